@@ -1,0 +1,84 @@
+# Two commands on a fresh machine with Python 3.11 or later and make: `make demo` and `make test`.
+# Every target makes what it needs: a virtual environment in .venv with the packages of the lock file.
+
+# The first interpreter that runs and is new enough. Asking it also sorts out launchers of versions not installed.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3 python3.14; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+PIP_COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+
+.PHONY: help
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
+
+.PHONY: venv
+venv: $(READY) ## the virtual environment, as the lock file says
+
+# A virtual environment that still works is kept; one whose interpreter is gone, or half made, is made anew.
+$(READY): requirements-dev.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Stellwerk needs Python 3.11 or later: install it, or name it with make PYTHON=/path/to/python3" >&2; exit 2; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
+		echo "making $(VENV) with $(PYTHON)"; \
+		$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian: python3-venv)" >&2; exit 2; }; }
+	@echo "installing the packages of requirements-dev.lock"
+	@$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
+	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: demo
+demo: $(READY) ## the main job: schedule the documentation's examples on an embedded cluster
+	@$(BIN)/stellwerk demo
+
+.PHONY: test
+test: $(READY) ## all tests but soaks and benchmarks
+	@$(BIN)/pytest --quiet
+
+.PHONY: check
+check: lint types layers test ## everything that a change must pass
+
+.PHONY: lint
+lint: $(READY) ## ruff's rules, and its format without changing a file
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+.PHONY: format
+format: $(READY) ## rewrite the code in ruff's format, and mend what ruff can mend
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+.PHONY: types
+types: $(READY) ## mypy, strict
+	@$(BIN)/mypy
+
+.PHONY: layers
+layers: $(READY) ## who may import whom
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: bench
+bench: $(READY) ## every benchmark (minutes)
+	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks
+
+.PHONY: bench-decide
+bench-decide: $(READY) ## decisions per second in process
+	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks -k decide
+
+.PHONY: soak
+soak: $(READY) ## the long runs
+	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m soak
+
+.PHONY: lock
+lock: ## choose versions anew (needs uv)
+	$(PIP_COMPILE) --upgrade --output-file requirements.lock pyproject.toml
+	$(PIP_COMPILE) --upgrade --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
+
+.PHONY: clean
+clean: ## remove whatever make made, the virtual environment too
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find operator tests -name __pycache__ -type d -prune -exec rm -rf {} +

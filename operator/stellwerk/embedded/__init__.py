@@ -1,0 +1,1 @@
+"""The embedded cluster: a Kubernetes API in memory, its controllers and its hollow nodes."""

@@ -1,0 +1,1 @@
+"""The contract between scheduler and plugins: extension points, statuses and their runtime."""

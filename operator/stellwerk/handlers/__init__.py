@@ -1,0 +1,1 @@
+"""kopf in, method calls out: watch events become calls of the ClusterEvents protocol."""

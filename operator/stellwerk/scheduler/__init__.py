@@ -1,0 +1,1 @@
+"""The loop from a queued pod to a binding: one scheduling coroutine, many tasks. Start here."""

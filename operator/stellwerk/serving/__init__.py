@@ -1,0 +1,1 @@
+"""HTTP for people and probes: metrics, liveness and readiness, the explain API."""

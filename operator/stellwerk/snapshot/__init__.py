@@ -1,0 +1,1 @@
+"""The cluster as columns: what a scheduling cycle reads and no plugin writes."""

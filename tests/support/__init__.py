@@ -1,0 +1,1 @@
+"""Builders, strategies and readers that tests of several areas share."""
