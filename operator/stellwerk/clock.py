@@ -1,0 +1,72 @@
+"""Time as a dependency: every module that needs the time is given a `Clock`.
+
+Real processes use `SystemClock`; tests and in-process flows use `VirtualClock` and move it by hand.
+Invariant: `monotonic()` never runs backwards, and `now()` is aware and in UTC.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from typing_extensions import override
+
+
+class Clock(Protocol):
+    """What the scheduler asks about time."""
+
+    def monotonic(self) -> float:
+        """Return seconds since an arbitrary origin; for durations and deadlines."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the wall-clock time, aware, in UTC; for timestamps that others read."""
+        ...
+
+
+class SystemClock(Clock):
+    """The machine's clock."""
+
+    @override
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    @override
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class VirtualClock(Clock):
+    """A clock that stands still until it is told to advance."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        """Begin at `start` (aware); the monotonic origin is zero.
+
+        Raises:
+            ValueError: `start` has no time zone.
+        """
+        if start.tzinfo is None:
+            msg = "a clock needs an aware start time"
+            raise ValueError(msg)
+        self._start = start.astimezone(UTC)
+        self._elapsed_seconds = 0.0
+
+    @override
+    def monotonic(self) -> float:
+        return self._elapsed_seconds
+
+    @override
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._elapsed_seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Move both the monotonic and the wall-clock time forward.
+
+        Raises:
+            ValueError: `seconds` is negative.
+        """
+        if seconds < 0:
+            msg = f"time does not run backwards: {seconds}"
+            raise ValueError(msg)
+        self._elapsed_seconds += seconds

@@ -1,0 +1,113 @@
+"""The errors of Stellwerk: one small tree, each message with the act, the object and the reason.
+
+`client` translates what the API says into these, once; everything else catches them. An
+unschedulable pod is a `Status`, never one of these. Invariant: `str(error)` is one line that a
+user can act on.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from typing_extensions import override
+
+
+class SchedulerError(Exception):
+    """The root of everything that Stellwerk raises on purpose."""
+
+
+class ConfigurationError(SchedulerError):
+    """A mistake at start-up that the user can put right; the command line exits with 2."""
+
+
+class ProfileError(SchedulerError):
+    """A SchedulerProfile that cannot be used."""
+
+    def __init__(self, field: str, message: str) -> None:
+        """Keep the path of the field in the object (`spec.plugins…`) and what is wrong with it."""
+        super().__init__(field, message)
+        self.field = field
+        self.message = message
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class ApiError(SchedulerError):
+    """The API refused a request, or did not answer."""
+
+    def __init__(self, act: str, status: int | None, reason: str, message: str) -> None:
+        """Describe a failed request.
+
+        Args:
+            act: what was tried, with its object: "bind default/web to node-7".
+            status: the HTTP status, or None when there was no answer at all.
+            reason: the API's machine-readable reason ("Conflict"), or the network error's name.
+            message: the API's own words.
+        """
+        super().__init__(act, status, reason, message)
+        self.act = act
+        self.status = status
+        self.reason = reason
+        self.message = message
+
+    @override
+    def __str__(self) -> str:
+        cause = self.reason if self.status is None else str(self.status)
+        return f"cannot {self.act}: {cause} {self.message}".rstrip()
+
+
+class NotFound(ApiError):  # noqa: N818 - named as the API names the answer
+    """404: the object, or its whole kind, does not exist."""
+
+
+class Conflict(ApiError):  # noqa: N818 - named as the API names the answer
+    """409: the object exists already, or is no longer what the request assumed."""
+
+
+class Forbidden(ApiError):  # noqa: N818 - named as the API names the answer
+    """403: our role lacks the right, or admission refused the object."""
+
+
+class Throttled(ApiError):  # noqa: N818 - named for what the API did
+    """429: the API asks us to come back later."""
+
+    def __init__(
+        self,
+        act: str,
+        status: int | None,
+        reason: str,
+        message: str,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        """Describe a refusal with the delay the server asked for, where it named one."""
+        super().__init__(act, status, reason, message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Unavailable(ApiError):  # noqa: N818 - named for the state of the API
+    """5xx, a refused or broken connection, or a timeout: the same request may succeed later."""
+
+
+_BY_STATUS: dict[int, type[ApiError]] = {
+    HTTPStatus.FORBIDDEN: Forbidden,
+    HTTPStatus.NOT_FOUND: NotFound,
+    HTTPStatus.CONFLICT: Conflict,
+}
+
+
+def api_error(
+    act: str,
+    status: int | None,
+    reason: str,
+    message: str,
+    *,
+    retry_after_seconds: float | None = None,
+) -> ApiError:
+    """Return the error that stands for an HTTP status; None as status means that no answer came."""
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return Throttled(act, status, reason, message, retry_after_seconds)
+    if status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Unavailable(act, status, reason, message)
+    return _BY_STATUS.get(status, ApiError)(act, status, reason, message)
