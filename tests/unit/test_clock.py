@@ -1,0 +1,36 @@
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from stellwerk.clock import SystemClock, VirtualClock
+
+
+def test_virtual_clock_moves_both_times_by_hand() -> None:
+    clock = VirtualClock(datetime(2026, 3, 1, tzinfo=UTC))
+    clock.advance(2.5)
+    assert clock.monotonic() == 2.5
+    assert clock.now() == datetime(2026, 3, 1, tzinfo=UTC) + timedelta(seconds=2.5)
+
+
+def test_virtual_clock_tells_the_time_in_utc() -> None:
+    berlin = timezone(timedelta(hours=1))
+    assert VirtualClock(datetime(2026, 3, 1, 1, tzinfo=berlin)).now().isoformat() == (
+        "2026-03-01T00:00:00+00:00"
+    )
+
+
+def test_virtual_clock_refuses_to_go_back() -> None:
+    with pytest.raises(ValueError, match="backwards"):
+        VirtualClock().advance(-1)
+
+
+def test_virtual_clock_refuses_a_naive_start() -> None:
+    with pytest.raises(ValueError, match="aware"):
+        VirtualClock(datetime(2026, 3, 1))  # noqa: DTZ001 - the mistake under test
+
+
+def test_system_clock_is_aware_and_runs_forward() -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    assert clock.now().tzinfo is UTC
+    assert clock.monotonic() >= before
