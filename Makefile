@@ -7,7 +7,8 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3 python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PIP_COMPILE := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
+PIP_COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
+	--no-emit-index-url --custom-compile-command "make lock" --no-annotate
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -74,9 +75,9 @@ soak: $(READY) ## the long runs
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m soak
 
 .PHONY: lock
-lock: ## choose versions anew (needs uv)
-	$(PIP_COMPILE) --upgrade --output-file requirements.lock pyproject.toml
-	$(PIP_COMPILE) --upgrade --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
+lock: ## choose newer versions for the lock files (needs uv)
+	$(PIP_COMPILE) --output-file requirements.lock pyproject.toml
+	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
 
 .PHONY: clean
 clean: ## remove whatever make made, the virtual environment too
