@@ -1,0 +1,151 @@
+"""The base of every model that a user writes: strict JSON types, camelCase, errors with a path.
+
+SchedulerProfile, its plugin arguments and the arguments of out-of-tree plugins build on
+`ConfigModel`; `profile_error` turns what pydantic finds into a ProfileError. Invariant: an error
+names the field by its path in the object the user wrote.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    ValidationError,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from stellwerk.errors import ProfileError
+from stellwerk.models.name_syntax import is_qualified_name, parse_duration, suggestion
+
+T = TypeVar("T")
+
+Items = Annotated[tuple[T, ...], Strict(strict=False)]
+"""A list in the object, an immutable tuple in the model."""
+
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+_SHOWN_ERRORS: Final = 5
+
+
+class ConfigModel(BaseModel):
+    """A piece of configuration as a user writes it."""
+
+    model_config = ConfigDict(
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        use_attribute_docstrings=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_known_fields(cls, value: Any) -> Any:  # noqa: ANN401 - whatever the user wrote
+        """Refuse a misspelt field by name, and read null as absent, as kube-scheduler does."""
+        if not isinstance(value, Mapping):
+            return value
+        known = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in value:
+            if key not in known:
+                hint = suggestion(str(key), known)
+                raise invalid(str(key), f"unknown field{hint}")
+        return {key: item for key, item in value.items() if item is not None}
+
+
+def invalid(field: str, message: str) -> PydanticCustomError:
+    """Return the error for a field below the model whose validator raises it."""
+    return PydanticCustomError("invalid", "{message}", {"field": field, "message": message})
+
+
+def _qualified_name(value: str) -> str:
+    if not is_qualified_name(value):
+        raise invalid("", f'"{value}" is not a qualified name such as "cpu" or "example.com/gpu"')
+    return value
+
+
+def _duration(value: str) -> str:
+    try:
+        parse_duration(value)
+    except ValueError as error:
+        raise invalid("", str(error)) from error
+    return value
+
+
+QualifiedName = Annotated[str, AfterValidator(_qualified_name)]
+"""A label key or resource name."""
+
+Duration = Annotated[str, AfterValidator(_duration)]
+"""A duration in Go's notation, kept as the text the user wrote."""
+
+
+def profile_error(error: ValidationError, path: str) -> ProfileError:
+    """Return a ProfileError for what pydantic found under `path`: all of it, first field first."""
+    problems = [_problem(detail, path) for detail in error.errors(include_url=False)]
+    (field, message), *others = problems[:_SHOWN_ERRORS]
+    texts = [message, *(f"{other_field}: {other}" for other_field, other in others)]
+    if len(problems) > _SHOWN_ERRORS:
+        texts.append(f"and {len(problems) - _SHOWN_ERRORS} more")
+    return ProfileError(field, "; ".join(texts))
+
+
+def _problem(detail: ErrorDetails, path: str) -> tuple[str, str]:
+    """Return the path and the message of one of pydantic's errors."""
+    context: Mapping[str, Any] = detail.get("ctx") or {}
+    location: Sequence[int | str] = detail["loc"]
+    below = str(context.get("field", "")) if detail["type"] == "invalid" else ""
+    return _join(path, location) + _below(below), _message(detail, context)
+
+
+def _join(path: str, location: Sequence[int | str]) -> str:
+    for step in location:
+        if isinstance(step, int):
+            path += f"[{step}]"
+        elif step != "[key]":
+            path += f".{step}"
+    return path
+
+
+def _below(field: str) -> str:
+    return field if not field or field.startswith("[") else f".{field}"
+
+
+_MESSAGES: Final[Mapping[str, str]] = {
+    "missing": "required",
+    "int_type": "must be an integer",
+    "int_parsing_size": "is too large",
+    "string_type": "must be a string",
+    "bool_type": "must be true or false",
+    "tuple_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "mapping_type": "must be an object",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+    "too_long": "must have at most {max_length} items",
+    "too_short": "must have at least {min_length} items",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must not be empty",
+    "literal_error": "must be {expected}",
+    "string_pattern_mismatch": "must match {pattern}",
+}
+
+
+def _message(detail: ErrorDetails, context: Mapping[str, Any]) -> str:
+    """Return pydantic's finding in the words of this project, with the value where it is short."""
+    text = _MESSAGES.get(detail["type"])
+    if text is None:
+        return detail["msg"]
+    given = detail["input"]
+    shown = f", not {given!r}" if isinstance(given, (int, float, str)) and given != "" else ""
+    return text.format_map(context) + (shown if detail["type"] != "missing" else "")
+
+
+WeightField = Annotated[int, Field(ge=0, le=INT32_MAX)]
+"""A weight as kube-scheduler reads it: an int32, where 0 means unset."""

@@ -1,0 +1,79 @@
+"""The syntax of Kubernetes names and durations, as far as profiles need it.
+
+Called by the models of profiles and plugin arguments, and by the converter. Invariant: each
+function is a pure predicate or parser of one string, with kube-apiserver's rules.
+"""
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+_NAME_PART: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_MAX_NAME: Final = 63
+_MAX_SUBDOMAIN: Final = 253
+
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+_QUOTA_PREFIX: Final = "requests."
+
+_DURATION_PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_SECONDS: Final = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+
+
+def is_label_value(value: str) -> bool:
+    """Whether a label may have this value: empty, or up to 63 name characters."""
+    return not value or (len(value) <= _MAX_NAME and _NAME_PART.fullmatch(value) is not None)
+
+
+def is_subdomain(value: str) -> bool:
+    """Whether the string is an RFC 1123 subdomain, as object names are."""
+    return len(value) <= _MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(value) is not None
+
+
+def is_qualified_name(value: str) -> bool:
+    """Whether the string is a label key or resource name: `[prefix.example/]name`."""
+    prefix, slash, name = value.rpartition("/")
+    if slash and not is_subdomain(prefix):
+        return False
+    return len(name) <= _MAX_NAME and _NAME_PART.fullmatch(name) is not None
+
+
+def is_extended_resource(value: str) -> bool:
+    """Whether the name is that of a resource outside Kubernetes' own (IsExtendedResourceName)."""
+    if "/" not in value or _NATIVE_DOMAIN in value or value.startswith(_QUOTA_PREFIX):
+        return False
+    return is_qualified_name(value) and is_qualified_name(_QUOTA_PREFIX + value)
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration in Go's notation, such as `1m30s` or `250ms`.
+
+    Raises:
+        ValueError: the text is no duration.
+    """
+    sign = -1.0 if text.startswith("-") else 1.0
+    rest = text.removeprefix("-") if sign < 0 else text.removeprefix("+")
+    if rest == "0":
+        return 0.0
+    parts = _DURATION_PART.findall(rest)
+    if not parts or "".join(number + unit for number, unit in parts) != rest:
+        message = f'"{text}" is not a duration such as "5s" or "1m30s"'
+        raise ValueError(message)
+    return sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean "X"?` for the known name closest to a misspelt one, or nothing."""
+    by_lower = {candidate.lower(): candidate for candidate in known}
+    close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
+    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""

@@ -1,0 +1,409 @@
+"""The arguments of the in-tree plugins, one model each, as `pluginConfig[].args` gives them.
+
+Fields, defaults and rules are those of kubescheduler.config.k8s.io/v1 (v1.36, default feature
+gates); the plugins that kube-scheduler does not have follow at the end. The registry names a
+model per plugin and loading a profile validates with it. Invariant: a validated model is
+immutable, comparable and complete, so that a reload can keep every plugin whose args are equal.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from stellwerk.models.config_model import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigModel,
+    Duration,
+    Items,
+    QualifiedName,
+    invalid,
+)
+from stellwerk.models.name_syntax import is_label_value, is_qualified_name, parse_duration
+
+ARGS_API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
+
+MAX_SHAPE_SCORE: Final = 10
+"""The upper end of a shape's scores; the plugin scales them to 0-100 (MaxCustomPriorityScore)."""
+
+_MAX_UTILIZATION: Final = 100
+_MAX_RESOURCE_WEIGHT: Final = 100
+
+
+class PluginArgs(ConfigModel):
+    """Arguments of one plugin. `apiVersion` and `kind` may be written, as kube-scheduler allows."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_type(cls, value: Any) -> Any:  # noqa: ANN401 - whatever the user wrote
+        if not isinstance(value, Mapping):
+            return value
+        expected = {"apiVersion": ARGS_API_VERSION, "kind": cls.__name__}
+        for field, wanted in expected.items():
+            if value.get(field) not in (None, "", wanted):
+                raise invalid(field, f'must be "{wanted}"')
+        return {key: item for key, item in value.items() if key not in expected}
+
+
+class ResourceSpec(ConfigModel):
+    """A resource and how much it counts in a score."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Name of the resource: cpu, memory, or an extended resource."""
+
+    weight: Annotated[int, Field(ge=0, le=_MAX_RESOURCE_WEIGHT)] = 1
+    """Weight of the resource; 0 means 1."""
+
+    @field_validator("weight")
+    @classmethod
+    def _zero_is_unset(cls, weight: int) -> int:
+        return weight or 1
+
+
+class UtilizationShapePoint(ConfigModel):
+    """A point of the function from utilization to score."""
+
+    utilization: Annotated[int, Field(ge=0, le=_MAX_UTILIZATION)] = 0
+    """Utilization in percent; a full node is 100."""
+
+    score: Annotated[int, Field(ge=0, le=MAX_SHAPE_SCORE)] = 0
+    """Score at this utilization, from 0 to 10."""
+
+
+DEFAULT_RESOURCES: Final = (
+    ResourceSpec.model_validate({"name": "cpu"}),
+    ResourceSpec.model_validate({"name": "memory"}),
+)
+
+Shape = Items[UtilizationShapePoint]
+
+
+def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: str) -> None:
+    """Refuse an empty shape, and one whose utilization does not rise from point to point."""
+    if not shape:
+        raise invalid(path, "needs at least one point")
+    for index in range(1, len(shape)):
+        if shape[index - 1].utilization >= shape[index].utilization:
+            raise invalid(f"{path}[{index}].utilization", "must be higher than the point before")
+
+
+class RequestedToCapacityRatioParam(ConfigModel):
+    """Parameters of the RequestedToCapacityRatio strategy."""
+
+    shape: Shape = ()
+    """Points of the scoring function, utilization strictly increasing."""
+
+    @model_validator(mode="after")
+    def _shape_rises(self) -> "RequestedToCapacityRatioParam":
+        _check_shape(self.shape, "shape")
+        return self
+
+
+class ScoringStrategy(ConfigModel):
+    """How NodeResourcesFit scores a node."""
+
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+    """Which strategy scores: the emptiest node, the fullest, or a shape over utilization."""
+
+    resources: Items[ResourceSpec] = DEFAULT_RESOURCES
+    """Resources that count, cpu and memory by default."""
+
+    requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
+    """Required for, and only for, RequestedToCapacityRatio."""
+
+    @field_validator("resources")
+    @classmethod
+    def _default_if_empty(cls, resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
+        return resources or DEFAULT_RESOURCES
+
+    @model_validator(mode="after")
+    def _ratio_belongs_to_its_type(self) -> "ScoringStrategy":
+        has_ratio = self.requested_to_capacity_ratio is not None
+        if self.type == "RequestedToCapacityRatio" and not has_ratio:
+            raise invalid("requestedToCapacityRatio", "required for this type")
+        if self.type != "RequestedToCapacityRatio" and has_ratio:
+            raise invalid("requestedToCapacityRatio", f"not allowed for type {self.type}")
+        return self
+
+
+LEAST_ALLOCATED: Final = ScoringStrategy.model_validate({"type": "LeastAllocated"})
+
+
+class NodeResourcesFitArgs(PluginArgs):
+    """Arguments of NodeResourcesFit."""
+
+    ignored_resources: Items[QualifiedName] = ()
+    """Resources that the filter ignores; scoring does not."""
+
+    ignored_resource_groups: Items[QualifiedName] = ()
+    """Groups (the part before the slash) of resources that the filter ignores."""
+
+    scoring_strategy: ScoringStrategy = LEAST_ALLOCATED
+    """How nodes are scored."""
+
+    @field_validator("ignored_resource_groups")
+    @classmethod
+    def _groups_have_no_slash(cls, groups: tuple[str, ...]) -> tuple[str, ...]:
+        for index, group in enumerate(groups):
+            if "/" in group:
+                raise invalid(f"[{index}]", f'"{group}" must not contain "/"')
+        return groups
+
+
+class NodeResourcesBalancedAllocationArgs(PluginArgs):
+    """Arguments of NodeResourcesBalancedAllocation."""
+
+    resources: Items[ResourceSpec] = DEFAULT_RESOURCES
+    """Resources whose use is balanced, each with weight 1."""
+
+    @field_validator("resources")
+    @classmethod
+    def _distinct_with_weight_one(
+        cls, resources: tuple[ResourceSpec, ...]
+    ) -> tuple[ResourceSpec, ...]:
+        seen: set[str] = set()
+        for index, resource in enumerate(resources):
+            if resource.name in seen:
+                raise invalid(f"[{index}].name", f'duplicate resource "{resource.name}"')
+            if resource.weight != 1:
+                raise invalid(f"[{index}].weight", "must be 1")
+            seen.add(resource.name)
+        return resources or DEFAULT_RESOURCES
+
+
+NodeSelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
+
+
+class LabelRequirement(ConfigModel):
+    """A requirement on the value of a node label (labels.NewRequirement)."""
+
+    key: Annotated[str, Field(min_length=1)]
+    operator: NodeSelectorOperator
+    values: Items[str] = ()
+
+    @model_validator(mode="after")
+    def _values_suit_the_operator(self) -> "LabelRequirement":
+        if not is_qualified_name(self.key):
+            raise invalid("key", f'"{self.key}" is not a label key')
+        problem = _values_problem(self.operator, self.values)
+        if problem:
+            raise invalid("values", problem)
+        for index, value in enumerate(self.values):
+            if not is_label_value(value):
+                raise invalid(f"values[{index}]", f'"{value}" is not a label value')
+        return self
+
+
+def _values_problem(operator: NodeSelectorOperator, values: tuple[str, ...]) -> str:
+    """Say what is wrong with the number or the kind of values for an operator, if anything is."""
+    match operator:
+        case "In" | "NotIn":
+            return "" if values else f"{operator} needs at least one value"
+        case "Exists" | "DoesNotExist":
+            return f"{operator} takes no values" if values else ""
+        case "Gt" | "Lt":
+            whole = len(values) == 1 and values[0].removeprefix("-").isdecimal()
+            return "" if whole else f"{operator} needs exactly one integer"
+
+
+class FieldRequirement(ConfigModel):
+    """A requirement on a node's field."""
+
+    key: Literal["metadata.name"]
+    operator: Literal["In", "NotIn"]
+    values: Items[str] = ()
+
+    @field_validator("values")
+    @classmethod
+    def _one_value(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        if len(values) != 1:
+            raise invalid("", "must have one element")
+        return values
+
+
+class NodeSelectorTerm(ConfigModel):
+    """Requirements that must all hold; a term without any matches no node."""
+
+    match_expressions: Items[LabelRequirement] = ()
+    match_fields: Items[FieldRequirement] = ()
+
+
+class NodeSelector(ConfigModel):
+    """Terms of which one must match."""
+
+    node_selector_terms: Items[NodeSelectorTerm]
+
+
+class PreferredSchedulingTerm(ConfigModel):
+    """A term and what matching it adds to the score; weight 0 turns the term off."""
+
+    weight: Annotated[int, Field(ge=0, le=100)]
+    preference: NodeSelectorTerm
+
+
+class AddedAffinity(ConfigModel):
+    """Node affinity that a profile adds to that of every pod."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: Items[PreferredSchedulingTerm] = ()
+
+
+class NodeAffinityArgs(PluginArgs):
+    """Arguments of NodeAffinity."""
+
+    added_affinity: AddedAffinity | None = None
+    """Applied to every pod of the profile, on top of the pod's own affinity. `model_dump` with
+    `by_alias` and `exclude_none` gives it in the form of `pod.spec.affinity.nodeAffinity`."""
+
+
+class InterPodAffinityArgs(PluginArgs):
+    """Arguments of InterPodAffinity."""
+
+    hard_pod_affinity_weight: Annotated[int, Field(ge=0, le=100)] = 1
+    """Score for a placed pod whose required affinity the new pod matches."""
+
+    ignore_preferred_terms_of_existing_pods: bool = False
+    """Whether preferred terms of placed pods count only if the new pod has terms of its own."""
+
+
+class DefaultConstraint(ConfigModel):
+    """A spread constraint for pods that have none. Its selector is derived from the pod."""
+
+    max_skew: Annotated[int, Field(ge=1, le=INT32_MAX)]
+    topology_key: Annotated[QualifiedName, Field(min_length=1)]
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    min_domains: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+    match_label_keys: Items[QualifiedName] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_selector(cls, value: Any) -> Any:  # noqa: ANN401 - whatever the user wrote
+        if isinstance(value, Mapping) and value.get("labelSelector") is not None:
+            raise invalid("labelSelector", "not allowed: the selector is derived from the pod")
+        if isinstance(value, Mapping):
+            return {key: item for key, item in value.items() if key != "labelSelector"}
+        return value
+
+
+class PodTopologySpreadArgs(PluginArgs):
+    """Arguments of PodTopologySpread."""
+
+    default_constraints: Items[DefaultConstraint] = ()
+    """Constraints for pods without any; needs defaultingType List. An empty list with List
+    turns default spreading off."""
+
+    defaulting_type: Literal["System", "List"] = "System"
+    """System: hostname with maxSkew 3 and zone with maxSkew 5, both ScheduleAnyway. List: the
+    constraints given here."""
+
+    @model_validator(mode="after")
+    def _constraints_are_distinct_and_need_list(self) -> "PodTopologySpreadArgs":
+        if self.default_constraints and self.defaulting_type == "System":
+            raise invalid("defaultingType", "must be List when defaultConstraints are given")
+        seen: set[tuple[str, str]] = set()
+        for index, constraint in enumerate(self.default_constraints):
+            pair = (constraint.topology_key, constraint.when_unsatisfiable)
+            if pair in seen:
+                raise invalid(
+                    f"defaultConstraints[{index}]", f"duplicate of {{{pair[0]}, {pair[1]}}}"
+                )
+            seen.add(pair)
+        return self
+
+
+class VolumeBindingArgs(PluginArgs):
+    """Arguments of VolumeBinding."""
+
+    bind_timeout_seconds: Annotated[int, Field(ge=0, le=INT64_MAX)] = 600
+    """How long a binding waits for its volumes; 0 does not wait."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_shape(cls, value: Any) -> Any:  # noqa: ANN401 - whatever the user wrote
+        # Upstream refuses it too while the gate StorageCapacityScoring is off, as it is by default.
+        if isinstance(value, Mapping) and value.get("shape") is not None:
+            raise invalid("shape", "not supported: volume capacity is not scored")
+        return value
+
+
+class DynamicResourcesArgs(PluginArgs):
+    """Arguments of DynamicResources."""
+
+    filter_timeout: Duration = "10s"
+    """How long one node may be searched for devices; 0 is no limit."""
+
+    binding_timeout: Duration = "10m0s"
+    """How long a binding waits for its devices, at least a second."""
+
+    @model_validator(mode="after")
+    def _timeouts_are_long_enough(self) -> "DynamicResourcesArgs":
+        if parse_duration(self.filter_timeout) < 0:
+            raise invalid("filterTimeout", "must not be negative")
+        if parse_duration(self.binding_timeout) < 1:
+            raise invalid("bindingTimeout", "must be at least 1s")
+        return self
+
+
+class DefaultPreemptionArgs(PluginArgs):
+    """Arguments of DefaultPreemption."""
+
+    min_candidate_nodes_percentage: Annotated[int, Field(ge=0, le=100)] = 10
+    """At least this percentage of the nodes is tried for victims."""
+
+    min_candidate_nodes_absolute: Annotated[int, Field(ge=0, le=INT32_MAX)] = 100
+    """At least this many nodes are tried for victims."""
+
+    @model_validator(mode="after")
+    def _some_candidates(self) -> "DefaultPreemptionArgs":
+        if not (self.min_candidate_nodes_percentage or self.min_candidate_nodes_absolute):
+            raise invalid(
+                "minCandidateNodesPercentage", "must not be 0 beside minCandidateNodesAbsolute 0"
+            )
+        return self
+
+
+class CrossNodePreemptionArgs(PluginArgs):
+    """Arguments of CrossNodePreemption, which looks for victims on several nodes at once."""
+
+    timeout_milliseconds: Annotated[int, Field(ge=1, le=60_000)] = 100
+    """How long one search may take; the best set found by then is used."""
+
+    max_victims: Annotated[int, Field(ge=1, le=64)] = 8
+    """The most pods one search may choose."""
+
+    ignore_pod_disruption_budgets: bool = False
+    """Whether victims may be chosen whose disruption budget is used up."""
+
+
+class LegacyBalancedAllocationArgs(PluginArgs):
+    """Arguments of LegacyBalancedAllocation."""
+
+    balance_attached_node_volumes: bool = False
+    """Whether the fraction of attached volumes is balanced beside cpu and memory."""
+
+
+class LegacyLeastAllocatedArgs(PluginArgs):
+    """Arguments of LegacyLeastAllocated."""
+
+    resources: Items[ResourceSpec] = DEFAULT_RESOURCES
+    """Resources that count, cpu and memory by default."""
+
+    @field_validator("resources")
+    @classmethod
+    def _default_if_empty(cls, resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
+        return resources or DEFAULT_RESOURCES
+
+
+class LegacyRequestedToCapacityRatioArgs(LegacyLeastAllocatedArgs):
+    """Arguments of LegacyRequestedToCapacityRatio, whose scores stay on the scale 0-10."""
+
+    shape: Shape
+    """Points of the scoring function, utilization strictly increasing."""
+
+    @model_validator(mode="after")
+    def _shape_rises(self) -> "LegacyRequestedToCapacityRatioArgs":
+        _check_shape(self.shape, "shape")
+        return self

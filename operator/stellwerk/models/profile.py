@@ -1,0 +1,250 @@
+"""SchedulerProfile objects: from what a user wrote to what a framework is built from.
+
+`app` and `handlers/profiles.py` call `load_profile` for every object and `arbitrate` for all of
+them together. Invariant: a LoadedProfile can be built into a framework without a further check of
+names, points, weights or arguments; everything a user can get wrong has become a ProfileError
+that names the field.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ValidationError
+
+from stellwerk.errors import ProfileError
+from stellwerk.models.config_model import profile_error
+from stellwerk.models.plugin_args import NodeResourcesFitArgs
+from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
+from stellwerk.models.profile_defaults import (
+    ResolvedPlugins,
+    ignored_names,
+    known_plugin,
+    resolve_plugins,
+)
+from stellwerk.models.profile_spec import SchedulerProfileSpec
+
+GROUP: Final = "scheduling.stellwerk.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = f"{GROUP}/{VERSION}"
+KIND: Final = "SchedulerProfile"
+PLURAL: Final = "schedulerprofiles"
+
+DEFAULT_SCHEDULER_NAME: Final = "stellwerk"
+FULL_PERCENTAGE: Final = 100
+
+DEFAULT_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "default"},
+        "spec": {"schedulerName": DEFAULT_SCHEDULER_NAME},
+    }
+)
+"""manifests/profiles/default.yaml: what the operator creates where no profile exists at all."""
+
+TAKEOVER_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": "default-scheduler"},
+        "spec": {"schedulerName": "default-scheduler"},
+    }
+)
+"""manifests/profiles/optional/default-scheduler.yaml: serves the pods that name no scheduler."""
+
+
+_IGNORED_REPLACED: Final = (
+    "spec.pluginConfig: ignoredResources of NodeResourcesFit gives way to the managedResources "
+    "of the extenders"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedProfile:
+    """A profile that was checked and resolved."""
+
+    name: str
+    """The name of the object."""
+
+    uid: str
+    generation: int
+
+    created: str
+    """metadata.creationTimestamp, an RFC 3339 time in UTC; of two profiles the older one wins."""
+
+    spec: SchedulerProfileSpec
+    plugins: ResolvedPlugins
+
+    args: Mapping[str, BaseModel]
+    """Validated arguments of each plugin that runs and takes any, defaults filled in."""
+
+    remarks: tuple[str, ...]
+    """What is accepted but acts otherwise than written; belongs into the Accepted condition."""
+
+    @property
+    def scheduler_name(self) -> str:
+        """The schedulerName that the profile serves."""
+        return self.spec.scheduler_name
+
+    @property
+    def percentage_of_nodes_to_score(self) -> int | None:
+        """None: every node is scored; 0: the adaptive percentage; else 1 to 100."""
+        percentage = self.spec.percentage_of_nodes_to_score
+        return None if percentage is None else min(percentage, FULL_PERCENTAGE)
+
+
+def load_profile(
+    obj: Mapping[str, Any], known_plugins: Mapping[str, PluginDescription]
+) -> LoadedProfile:
+    """Return a SchedulerProfile object checked against the plugins that exist.
+
+    Raises:
+        ProfileError: the object cannot be used; the error names the field.
+    """
+    spec = parse_spec(obj.get("spec"))
+    plugins = resolve_plugins(spec.plugins, spec.weights, known_plugins)
+    args = _load_args(spec, plugins, known_plugins)
+    metadata = obj.get("metadata") or {}
+    loaded = LoadedProfile(
+        name=str(metadata.get("name", "")),
+        uid=str(metadata.get("uid", "")),
+        generation=int(metadata.get("generation") or 0),
+        created=str(metadata.get("creationTimestamp") or ""),
+        spec=spec,
+        plugins=plugins,
+        args=MappingProxyType(args),
+        remarks=tuple(_remarks(spec, known_plugins)),
+    )
+    return _leave_to_extenders(loaded)
+
+
+def parse_spec(spec: object) -> SchedulerProfileSpec:
+    """Return the model of a spec; plugin names and arguments are not looked at.
+
+    Raises:
+        ProfileError: the spec breaks a rule of the schema.
+    """
+    if spec is None:
+        raise ProfileError("spec", "required")
+    try:
+        return SchedulerProfileSpec.model_validate(spec)
+    except ValidationError as error:
+        raise profile_error(error, "spec") from error
+
+
+def _load_args(
+    spec: SchedulerProfileSpec,
+    plugins: ResolvedPlugins,
+    known_plugins: Mapping[str, PluginDescription],
+) -> dict[str, BaseModel]:
+    """Validate every pluginConfig entry, and add default arguments of the plugins that run."""
+    given: dict[str, BaseModel] = {}
+    for index, config in enumerate(spec.plugin_config):
+        field = f"spec.pluginConfig[{index}]"
+        plugin = known_plugin(config.name, known_plugins, f"{field}.name")
+        if plugin.name in given:
+            raise ProfileError(f"{field}.name", f'duplicate "{config.name}"')
+        if plugin.args_model is not None:
+            given[plugin.name] = _validate_args(plugin.args_model, config.args, f"{field}.args")
+        elif config.args:
+            raise ProfileError(f"{field}.args", f'plugin "{config.name}" takes no arguments')
+    loaded: dict[str, BaseModel] = {}
+    for name in plugins.names:
+        model = known_plugins[name].args_model
+        if model is not None:
+            loaded[name] = given.get(name) or _validate_args(model, {}, f"spec.pluginConfig.{name}")
+    return loaded
+
+
+def _validate_args(model: type[BaseModel], args: Mapping[str, Any], field: str) -> BaseModel:
+    try:
+        return model.model_validate(args)
+    except ValidationError as error:
+        raise profile_error(error, field) from error
+
+
+def _leave_to_extenders(profile: LoadedProfile) -> LoadedProfile:
+    """Let NodeResourcesFit ignore what an extender manages alone (buildExtenders, v1.36).
+
+    As upstream, the extenders' list then takes the place of `ignoredResources`.
+    """
+    ignored = tuple(
+        resource.name
+        for extender in profile.spec.extenders
+        for resource in extender.managed_resources
+        if resource.ignored_by_scheduler
+    )
+    fit = profile.args.get("NodeResourcesFit")
+    if not ignored or not isinstance(fit, NodeResourcesFitArgs):
+        return profile
+    remarks = profile.remarks
+    if fit.ignored_resources:
+        remarks += (_IGNORED_REPLACED,)
+    fit = fit.model_copy(update={"ignored_resources": ignored})
+    args = MappingProxyType({**profile.args, "NodeResourcesFit": fit})
+    return replace(profile, args=args, remarks=remarks)
+
+
+def _remarks(
+    spec: SchedulerProfileSpec, known_plugins: Mapping[str, PluginDescription]
+) -> Iterator[str]:
+    percentage = spec.percentage_of_nodes_to_score
+    if percentage is not None and percentage > FULL_PERCENTAGE:
+        yield f"spec.percentageOfNodesToScore: {percentage} acts as {FULL_PERCENTAGE}"
+    yield from ignored_names(spec.plugins, known_plugins)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The profile may serve its schedulerName."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The profile is in conflict with an older one."""
+
+    reason: Literal["SchedulerNameTaken", "QueueSortDiffers"]
+    message: str
+
+
+Verdict = Accepted | Rejected
+
+
+def arbitrate(profiles: Iterable[LoadedProfile]) -> dict[str, Verdict]:
+    """Decide by object name which profiles may serve; the older one wins, then the name.
+
+    A pure function of all profiles: a loser recovers as soon as it is asked again without the
+    winner. A rejected profile claims nothing.
+    """
+    verdicts: dict[str, Verdict] = {}
+    accepted: list[LoadedProfile] = []
+    for profile in sorted(profiles, key=lambda each: (each.created, each.name)):
+        verdict = _verdict(profile, accepted)
+        verdicts[profile.name] = verdict
+        if isinstance(verdict, Accepted):
+            accepted.append(profile)
+    return verdicts
+
+
+def _verdict(profile: LoadedProfile, accepted: list[LoadedProfile]) -> Verdict:
+    for other in accepted:
+        if other.scheduler_name == profile.scheduler_name:
+            return Rejected(
+                "SchedulerNameTaken",
+                f'spec.schedulerName: "{profile.scheduler_name}" is already served by the older '
+                f'profile "{other.name}"',
+            )
+    if accepted and _queue_order(profile) != _queue_order(accepted[0]):
+        return Rejected(
+            "QueueSortDiffers",
+            f'spec.plugins.queueSort: differs from that of the older profile "{accepted[0].name}"; '
+            "all profiles share one queue",
+        )
+    return Accepted()
+
+
+def _queue_order(profile: LoadedProfile) -> tuple[str, BaseModel | None]:
+    (name,) = profile.plugins.at(ExtensionPoint.QUEUE_SORT)
+    return name, profile.args.get(name)

@@ -1,0 +1,225 @@
+"""The spec of a SchedulerProfile, as a user writes it.
+
+`models/crd.py` makes the schema of the CustomResourceDefinition from these models, `load_profile`
+checks objects with them; the docstring of a field is its description in `kubectl explain`.
+Invariant: whatever the schema refuses is refused here too, with the same bounds.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import Field, model_validator
+
+from stellwerk.models.config_model import (
+    INT32_MAX,
+    INT64_MAX,
+    ConfigModel,
+    Items,
+    WeightField,
+    invalid,
+)
+from stellwerk.models.extender_spec import Extender
+from stellwerk.models.plugin_description import ExtensionPoint
+
+_LIST_ITEMS: Final = 64
+
+PluginName = Annotated[
+    str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
+]
+
+
+class EnabledPlugin(ConfigModel):
+    """A plugin to enable."""
+
+    name: PluginName
+    """Name of the plugin."""
+
+    weight: WeightField | None = None
+    """Weight of the plugin's score, at least 1. Only plugins that score use it. 0 means unset."""
+
+
+class DisabledPlugin(ConfigModel):
+    """A plugin to disable."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    """Name of a default plugin, or * for all of them."""
+
+    weight: WeightField | None = None
+    """Accepted as kube-scheduler does, and without effect."""
+
+
+class PluginSet(ConfigModel):
+    """Plugins to enable and to disable at one extension point."""
+
+    enabled: Annotated[Items[EnabledPlugin], Field(max_length=_LIST_ITEMS)] = ()
+    """Plugins to call beside the default ones, in this order. A default plugin named here takes
+    the weight given here."""
+
+    disabled: Annotated[Items[DisabledPlugin], Field(max_length=_LIST_ITEMS)] = ()
+    """Default plugins to leave out. The name * leaves out all of them. A plugin that is both
+    enabled and disabled is enabled."""
+
+
+NO_PLUGINS: Final = PluginSet.model_validate({})
+
+
+class Plugins(ConfigModel):
+    """Plugins per extension point, on top of the default ones."""
+
+    multi_point: PluginSet = NO_PLUGINS
+    """Plugins for every extension point that they implement. A list for one point goes before
+    this one, and this one before the defaults."""
+
+    pre_enqueue: PluginSet = NO_PLUGINS
+    """Plugins that decide whether a pod may enter the active queue."""
+
+    queue_sort: PluginSet = NO_PLUGINS
+    """The plugin that orders the queue: exactly one, the same in all profiles."""
+
+    pre_filter: PluginSet = NO_PLUGINS
+    """Plugins that look at a pod before any node is filtered."""
+
+    filter: PluginSet = NO_PLUGINS
+    """Plugins that rule out nodes that cannot run the pod."""
+
+    post_filter: PluginSet = NO_PLUGINS
+    """Plugins called when no node is left, such as preemption."""
+
+    pre_score: PluginSet = NO_PLUGINS
+    """Plugins called once before nodes are scored."""
+
+    score: PluginSet = NO_PLUGINS
+    """Plugins that rank the nodes that passed the filters."""
+
+    reserve: PluginSet = NO_PLUGINS
+    """Plugins that set resources aside once a node is chosen."""
+
+    permit: PluginSet = NO_PLUGINS
+    """Plugins that may refuse or delay a binding."""
+
+    pre_bind: PluginSet = NO_PLUGINS
+    """Plugins that prepare a binding."""
+
+    bind: PluginSet = NO_PLUGINS
+    """Plugins that bind the pod; the first that does not skip it ends the list. At least one."""
+
+    post_bind: PluginSet = NO_PLUGINS
+    """Plugins told of a pod that was bound."""
+
+    placement_generate: PluginSet = NO_PLUGINS
+    """Plugins that propose sets of nodes for a group of pods. No built-in plugin does."""
+
+    placement_score: PluginSet = NO_PLUGINS
+    """Plugins that rank sets of nodes for a group of pods. No built-in plugin does."""
+
+    def at(self, point: ExtensionPoint) -> PluginSet:
+        """Return the lists of one extension point."""
+        plugin_set: PluginSet = getattr(self, _ATTRIBUTES[point.value])
+        return plugin_set
+
+    def sets(self) -> Iterator[tuple[str, PluginSet]]:
+        """Yield the name and the lists of multiPoint and of each extension point."""
+        for field, attribute in _ATTRIBUTES.items():
+            yield field, getattr(self, attribute)
+
+
+_ATTRIBUTES: Final[Mapping[str, str]] = {
+    field.alias or attribute: attribute for attribute, field in Plugins.model_fields.items()
+}
+"""From a list's name in the object to the attribute of Plugins."""
+
+
+class PluginConfig(ConfigModel):
+    """Arguments of one plugin."""
+
+    name: PluginName
+    """Name of the plugin."""
+
+    args: Annotated[dict[str, Any], Field(default_factory=dict)]
+    """Arguments, as in kubescheduler.config.k8s.io/v1. The plugin validates them when the profile
+    is loaded; the condition Accepted tells what is wrong."""
+
+
+class SchedulerProfileSpec(ConfigModel):
+    """How pods with one schedulerName are scheduled."""
+
+    scheduler_name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        ),
+    ]
+    """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
+    immutable."""
+
+    percentage_of_nodes_to_score: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """Percentage of the nodes that have to be found feasible before the search ends. Unset scores
+    every node; 0 lets the percentage fall with the size of the cluster, as kube-scheduler does;
+    more than 100 acts as 100. At least 100 nodes are searched."""
+
+    plugins: Plugins = Plugins.model_validate({})
+    """Plugins to enable and disable, on top of the default ones."""
+
+    plugin_config: Annotated[Items[PluginConfig], Field(max_length=_LIST_ITEMS)] = ()
+    """Arguments of plugins. A plugin that is not listed has its default arguments."""
+
+    weights: Annotated[
+        dict[str, Annotated[int, Field(ge=1, le=INT32_MAX)]],
+        Field(max_length=_LIST_ITEMS, default_factory=dict),
+    ]
+    """Short form for score weights, such as NodeResourcesFit: 5. Goes before the weights in
+    plugins. To turn a plugin off, disable it."""
+
+    pod_initial_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    """How long a pod waits after its first failed attempt. It doubles with each further one."""
+
+    pod_max_backoff_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 10
+    """The longest a pod waits after a failed attempt, at least podInitialBackoffSeconds."""
+
+    extenders: Annotated[Items[Extender], Field(max_length=16)] = ()
+    """HTTP services that take part in decisions."""
+
+    check_all_filters: bool = False
+    """Whether every filter runs on every node, so that all reasons are reported. By default a
+    node's first failing filter ends its check."""
+
+    tie_break_seed: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
+    """Seed of the random choice among nodes of equal score, for decisions that can be repeated."""
+
+    @model_validator(mode="after")
+    def _backoff_grows(self) -> "SchedulerProfileSpec":
+        if self.pod_max_backoff_seconds < self.pod_initial_backoff_seconds:
+            raise invalid("podMaxBackoffSeconds", "must be at least podInitialBackoffSeconds")
+        return self
+
+    @model_validator(mode="after")
+    def _lists_have_no_duplicates(self) -> "SchedulerProfileSpec":
+        for field, plugin_set in self.plugins.sets():
+            path = f"plugins.{field}"
+            _refuse_duplicates(f"{path}.disabled", (each.name for each in plugin_set.disabled))
+        _refuse_duplicates("pluginConfig", (config.name for config in self.plugin_config))
+        return self
+
+    @model_validator(mode="after")
+    def _extenders_agree(self) -> "SchedulerProfileSpec":
+        managed: set[str] = set()
+        binders = [index for index, extender in enumerate(self.extenders) if extender.bind_verb]
+        if len(binders) > 1:
+            raise invalid(f"extenders[{binders[1]}].bindVerb", "only one extender can bind")
+        for index, extender in enumerate(self.extenders):
+            for place, resource in enumerate(extender.managed_resources):
+                if resource.name in managed:
+                    field = f"extenders[{index}].managedResources[{place}].name"
+                    raise invalid(field, f'"{resource.name}" is managed twice')
+                managed.add(resource.name)
+        return self
+
+
+def _refuse_duplicates(field: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for index, name in enumerate(names):
+        if name in seen:
+            raise invalid(f"{field}[{index}].name", f'duplicate "{name}"')
+        seen.add(name)

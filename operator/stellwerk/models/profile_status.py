@@ -1,0 +1,79 @@
+"""The status of a SchedulerProfile: what the operator answers to its user.
+
+The leader writes it through `handlers/profiles.py`; `models/crd.py` makes its schema. Invariant:
+`lastGoodSpec` was accepted once, so that a restart can serve it while a newer spec is refused.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from stellwerk.models.config_model import ConfigModel, Items
+
+
+class Condition(ConfigModel):
+    """A statement about the profile."""
+
+    type: Annotated[str, Field(min_length=1, max_length=316)]
+    """Accepted: the profile is valid and free of conflicts. Active: pods are scheduled by it."""
+
+    status: Literal["True", "False", "Unknown"]
+    """Whether the statement holds."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=1024)]
+    """Why, as one word for programs."""
+
+    message: Annotated[str, Field(max_length=32768)] = ""
+    """Why, in words, with the field that is wrong."""
+
+    last_transition_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+    """When the status last changed."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of the object that the statement is about."""
+
+
+class PendingPods(ConfigModel):
+    """Pods of the profile that wait for a node, by queue."""
+
+    total: Annotated[int, Field(ge=0)] = 0
+    """All of them."""
+
+    active: Annotated[int, Field(ge=0)] = 0
+    """Pods that are next."""
+
+    backoff: Annotated[int, Field(ge=0)] = 0
+    """Pods that wait after a failed attempt."""
+
+    unschedulable: Annotated[int, Field(ge=0)] = 0
+    """Pods that fit nowhere until the cluster changes."""
+
+    gated: Annotated[int, Field(ge=0)] = 0
+    """Pods that may not be scheduled yet."""
+
+
+class SchedulerProfileStatus(ConfigModel):
+    """What the operator says about the profile."""
+
+    observed_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation that the operator has looked at."""
+
+    conditions: Items[Condition] = ()
+    """Accepted and Active."""
+
+    pending_pods: PendingPods | None = None
+    """Pods that wait for a node."""
+
+    scheduled_pods: Annotated[int, Field(ge=0)] = 0
+    """Pods bound by this profile since the operator started."""
+
+    last_decision_time: Annotated[str, Field(json_schema_extra={"format": "date-time"})] | None = (
+        None
+    )
+    """When a pod was last decided."""
+
+    last_good_generation: Annotated[int, Field(ge=0)] = 0
+    """The generation of lastGoodSpec."""
+
+    last_good_spec: dict[str, Any] | None = None
+    """The last spec that was accepted. It stays active while a newer one is not."""
