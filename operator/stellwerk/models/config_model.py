@@ -81,7 +81,14 @@ def _duration(value: str) -> str:
 QualifiedName = Annotated[str, AfterValidator(_qualified_name)]
 """A label key or resource name."""
 
-Duration = Annotated[str, AfterValidator(_duration)]
+Duration = Annotated[
+    str,
+    AfterValidator(_duration),
+    Field(
+        max_length=64,
+        json_schema_extra={"pattern": r"^(0|([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+)$"},
+    ),
+]
 """A duration in Go's notation, kept as the text the user wrote."""
 
 

@@ -1,0 +1,315 @@
+"""The CustomResourceDefinition of SchedulerProfile, made from the pydantic models.
+
+`python -m stellwerk.models.crd > crds/schedulerprofiles.yaml` writes the file that users apply; the
+embedded cluster and the demo take `crd_manifest()`. Invariant: the schema is structural, its rules
+stay within the API server's cost limits, and the file equals what this module says.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from stellwerk.models.config_model import INT32_MAX, INT64_MAX, ConfigModel
+from stellwerk.models.plugin_args import RequestedToCapacityRatioParam
+from stellwerk.models.profile import GROUP, KIND, PLURAL, VERSION
+from stellwerk.models.profile_spec import SchedulerProfileSpec
+from stellwerk.models.profile_status import SchedulerProfileStatus
+
+Schema = dict[str, Any]
+
+_HEADER: Final = """\
+# Generated from operator/stellwerk/models; do not edit.
+# python -m stellwerk.models.crd > crds/schedulerprofiles.yaml
+"""
+
+_MAP_KEYS: Final[Mapping[str, str]] = {
+    "enabled": "name",
+    "disabled": "name",
+    "pluginConfig": "name",
+    "managedResources": "name",
+    "conditions": "type",
+    "shape": "utilization",
+}
+"""Lists whose items have a key: the API server refuses duplicates, and server-side apply merges."""
+
+
+class Rule(NamedTuple):
+    """A CEL rule of the schema."""
+
+    rule: str
+    message: str
+    field: str = ""
+    """The field it blames, below the one that carries it."""
+
+
+_RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "SchedulerProfileSpec": (
+        Rule(
+            "self.podMaxBackoffSeconds >= self.podInitialBackoffSeconds",
+            "must be at least podInitialBackoffSeconds",
+            ".podMaxBackoffSeconds",
+        ),
+    ),
+    "SchedulerProfileSpec.schedulerName": (
+        Rule("self == oldSelf", "schedulerName is immutable; make a new profile"),
+    ),
+    "SchedulerProfileSpec.extenders": (
+        Rule(
+            "self.filter(e, has(e.bindVerb) && e.bindVerb != '').size() <= 1",
+            "only one extender can bind",
+        ),
+    ),
+    "Plugins.queueSort": (
+        Rule("!has(self.enabled) || self.enabled.size() <= 1", "needs exactly one plugin"),
+    ),
+    "Extender": (
+        Rule(
+            "!has(self.prioritizeVerb) || self.prioritizeVerb == '' "
+            "|| (has(self.weight) && self.weight > 0)",
+            "must be at least 1 with prioritizeVerb",
+            ".weight",
+        ),
+    ),
+    "ExtenderTLSConfig": (
+        Rule(
+            "(has(self.certFile) || has(self.certData)) "
+            "== (has(self.keyFile) || has(self.keyData))",
+            "a client certificate and its key belong together",
+        ),
+        Rule(
+            "!has(self.insecure) || !self.insecure || !(has(self.caFile) || has(self.caData))",
+            "not allowed beside root certificates",
+            ".insecure",
+        ),
+        Rule(
+            "!has(self.secretRef) || !(has(self.certFile) || has(self.certData) "
+            "|| has(self.caFile) || has(self.caData))",
+            "not allowed beside certificate files or data",
+            ".secretRef",
+        ),
+    ),
+    "ExtenderManagedResource.name": (
+        Rule(
+            "self.contains('/') && !self.contains('kubernetes.io/') "
+            "&& !self.startsWith('requests.')",
+            "must be the name of an extended resource, such as example.com/gpu",
+        ),
+    ),
+    "RequestedToCapacityRatioParam.shape": (
+        Rule("self.map(p, p.utilization).isSorted()", "utilization must rise from point to point"),
+    ),
+}
+"""CEL rules by model, or by model and field. Each repeats a rule of the models, so that the API
+server refuses at once what loading would refuse."""
+
+_SHAPE_POINTS: Final = 101
+"""Utilization rises in whole percent, so that a longer shape cannot be valid."""
+
+_COLUMNS: Final = (
+    ("Scheduler", "string", ".spec.schedulerName", "schedulerName of the pods it schedules"),
+    (
+        "Accepted",
+        "string",
+        '.status.conditions[?(@.type=="Accepted")].status',
+        "Whether the profile is valid and free of conflicts",
+    ),
+    ("Pending", "integer", ".status.pendingPods.total", "Pods that wait for a node"),
+    ("Scheduled", "integer", ".status.scheduledPods", "Pods bound since the operator started"),
+    ("Age", "date", ".metadata.creationTimestamp", ""),
+)
+
+
+def crd_manifest() -> dict[str, Any]:
+    """Return the CustomResourceDefinition as the object to apply."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {
+                "kind": KIND,
+                "listKind": f"{KIND}List",
+                "plural": PLURAL,
+                "singular": KIND.lower(),
+                "shortNames": ["sprof"],
+            },
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": {"status": {}},
+                    "additionalPrinterColumns": [_column(*column) for column in _COLUMNS],
+                    "schema": {"openAPIV3Schema": _object_schema()},
+                }
+            ],
+        },
+    }
+
+
+def crd_yaml() -> str:
+    """Return the text of crds/schedulerprofiles.yaml."""
+    return _HEADER + yaml.safe_dump(crd_manifest(), sort_keys=False, width=100)
+
+
+def _column(name: str, type_: str, path: str, description: str) -> dict[str, str]:
+    column = {"name": name, "type": type_, "jsonPath": path}
+    return {**column, "description": description} if description else column
+
+
+def _object_schema() -> Schema:
+    return {
+        "type": "object",
+        "description": "A SchedulerProfile says how pods with one schedulerName are scheduled. It "
+        "can be edited at any time; an edit counts from the next pod on.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": "Version of this schema."},
+            "kind": {"type": "string", "description": KIND},
+            "metadata": {"type": "object"},
+            "spec": model_schema(SchedulerProfileSpec),
+            "status": model_schema(SchedulerProfileStatus),
+        },
+    }
+
+
+def model_schema(model: type[ConfigModel]) -> Schema:
+    """Return the structural schema of a model, without references."""
+    schema = model.model_json_schema(by_alias=True)
+    return _structural(schema, schema.get("$defs", {}), model.__name__)
+
+
+def _structural(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:
+    """Return a node of pydantic's JSON schema as Kubernetes wants it.
+
+    `name` is where its rules are found: the model, or the model and the field.
+    """
+    node, model = _dereferenced(node, definitions)
+    result: Schema = {"description": " ".join(node.get("description", "").split())}
+    result["type"] = node["type"]
+    match node["type"]:
+        case "object":
+            result |= _object(node, definitions, model or name)
+        case "array":
+            result |= _array(node, definitions, name)
+        case _:
+            result |= _scalar(node)
+    if node.get("default"):
+        result["default"] = node["default"]
+    rules = (*_RULES.get(name, ()), *_RULES.get(model, ()))
+    if rules:
+        result["x-kubernetes-validations"] = [_written(rule) for rule in rules]
+    return {key: value for key, value in result.items() if value != ""}
+
+
+def _dereferenced(node: Schema, definitions: Mapping[str, Schema]) -> tuple[Schema, str]:
+    """Follow a reference, and `X or null` to X; what the field itself says goes first."""
+    model = ""
+    for keyword in ("anyOf", "allOf"):
+        for option in node.get(keyword, ()):
+            if option.get("type") != "null":
+                node = {**option, **{key: value for key, value in node.items() if key != keyword}}
+    if "$ref" in node:
+        model = str(node["$ref"]).rpartition("/")[2]
+        node = {**definitions[model], **node}
+        # A default object is what the absent fields say anyway; nothing to write into the store.
+        node.pop("default", None)
+    return node, model
+
+
+def _object(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:
+    if "properties" not in node:
+        return _map(node, definitions, name)
+    properties = {
+        field: _property(field, child, definitions, name)
+        for field, child in node["properties"].items()
+    }
+    required = {"required": node["required"]} if node.get("required") else {}
+    return {**required, "properties": properties}
+
+
+def _property(field: str, child: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:
+    schema = _structural(child, definitions, f"{name}.{field}")
+    if name == "PluginConfig" and field == "args":
+        schema["properties"] = _known_args()
+    if schema["type"] == "array":
+        schema |= _list_type(field)
+    return schema
+
+
+def _map(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:
+    values = node.get("additionalProperties")
+    if not isinstance(values, dict):
+        return {"x-kubernetes-preserve-unknown-fields": True}
+    bounds = {"maxProperties": node["maxProperties"]} if "maxProperties" in node else {}
+    return {**bounds, "additionalProperties": _structural(values, definitions, f"{name}.*")}
+
+
+def _known_args() -> Schema:
+    """Return the part of `args` that rules look at; CEL does not see fields the schema lacks."""
+    ratio = model_schema(RequestedToCapacityRatioParam)
+    shape = ratio["properties"]["shape"]
+    shape["maxItems"] = _SHAPE_POINTS
+    # The key of a list must be there; upstream reads an absent one as 0.
+    shape["items"]["properties"]["utilization"]["default"] = 0
+    return {
+        "scoringStrategy": {
+            "type": "object",
+            "description": "NodeResourcesFit: how nodes are scored.",
+            "x-kubernetes-preserve-unknown-fields": True,
+            "properties": {
+                "requestedToCapacityRatio": {
+                    **ratio,
+                    "x-kubernetes-preserve-unknown-fields": True,
+                }
+            },
+        }
+    }
+
+
+def _array(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:
+    bounds: Schema = {key: node[key] for key in ("minItems", "maxItems") if key in node}
+    return {**bounds, "items": _structural(node["items"], definitions, f"{name}[]")}
+
+
+def _list_type(field: str) -> Schema:
+    if field in _MAP_KEYS:
+        return {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": [_MAP_KEYS[field]],
+        }
+    return {"x-kubernetes-list-type": "atomic"}
+
+
+_SCALAR_KEYWORDS: Final[tuple[str, ...]] = (
+    "format",
+    "enum",
+    "pattern",
+    "minLength",
+    "maxLength",
+    "minimum",
+)
+
+
+def _scalar(node: Schema) -> Schema:
+    result: Schema = {key: node[key] for key in _SCALAR_KEYWORDS if key in node}
+    if node["type"] != "integer":
+        return result
+    maximum = node.get("maximum", INT64_MAX)
+    result["format"] = "int32" if maximum <= INT32_MAX else "int64"
+    if maximum < INT32_MAX:
+        result["maximum"] = maximum
+    return result
+
+
+def _written(rule: Rule) -> dict[str, str]:
+    written = {"rule": rule.rule, "message": rule.message}
+    return {**written, "fieldPath": rule.field} if rule.field else written
+
+
+if __name__ == "__main__":
+    sys.stdout.write(crd_yaml())
