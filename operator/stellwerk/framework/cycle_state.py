@@ -1,0 +1,44 @@
+"""What plugins remember during one scheduling attempt.
+
+The runtime makes one per attempt and passes it to every extension point. Invariant: nothing in it outlives the attempt.
+"""
+
+from typing import Any, TypeVar
+
+Value = TypeVar("Value")
+
+
+class CycleState:
+    """Values by key (a plugin uses its own name), and which plugins skipped their coupled point."""
+
+    __slots__ = ("_values", "pods_to_activate", "skipped_filters", "skipped_scores")
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self.skipped_filters: set[str] = set()
+        """Plugins whose PreFilter answered Skip."""
+        self.skipped_scores: set[str] = set()
+        """Plugins whose PreScore answered Skip."""
+        self.pods_to_activate: dict[str, Any] = {}
+        """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
+
+    def write(self, key: str, value: object) -> None:
+        """Remember a value."""
+        self._values[key] = value
+
+    def read(self, key: str, kind: type[Value]) -> Value:
+        """A value written earlier in the attempt.
+
+        Raises:
+            LookupError: nothing of that kind was written.
+        """
+        value = self._values.get(key)
+        if not isinstance(value, kind):
+            message = f"cycle state holds no {kind.__name__} under {key!r}"
+            raise LookupError(message)
+        return value
+
+    def get(self, key: str, kind: type[Value]) -> Value | None:
+        """A value written earlier in the attempt, or None."""
+        value = self._values.get(key)
+        return value if isinstance(value, kind) else None

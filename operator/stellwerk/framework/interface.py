@@ -1,0 +1,431 @@
+"""The extension points, and what the world looks like from a plugin: one Protocol each.
+
+Plugins inherit the points they implement; the runtime calls them in a profile's order; `scheduler`,
+`client` and `backend` implement the protocols of the second half. Invariant: everything up to
+Reserve is synchronous and pure on the snapshot; only Permit, PreBind, Bind and PostBind wait.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.status import OK, Status
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import IntColumn, VerdictColumn
+from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import Snapshot
+
+MAX_NODE_SCORE = 100
+
+
+class Reuse(Enum):
+    """What a verdict or raw score of a row depends on, beside the pod's reuse key and the args.
+
+    The runtime keeps such columns per key and recomputes only rows that changed.
+    """
+
+    NEVER = auto()
+    """Anything: computed in every cycle."""
+    NODE = auto()
+    """The row's node object alone."""
+    USAGE = auto()
+    """The row's node object and the pods on it."""
+
+
+# --- results ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """A verdict per row as a small code; texts are made only when somebody reads them."""
+
+    codes: VerdictColumn
+    """(n,) int32; 0 fits, every other code stands for a status."""
+    status: Callable[[int], Status]
+    """Code (not 0) → the status with its reasons."""
+
+    @classmethod
+    def of_mask(cls, fails: np.ndarray[Any, np.dtype[np.bool_]], status: Status) -> "FilterResult":
+        """One status for every row where `fails` is True."""
+        return cls(fails.astype(np.int32), lambda _: status)
+
+    @classmethod
+    def everywhere(cls, rows: int) -> "FilterResult":
+        """Every row fits."""
+        return cls(np.zeros(rows, np.int32), lambda _: OK)
+
+
+@dataclass(frozen=True, slots=True)
+class PreFilterResult:
+    """What PreFilter says: go on, Skip the coupled Filter, reject; and perhaps only these nodes."""
+
+    status: Status = OK
+    node_names: frozenset[str] | None = None
+    """The nodes worth looking at (they need not exist); None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node that could be cleared for a pod, and who would have to go."""
+
+    node_name: str
+    victims: tuple[PodInfo, ...]
+    """Most important first; for cross-node preemption they may run elsewhere."""
+    pdb_violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """What PostFilter says: a status, and the candidates from which `choose` takes one."""
+
+    status: Status
+    candidates: tuple[Candidate, ...] = ()
+    choose: Callable[[Sequence[Candidate]], Candidate] | None = None
+    """Picks one of the candidates that the extenders have left; None if there are none."""
+    clear_nomination: bool = False
+    """The pod's nominatedNodeName no longer helps and is to be removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitResult:
+    """Approve (OK), deny (rejected) or Wait for at most `timeout_seconds`."""
+
+    status: Status = OK
+    timeout_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why no node was found: the verdict of every row and who gave it. Made when a cycle fails."""
+
+    pod: PodInfo
+    node_names: Sequence[str]
+    """Nodes in the order of `statuses`."""
+    statuses: Sequence[Status]
+    """One status per node, equal statuses are one object."""
+    pre_filter_message: str = ""
+    unschedulable_plugins: frozenset[str] = frozenset()
+    pending_plugins: frozenset[str] = frozenset()
+    post_filter_message: str = ""
+    rows: Sequence[int] = field(default_factory=tuple)
+    """The snapshot row of each node."""
+
+
+# --- extension points ---------------------------------------------------------------------------
+
+
+class Plugin(Protocol):
+    """Every plugin has the name that profiles, events and metrics use."""
+
+    name: ClassVar[str]
+
+
+@runtime_checkable
+class EnqueueExtensions(Plugin, Protocol):
+    """Says which cluster events may end this plugin's rejections; without it, every event does."""
+
+    def events_to_register(self) -> Sequence[QueueingHint]: ...
+
+
+@runtime_checkable
+class PreEnqueuePlugin(Plugin, Protocol):
+    """Keeps pods out of the queue (gated) until it answers Success."""
+
+    def pre_enqueue(self, pod: PodInfo) -> Status: ...
+
+
+@runtime_checkable
+class QueueSortPlugin(Plugin, Protocol):
+    """Orders activeQ; exactly one, the same in all profiles."""
+
+    def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
+        """Return a key; smaller keys are scheduled first."""
+        ...
+
+
+@runtime_checkable
+class PreFilterPlugin(Plugin, Protocol):
+    """Looks at the pod once per attempt, before any node."""
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult: ...
+
+
+@runtime_checkable
+class PreFilterExtensions(Protocol):
+    """For plugins that keep state of their own about pods on nodes; others read `nodes.overlay`.
+
+    `pods` have just been put on (taken off) the node at a position of a view with overlay.
+    """
+
+    def add_pods(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
+    ) -> Status: ...
+
+    def remove_pods(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
+    ) -> Status: ...
+
+
+@runtime_checkable
+class FilterPlugin(Plugin, Protocol):
+    """Says for each row whether the pod fits; all rows of a view at once, each on its own."""
+
+    filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
+
+    def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        """What of the pod the verdict depends on (its spec, unless overridden); None: no reuse."""
+        return pod.spec
+
+
+@runtime_checkable
+class PostFilterPlugin(Plugin, Protocol):
+    """Called when no node fits: looks for a way to make room."""
+
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+    ) -> PostFilterResult: ...
+
+
+@runtime_checkable
+class PreScorePlugin(Plugin, Protocol):
+    """Looks at the feasible rows once, before any score."""
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status: ...
+
+
+@runtime_checkable
+class ScorePlugin(Plugin, Protocol):
+    """Scores the rows of a view."""
+
+    score_reuse: ClassVar[Reuse] = Reuse.NEVER
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        """Return (n,) int64 raw scores; 0–100 unless the plugin also normalises."""
+        ...
+
+    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        """What of the pod the raw score depends on (its spec, unless overridden); None: no reuse."""
+        return pod.spec
+
+
+@runtime_checkable
+class NormalizeScorePlugin(Protocol):
+    """Maps raw scores of the feasible rows to 0–100."""
+
+    def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn: ...
+
+
+@runtime_checkable
+class ReservePlugin(Plugin, Protocol):
+    """Keeps books for a pod that has a node; unreserve is idempotent and undoes reserve."""
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status: ...
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+@runtime_checkable
+class PermitPlugin(Plugin, Protocol):
+    """Approves, denies or delays a binding."""
+
+    async def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult: ...
+
+
+@runtime_checkable
+class PreBindPlugin(Plugin, Protocol):
+    """Prepares a binding, e.g. its volumes."""
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Success: pre_bind has work to do; Skip: it has none and is not called."""
+        ...
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status: ...
+
+
+@runtime_checkable
+class BindPlugin(Plugin, Protocol):
+    """Binds the pod, or answers Skip and leaves it to the next."""
+
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status: ...
+
+
+@runtime_checkable
+class PostBindPlugin(Plugin, Protocol):
+    """Told that the pod is bound."""
+
+    async def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
+
+
+# --- the world, as plugins and handlers see it --------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """What an event is about."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+
+
+def pod_reference(pod: PodInfo) -> ObjectReference:
+    """A pod as the object of an event."""
+    return ObjectReference("Pod", "v1", pod.namespace, pod.name, pod.uid, pod.resource_version)
+
+
+class Recorder(Protocol):
+    """Writes events; never blocks, never raises."""
+
+    def event(  # noqa: PLR0913 the fields of an Event
+        self,
+        regarding: ObjectReference,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        reporting_controller: str,
+        related: ObjectReference | None = None,
+    ) -> None: ...
+
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+class ClusterClient(Protocol):
+    """The API server, for those who write; raises the errors of `stellwerk.errors`."""
+
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None: ...
+
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any]
+    ) -> None: ...
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None: ...
+
+    async def get(self, path: str) -> JsonObject: ...
+
+    async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]: ...
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject: ...
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject: ...
+
+    async def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        content_type: str = "application/merge-patch+json",
+    ) -> JsonObject: ...
+
+
+class ClusterEvents(Protocol):
+    """What kopf's handlers call; `event_type` is kopf's: None for the items of a list.
+
+    A synthetic DELETED (the object vanished while a watch was broken) carries only metadata.
+    """
+
+    def on_pod(self, event_type: str | None, obj: JsonObject) -> None: ...
+
+    def on_node(self, event_type: str | None, obj: JsonObject) -> None: ...
+
+    def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None: ...
+
+    def on_synced(self, kind: str) -> None:
+        """The first list of the kind is complete (or the kind is absent, and so empty)."""
+        ...
+
+
+class ObjectStore(Protocol):
+    """Every other watched kind, as in the API, by kind, namespace and name."""
+
+    def get(self, kind: str, namespace: str, name: str) -> JsonObject | None: ...
+
+    def list(self, kind: str, namespace: str | None = None) -> Iterable[JsonObject]: ...
+
+    def version(self, kind: str) -> int:
+        """Return a number that grows with every change of that kind."""
+        ...
+
+
+class Nominations(Protocol):
+    """Pods that were promised a node."""
+
+    def pods_for_node(self, node_name: str) -> Sequence[PodInfo]: ...
+
+    def nominated_nodes(self) -> Iterable[str]:
+        """Return the names of nodes with nominated pods."""
+        ...
+
+
+class WaitingPod(Protocol):
+    """A pod held by Permit plugins."""
+
+    @property
+    def pod(self) -> PodInfo: ...
+
+    @property
+    def pending_plugins(self) -> Sequence[str]: ...
+
+    def allow(self, plugin: str) -> None: ...
+
+    def reject(self, plugin: str, message: str) -> None: ...
+
+
+class Handle(Protocol):
+    """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
+
+    @property
+    def profile_name(self) -> str:
+        """The schedulerName that this framework serves."""
+        ...
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def objects(self) -> ObjectStore: ...
+
+    @property
+    def nominations(self) -> Nominations: ...
+
+    @property
+    def client(self) -> ClusterClient: ...
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+    def now_seconds(self) -> float:
+        """Return the monotonic time."""
+        ...
+
+    def random(self, below: int) -> int:
+        """Return a number from 0 to below − 1 from the profile's seeded generator."""
+        ...
+
+    def activate(self, pods: Iterable[PodInfo]) -> None:
+        """Move pending pods to activeQ."""
+        ...
+
+    def waiting_pods(self) -> Iterable[WaitingPod]: ...
+
+    def waiting_pod(self, uid: str) -> WaitingPod | None: ...
+
+    def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        """Return each row's first failing filter, with nominated pods counted (two passes)."""
+        ...
+
+    async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Return whether the predicate became true in time; it is checked after watch events."""
+        ...

@@ -1,0 +1,139 @@
+"""Pod (anti-)affinity terms and topology spread constraints: parsed once per spec, their scalar meaning.
+
+Used by InterPodAffinity, PodTopologySpread, the pair counts and queueing hints. Invariant: terms are immutable and
+hashable; equal terms of different pods share one column of counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from stellwerk.models.selectors import LabelSelector, parse_label_selector
+
+JsonObject: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodMatcher:
+    """Which pods a term speaks of: those of the namespaces whose labels the selector matches."""
+
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None
+    """Matches further namespaces by their labels; None adds none, an empty selector adds all."""
+    selector: LabelSelector | None
+    """None matches no pod."""
+
+    def matches(
+        self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
+    ) -> bool:
+        """Whether a pod with these labels, in a namespace with those labels, is meant."""
+        if self.selector is None or not self.selector.matches(labels):
+            return False
+        return namespace in self.namespaces or (
+            self.namespace_selector is not None
+            and self.namespace_selector.matches(namespace_labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AffinityTerm:
+    """A pod affinity term: pods that match, counted per value of the topology key."""
+
+    matcher: PodMatcher
+    topology_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedTerm:
+    """A preferred term; weight 1–100."""
+
+    weight: int
+    term: AffinityTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinity:
+    """spec.affinity.podAffinity and podAntiAffinity of a pod."""
+
+    required: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[WeightedTerm, ...] = ()
+    required_anti: tuple[AffinityTerm, ...] = ()
+    preferred_anti: tuple[WeightedTerm, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """A topology spread constraint; labels of matchLabelKeys are already part of the selector."""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    selector: LabelSelector | None
+    min_domains: int | None
+    honor_node_affinity: bool
+    honor_node_taints: bool
+
+    @property
+    def hard(self) -> bool:
+        """DoNotSchedule: a filter; otherwise ScheduleAnyway: a score."""
+        return self.when_unsatisfiable == "DoNotSchedule"
+
+
+def parse_pod_affinity(
+    affinity: JsonObject, namespace: str, labels: Mapping[str, str]
+) -> PodAffinity:
+    """podAffinity and podAntiAffinity of a pod in that namespace and with those labels."""
+    attract, repel = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+
+    def required(terms: JsonObject) -> tuple[AffinityTerm, ...]:
+        listed = terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
+        return tuple(_parse_term(term, namespace, labels) for term in listed)
+
+    def preferred(terms: JsonObject) -> tuple[WeightedTerm, ...]:
+        listed = terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        return tuple(
+            WeightedTerm(
+                int(item["weight"]), _parse_term(item["podAffinityTerm"], namespace, labels)
+            )
+            for item in listed
+        )
+
+    return PodAffinity(required(attract), preferred(attract), required(repel), preferred(repel))
+
+
+def _parse_term(term: JsonObject, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
+    selector = parse_label_selector(term.get("labelSelector"))
+    if selector is not None:
+        # A no-op where the API server has merged the keys already: requirements are not repeated.
+        selector = selector.with_values(labels, term.get("matchLabelKeys") or (), "In")
+        selector = selector.with_values(labels, term.get("mismatchLabelKeys") or (), "NotIn")
+    namespaces = frozenset(term.get("namespaces") or ())
+    namespace_selector = parse_label_selector(term.get("namespaceSelector"))
+    if not namespaces and namespace_selector is None:
+        namespaces = frozenset({namespace})
+    return AffinityTerm(
+        PodMatcher(namespaces, namespace_selector, selector), term.get("topologyKey") or ""
+    )
+
+
+def parse_spread_constraints(
+    constraints: Sequence[JsonObject] | None, labels: Mapping[str, str]
+) -> tuple[SpreadConstraint, ...]:
+    """spec.topologySpreadConstraints (or a plugin's defaultConstraints, with no labels)."""
+    parsed = []
+    for item in constraints or ():
+        selector = parse_label_selector(item.get("labelSelector"))
+        if selector is not None:
+            selector = selector.with_values(labels, item.get("matchLabelKeys") or (), "In")
+        parsed.append(
+            SpreadConstraint(
+                max_skew=int(item["maxSkew"]),
+                topology_key=item["topologyKey"],
+                when_unsatisfiable=item["whenUnsatisfiable"],
+                selector=selector,
+                min_domains=item.get("minDomains"),
+                honor_node_affinity=item.get("nodeAffinityPolicy") != "Ignore",
+                honor_node_taints=item.get("nodeTaintsPolicy") == "Honor",
+            )
+        )
+    return tuple(parsed)

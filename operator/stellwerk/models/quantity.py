@@ -1,0 +1,64 @@
+"""Kubernetes quantities as exact integers: `"100m"` → 100 millicores, `"1Gi"` → 1073741824 bytes.
+
+Every parser of pods, nodes and volumes calls it. Invariant: rounding is always up, as `Quantity.Value()` and
+`Quantity.MilliValue()` round, and results saturate at ±2**62, so that sums of a few thousand stay in int64.
+"""
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+SATURATION: Final = 1 << 62
+"""The largest magnitude of any resource amount, in the resource's unit."""
+
+_PATTERN: Final = re.compile(
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?\d+))?"
+)
+_MULTIPLIER: Final[dict[str, Fraction]] = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{suffix: Fraction(1000**power) for power, suffix in enumerate("kMGTPE", start=1)},
+    **{f"{suffix}i": Fraction(1024**power) for power, suffix in enumerate("KMGTPE", start=1)},
+}
+
+
+def saturate(amount: int) -> int:
+    """The amount, kept within ±2**62."""
+    return max(-SATURATION, min(SATURATION, amount))
+
+
+@lru_cache(maxsize=1 << 14)
+def parse_quantity(text: str | float) -> Fraction:
+    """The exact value of a quantity.
+
+    Raises:
+        ValueError: the text is no quantity.
+    """
+    match = _PATTERN.fullmatch(str(text))
+    if match is None:
+        message = f"{text!r} is not a quantity"
+        raise ValueError(message)
+    number = Fraction(match["number"])
+    if match["exponent"] is not None:
+        # An exponent beyond the saturation is clamped: 10**(10**9) would never finish.
+        return number * Fraction(10) ** max(-30, min(30, int(match["exponent"])))
+    return number * _MULTIPLIER.get(match["suffix"] or "", Fraction(1))
+
+
+@lru_cache(maxsize=1 << 14)
+def whole_units(text: str | float) -> int:
+    """The value rounded up to whole units (bytes, counts), saturated."""
+    return saturate(-(-parse_quantity(text) // 1))
+
+
+@lru_cache(maxsize=1 << 14)
+def milli_units(text: str | float) -> int:
+    """The value rounded up to thousandths (millicores for cpu), saturated."""
+    return saturate(-(-parse_quantity(text) * 1000 // 1))
+
+
+def resource_amount(resource: str, text: str | float) -> int:
+    """A resource's amount in the unit of the snapshot's columns: cpu in millicores, all else in whole units."""
+    return milli_units(text) if resource == "cpu" else whole_units(text)

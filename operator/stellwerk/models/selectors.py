@@ -1,0 +1,164 @@
+"""Label selectors and node selectors: their scalar meaning, written once.
+
+Parsed with the object that carries them; evaluated by plugins (once per distinct label value), queueing hints, the
+hollow kubelet and the references that tests compare with. Invariant: a selector is immutable and hashable, so that equal
+selectors share one count column and one verdict.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+Labels: TypeAlias = Mapping[str, str]
+
+_BY_OPERATOR: Final[dict[str, Callable[[str | None, frozenset[str]], bool]]] = {
+    "In": lambda value, values: value is not None and value in values,
+    "NotIn": lambda value, values: value is None or value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+    "Gt": lambda value, values: _compares(value, values, lambda mine, bound: mine > bound),
+    "Lt": lambda value, values: _compares(value, values, lambda mine, bound: mine < bound),
+}
+
+
+def _compares(value: str | None, values: frozenset[str], holds: Callable[[int, int], bool]) -> bool:
+    """Gt and Lt: false unless both sides are integers (labels.Requirement.Matches)."""
+    if value is None or len(values) != 1:
+        return False
+    try:
+        return holds(_strict_int(value), _strict_int(next(iter(values))))
+    except ValueError:
+        return False
+
+
+def _strict_int(text: str) -> int:
+    """An integer as Go's ParseInt reads it: no spaces, no underscores, 64 bits."""
+    number = int(text)
+    if not text.lstrip("+-").isascii() or not text.lstrip("+-").isdigit() or abs(number) >= 1 << 63:
+        message = f"{text!r} is not a 64-bit integer"
+        raise ValueError(message)
+    return number
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression `key operator values`."""
+
+    key: str
+    operator: str
+    values: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.operator not in _BY_OPERATOR:
+            message = f"{self.operator!r} is not a valid selector operator"
+            raise ValueError(message)
+
+    def matches_value(self, value: str | None) -> bool:
+        """Whether a label with this value (None: label absent) fulfils the requirement."""
+        return _BY_OPERATOR[self.operator](value, self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """All requirements together; without requirements it matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Labels) -> bool:
+        """Whether the labels fulfil every requirement."""
+        return all(
+            requirement.matches_value(labels.get(requirement.key))
+            for requirement in self.requirements
+        )
+
+    def with_values(self, labels: Labels, keys: Sequence[str], operator: str) -> "LabelSelector":
+        """The selector narrowed by `key operator (labels[key])` for those keys that the labels have."""
+        added = tuple(
+            Requirement(key, operator, frozenset({labels[key]})) for key in keys if key in labels
+        )
+        return LabelSelector(
+            tuple(dict.fromkeys((*self.requirements, *added))) if added else self.requirements
+        )
+
+
+EVERYTHING: Final = LabelSelector()
+
+
+def parse_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector | None:
+    """A metav1.LabelSelector; None (no selector) matches nothing and stays None."""
+    if selector is None:
+        return None
+    exact = [
+        Requirement(key, "In", frozenset({value}))
+        for key, value in sorted((selector.get("matchLabels") or {}).items())
+    ]
+    return LabelSelector(
+        (*exact, *(parse_requirement(item) for item in selector.get("matchExpressions") or ()))
+    )
+
+
+def parse_requirement(expression: Mapping[str, Any]) -> Requirement:
+    """One matchExpressions or matchFields entry."""
+    return Requirement(
+        expression["key"], expression["operator"], frozenset(expression.get("values") or ())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelectorTerm:
+    """ANDed expressions over node labels and over the node's name; an empty term matches no node."""
+
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Labels, node_name: str) -> bool:
+        """Whether a node of that name and with these labels fulfils the term."""
+        if not self.match_expressions and not self.match_fields:
+            return False
+        return all(
+            requirement.matches_value(labels.get(requirement.key))
+            for requirement in self.match_expressions
+        ) and all(requirement.matches_value(node_name) for requirement in self.match_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSelector:
+    """ORed terms; without terms it matches no node."""
+
+    terms: tuple[NodeSelectorTerm, ...] = ()
+
+    def matches(self, labels: Labels, node_name: str) -> bool:
+        """Whether any term matches the node."""
+        return any(term.matches(labels, node_name) for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    """A node selector term with the weight (1–100) it adds to a node that matches."""
+
+    weight: int
+    term: NodeSelectorTerm
+
+
+def parse_node_selector_term(term: Mapping[str, Any]) -> NodeSelectorTerm:
+    """A v1.NodeSelectorTerm; matchFields knows metadata.name only, as the API server does."""
+    return NodeSelectorTerm(
+        tuple(parse_requirement(item) for item in term.get("matchExpressions") or ()),
+        tuple(parse_requirement(item) for item in term.get("matchFields") or ()),
+    )
+
+
+def parse_node_selector(selector: Mapping[str, Any] | None) -> NodeSelector | None:
+    """A v1.NodeSelector; None stays None (no restriction)."""
+    if selector is None:
+        return None
+    terms = selector.get("nodeSelectorTerms") or ()
+    return NodeSelector(tuple(parse_node_selector_term(term) for term in terms))
+
+
+def parse_preferred_terms(terms: Sequence[Mapping[str, Any]] | None) -> tuple[PreferredTerm, ...]:
+    """preferredDuringSchedulingIgnoredDuringExecution of a node affinity."""
+    return tuple(
+        PreferredTerm(int(item["weight"]), parse_node_selector_term(item.get("preference") or {}))
+        for item in terms or ()
+    )

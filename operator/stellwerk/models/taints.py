@@ -1,0 +1,77 @@
+"""Taints and tolerations: their scalar meaning, written once.
+
+Evaluated once per distinct taint set by TaintToleration, by queueing hints and by the embedded cluster.
+Invariant: both are immutable and hashable.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+NO_SCHEDULE: Final = "NoSchedule"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """What keeps pods off a node, unless they tolerate it."""
+
+    key: str
+    value: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What lets a pod stand a taint; an empty key with Exists tolerates every key, an empty effect every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether the taint is tolerated (v1.Toleration.ToleratesTaint, comparison operators off as in v1.36)."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        if self.operator == "Exists":
+            return True
+        return self.operator == "Equal" and self.value == taint.value
+
+
+def parse_taints(taints: Sequence[Mapping[str, Any]] | None) -> tuple[Taint, ...]:
+    """spec.taints of a node."""
+    return tuple(
+        Taint(item["key"], item.get("value") or "", item["effect"]) for item in taints or ()
+    )
+
+
+def parse_tolerations(tolerations: Sequence[Mapping[str, Any]] | None) -> tuple[Toleration, ...]:
+    """spec.tolerations of a pod."""
+    return tuple(
+        Toleration(
+            item.get("key") or "",
+            item.get("operator") or "Equal",
+            item.get("value") or "",
+            item.get("effect") or "",
+            item.get("tolerationSeconds"),
+        )
+        for item in tolerations or ()
+    )
+
+
+def untolerated(
+    taints: Iterable[Taint], tolerations: Collection[Toleration], effects: Collection[str]
+) -> list[Taint]:
+    """The taints of the given effects that no toleration stands, in order."""
+    return [
+        taint
+        for taint in taints
+        if taint.effect in effects
+        and not any(toleration.tolerates(taint) for toleration in tolerations)
+    ]

@@ -1,0 +1,120 @@
+"""Column types of the snapshot, and the small structures that columns are made of.
+
+Everything that computes on nodes uses these. Letters in shapes: N nodes (rows), n rows of a view, R resources, D domains.
+Units: cpu in millicores, memory and storage in bytes, the rest counts. Invariant: a row is a slot; a slot that holds no
+node is False in `alive` and means nothing elsewhere.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Mapping
+from typing import Final, Generic, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+IntColumn: TypeAlias = npt.NDArray[np.int64]
+"""Amounts, scores, counts."""
+IdColumn: TypeAlias = npt.NDArray[np.int32]
+"""Ids of interned values; −1 is absent."""
+VerdictColumn: TypeAlias = npt.NDArray[np.int32]
+"""Codes of a FilterResult; 0 fits."""
+RowColumn: TypeAlias = npt.NDArray[np.intp]
+"""Rows of the snapshot, used as an index."""
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+ABSENT: Final = -1
+MAX_REQUESTED: Final = 1 << 61
+"""Usage columns stop here, so that usage plus one pod's request (at most 2**62) stays in int64."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class ChangeLog:
+    """Which rows changed, in order, so that whoever remembers a position recomputes only what came since."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._dropped = 0
+
+    @property
+    def position(self) -> int:
+        """The number of changes so far."""
+        return self._dropped + len(self._rows)
+
+    def append(self, row: int) -> None:
+        """Note that the row changed."""
+        self._rows.append(row)
+
+    def since(self, position: int) -> list[int] | None:
+        """The rows changed since a position, repeats possible; None: too long ago, recompute everything."""
+        start = position - self._dropped
+        return None if start < 0 else self._rows[start:]
+
+    def trim(self, keep: int) -> None:
+        """Drop the oldest changes when more than twice `keep` are held."""
+        if len(self._rows) > 2 * keep:
+            excess = len(self._rows) - keep
+            del self._rows[:excess]
+            self._dropped += excess
+
+
+class LabelColumn:
+    """One label key over all rows, dictionary-encoded."""
+
+    def __init__(self, capacity: int) -> None:
+        self.ids: IdColumn = np.full(capacity, ABSENT, dtype=np.int32)
+        """(N,) int32, index into `values`; −1 where the node lacks the label."""
+        self.values: list[str] = []
+        """Every value ever seen, by id."""
+        self.id_of: dict[str, int] = {}
+
+    def set(self, row: int, value: str | None) -> None:
+        """Write one row."""
+        if value is None:
+            self.ids[row] = ABSENT
+            return
+        value_id = self.id_of.get(value)
+        if value_id is None:
+            value_id = self.id_of[value] = len(self.values)
+            self.values.append(value)
+        self.ids[row] = value_id
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more rows."""
+        self.ids = grown(self.ids, capacity, ABSENT)
+
+
+class SparseCounts(Generic[Key]):
+    """How many pods of a row use a key (a host port, a disk, a claim); most keys are used in few rows."""
+
+    def __init__(self) -> None:
+        self._rows: defaultdict[Key, dict[int, int]] = defaultdict(dict)
+
+    def add(self, row: int, key: Key, change: int) -> None:
+        """Add `change` (+1 or −1) users in the row; keys without users are forgotten."""
+        rows = self._rows[key]
+        count = rows.get(row, 0) + change
+        if count:
+            rows[row] = count
+            return
+        rows.pop(row, None)
+        if not rows:
+            del self._rows[key]
+
+    def rows(self, key: Key) -> Mapping[int, int]:
+        """Users by row, only rows that have any."""
+        return self._rows.get(key, {})
+
+    def keys(self) -> list[Key]:
+        """Every key in use."""
+        return list(self._rows)
+
+
+Grown = TypeVar("Grown", bound=np.generic)
+
+
+def grown(column: npt.NDArray[Grown], capacity: int, fill: int = 0) -> npt.NDArray[Grown]:
+    """A copy whose last axis has `capacity` entries, new ones filled."""
+    larger = np.full((*column.shape[:-1], capacity), fill, dtype=column.dtype)
+    larger[..., : column.shape[-1]] = column
+    return larger

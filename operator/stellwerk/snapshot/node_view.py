@@ -1,0 +1,166 @@
+"""What a plugin sees of the nodes: the snapshot's columns gathered for some rows, plus an optional overlay per row.
+
+The plain cycle uses a view of all rows without overlay; the pass with nominated pods, preemption's dry run and what-if
+use views of a few rows whose overlay adds and removes pods. Invariant: every row is a hypothesis of its own: an overlay's
+change at one position never shows at another.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from stellwerk.models.node import NodeInfo
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_resources import CPU, MEMORY, PODS
+from stellwerk.snapshot.columns import IdColumn, IntColumn, LabelColumn, Mask, RowColumn
+from stellwerk.snapshot.snapshot import Snapshot
+
+Element = TypeVar("Element", bound=np.generic)
+
+
+class NodeOverlay:
+    """Pods added to and taken from the rows of one view, and what that does to resource usage."""
+
+    def __init__(self, snapshot: Snapshot, rows: int) -> None:
+        self._snapshot = snapshot
+        self._requested: IntColumn = np.zeros((len(snapshot.resource_row), rows), np.int64)
+        self._nonzero: IntColumn = np.zeros((2, rows), np.int64)
+        self._changes: dict[tuple[int, str], tuple[PodInfo, int]] = {}
+        self.version = 0
+        """Grows with every change; plugins that derive something from the changes compare it."""
+
+    def add_pod(self, position: int, pod: PodInfo) -> None:
+        """Put a pod on the node at a position of the view."""
+        self._change(position, pod, 1)
+
+    def remove_pod(self, position: int, pod: PodInfo) -> None:
+        """Take a pod off the node at a position of the view."""
+        self._change(position, pod, -1)
+
+    def changes(self) -> Iterator[tuple[int, PodInfo, int]]:
+        """(position, pod, +1 or −1) of every pod added or taken away, net."""
+        for (position, _), (pod, change) in self._changes.items():
+            yield position, pod, change
+
+    def requested(self, resource_row: int) -> IntColumn:
+        """(n,) int64, change of the resource's usage."""
+        column: IntColumn = self._requested[resource_row]
+        return column
+
+    def nonzero_requested(self, index: int) -> IntColumn:
+        """(n,) int64, change of scoring usage; index 0 cpu, 1 memory."""
+        column: IntColumn = self._nonzero[index]
+        return column
+
+    def _change(self, position: int, pod: PodInfo, change: int) -> None:
+        key = (position, pod.uid)
+        net = self._changes.pop(key, (pod, 0))[1] + change
+        if net:
+            self._changes[key] = (pod, net)
+        resource_row = self._snapshot.resource_row
+        for resource, amount in pod.amounts.requests.items():
+            if resource in resource_row:
+                # A resource that no node has and no bound pod requests cannot make a difference.
+                row = resource_row[resource]
+                if row < len(self._requested):
+                    self._requested[row, position] += change * amount
+        self._requested[resource_row[PODS], position] += change
+        self._nonzero[0, position] += change * pod.amounts.nonzero_cpu_millis
+        self._nonzero[1, position] += change * pod.amounts.nonzero_memory_bytes
+        self.version += 1
+
+
+class NodeView:
+    """n rows of a snapshot; every column it returns has shape (n,), in the order of `rows`."""
+
+    __slots__ = ("overlay", "rows", "snapshot")
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        rows: RowColumn | slice | None = None,
+        overlay: NodeOverlay | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.rows: RowColumn | slice = slice(0, snapshot.size) if rows is None else rows
+        """The snapshot's rows in view: an index array, or the slice of all rows (free ones included)."""
+        self.overlay = overlay
+
+    def __len__(self) -> int:
+        return self.snapshot.size if isinstance(self.rows, slice) else len(self.rows)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the view is all rows in order, free ones included."""
+        return isinstance(self.rows, slice)
+
+    def row_numbers(self) -> RowColumn:
+        """(n,) the snapshot row at each position."""
+        return np.arange(self.snapshot.size) if isinstance(self.rows, slice) else self.rows
+
+    def take(self, rows: RowColumn) -> "NodeView":
+        """A view of other rows of the same snapshot, without overlay."""
+        return NodeView(self.snapshot, rows)
+
+    def with_overlay(self) -> "NodeView":
+        """The same rows with a fresh overlay; changes are then made through `overlay`."""
+        return NodeView(self.snapshot, self.rows, NodeOverlay(self.snapshot, len(self)))
+
+    def gather(self, column: npt.NDArray[Element]) -> npt.NDArray[Element]:
+        """A column of the snapshot at the rows of the view; read only (it may be the column itself)."""
+        return column[self.rows]
+
+    def allocatable(self, resource: str) -> IntColumn:
+        """(n,) int64, what the node offers, at least 0; 0 where the node lacks the resource."""
+        row = self.snapshot.resource_row.get(resource)
+        if row is None:
+            return np.zeros(len(self), np.int64)
+        return self.gather(self.snapshot.allocatable[row])
+
+    def requested(self, resource: str) -> IntColumn:
+        """(n,) int64, what pods on the node request; of resource "pods" their number."""
+        row = self.snapshot.resource_row.get(resource)
+        if row is None:
+            return np.zeros(len(self), np.int64)
+        column = self.gather(self.snapshot.requested[row])
+        return column if self.overlay is None else column + self.overlay.requested(row)
+
+    def nonzero_requested(self, resource: str) -> IntColumn:
+        """(n,) int64, usage for scoring: cpu and memory with defaults for silent containers, others as requested."""
+        if resource not in {CPU, MEMORY}:
+            return self.requested(resource)
+        index = 0 if resource == CPU else 1
+        column = self.gather(self.snapshot.nonzero_requested[index])
+        return column if self.overlay is None else column + self.overlay.nonzero_requested(index)
+
+    def unschedulable(self) -> Mask:
+        """(n,) bool, spec.unschedulable."""
+        return self.gather(self.snapshot.unschedulable)
+
+    def taint_set(self) -> IdColumn:
+        """(n,) int32, index into snapshot.taint_sets."""
+        return self.gather(self.snapshot.taint_set)
+
+    def label(self, key: str) -> tuple[IdColumn, LabelColumn]:
+        """((n,) int32 value ids with −1 for absent, the column that names the ids)."""
+        column = self.snapshot.label(key)
+        return self.gather(column.ids[: self.snapshot.size]), column
+
+    def users(self, rows: Mapping[int, int]) -> IntColumn:
+        """(n,) int64, the counts of one key of a SparseCounts at the rows of the view, without overlay."""
+        size = self.snapshot.size
+        dense: IntColumn = np.zeros(size, np.int64)
+        if isinstance(self.rows, slice) or len(self.rows) > len(rows):
+            if rows:
+                dense[list(rows)] = list(rows.values())
+            return self.gather(dense)
+        return np.array([rows.get(row, 0) for row in self.rows.tolist()], dtype=np.int64)
+
+    def nodes(self) -> Iterator[NodeInfo | None]:
+        """The parsed nodes in order; None at free rows. For adapters and texts, never in a built-in plugin's scan."""
+        nodes = self.snapshot.nodes
+        if isinstance(self.rows, slice):
+            return iter(nodes[: self.snapshot.size])
+        return (nodes[row] for row in self.rows.tolist())

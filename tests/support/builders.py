@@ -1,0 +1,106 @@
+"""Nodes, pods and small clusters for tests, in the API's shape.
+
+`make_node` and `make_pod` return JSON objects as a watch delivers them; `make_cache` parses them as
+the event handlers would.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stellwerk.backend.cache import Cache
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import PodInfo, parse_pod
+
+JsonObject = dict[str, Any]
+
+
+def make_node(
+    name: str,
+    *,
+    cpu: str = "4",
+    memory: str = "32Gi",
+    pods: str = "110",
+    allocatable: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Iterable[Mapping[str, str]] = (),
+    unschedulable: bool = False,
+    images: Iterable[Mapping[str, Any]] = (),
+    zone: str | None = None,
+) -> JsonObject:
+    """A v1.Node with a hostname label."""
+    all_labels = {"kubernetes.io/hostname": name, **(labels or {})}
+    if zone is not None:
+        all_labels["topology.kubernetes.io/zone"] = zone
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "uid": f"node-{name}", "labels": all_labels},
+        "spec": {"taints": list(taints), "unschedulable": unschedulable},
+        "status": {
+            "allocatable": {"cpu": cpu, "memory": memory, "pods": pods, **(allocatable or {})},
+            "images": list(images),
+        },
+    }
+
+
+def make_pod(  # noqa: PLR0913 one keyword per field that tests vary
+    name: str,
+    *,
+    namespace: str = "default",
+    cpu: str | None = None,
+    memory: str | None = None,
+    requests: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    node_name: str | None = None,
+    nominated_node_name: str | None = None,
+    priority: int | None = None,
+    uid: str | None = None,
+    scheduler_name: str = "default-scheduler",
+    **spec: Any,
+) -> JsonObject:
+    """A v1.Pod with one container; further keywords are fields of the spec, in the API's names."""
+    wanted = dict(requests or {})
+    if cpu is not None:
+        wanted["cpu"] = cpu
+    if memory is not None:
+        wanted["memory"] = memory
+    container = {
+        "name": "main",
+        "image": "registry.example/app:1",
+        "resources": {"requests": wanted},
+    }
+    pod: JsonObject = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": uid or f"uid-{namespace}-{name}",
+            "labels": dict(labels or {}),
+        },
+        "spec": {"schedulerName": scheduler_name, "containers": [container], **spec},
+        "status": {"phase": "Pending"},
+    }
+    if node_name is not None:
+        pod["spec"]["nodeName"] = node_name
+    if priority is not None:
+        pod["spec"]["priority"] = priority
+    if nominated_node_name is not None:
+        pod["status"]["nominatedNodeName"] = nominated_node_name
+    return pod
+
+
+def pod_info(name: str, **fields: Any) -> PodInfo:
+    """`make_pod`, parsed."""
+    return parse_pod(make_pod(name, **fields))
+
+
+def make_cache(nodes: Iterable[JsonObject] = (), pods: Iterable[JsonObject] = ()) -> Cache:
+    """A cache with these nodes and bound pods, its snapshot written."""
+    cache = Cache()
+    for node in nodes:
+        cache.set_node(parse_node(node))
+    for pod in pods:
+        cache.set_pod(parse_pod(pod))
+    cache.update_snapshot()
+    return cache
