@@ -1,9 +1,9 @@
 # Two commands on a fresh machine with Python 3.11 or later and make: `make demo` and `make test`.
 # Every target makes what it needs: a virtual environment in .venv with the packages of the lock file.
 
-# The first interpreter that runs and is new enough. Asking it also sorts out launchers of versions not installed.
-PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3 python3.14; do \
-	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+IS_RECENT := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+# The first interpreter that is new enough; asking it to run sorts out launchers of versions that are not installed.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do $$python $(IS_RECENT) && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -24,10 +24,13 @@ venv: $(READY) ## the virtual environment, as the lock file says
 
 # A virtual environment that still works is kept; one whose interpreter is gone, or half made, is made anew.
 $(READY): requirements-dev.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "Stellwerk needs Python 3.11 or later: install it, or name it with make PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { \
-		echo "making $(VENV) with $(PYTHON)"; \
-		$(PYTHON) -m venv --clear $(VENV) || { echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian: python3-venv)" >&2; exit 2; }; }
+		python="$(PYTHON)"; \
+		test -n "$$python" && "$$python" $(IS_RECENT) || { \
+			echo "Stellwerk needs Python 3.11 or later: install it, or name it with make PYTHON=/path/to/python3" >&2; exit 2; }; \
+		echo "making $(VENV) with $$python"; \
+		"$$python" -m venv --clear $(VENV) || { \
+			echo "$$python makes no virtual environment: install its venv module (Debian: python3-venv)" >&2; exit 2; }; }
 	@echo "installing the packages of requirements-dev.lock"
 	@$(PIP_INSTALL) --require-hashes --requirement requirements-dev.lock
 	@$(PIP_INSTALL) --no-deps --no-build-isolation --editable .
