@@ -37,7 +37,15 @@ class ProfileError(SchedulerError):
 class ApiError(SchedulerError):
     """The API refused a request, or did not answer."""
 
-    def __init__(self, act: str, status: int | None, reason: str, message: str) -> None:
+    def __init__(
+        self,
+        act: str,
+        status: int | None,
+        reason: str,
+        message: str,
+        *,
+        retry_after_seconds: float | None = None,
+    ) -> None:
         """Describe a failed request.
 
         Args:
@@ -45,12 +53,16 @@ class ApiError(SchedulerError):
             status: the HTTP status, or None when there was no answer at all.
             reason: the API's machine-readable reason ("Conflict"), or the network error's name.
             message: the API's own words.
+            retry_after_seconds: the delay that the server asked for, where it named one.
         """
         super().__init__(act, status, reason, message)
         self.act = act
         self.status = status
         self.reason = reason
         self.message = message
+        self.retry_after_seconds = retry_after_seconds
+        self.earlier: ApiError | None = None
+        """The failed attempt before this answer: it may have had its effect after all."""
 
     @override
     def __str__(self) -> str:
@@ -72,18 +84,6 @@ class Forbidden(ApiError):  # noqa: N818 - named as the API names the answer
 
 class Throttled(ApiError):  # noqa: N818 - named for what the API did
     """429: the API asks us to come back later."""
-
-    def __init__(
-        self,
-        act: str,
-        status: int | None,
-        reason: str,
-        message: str,
-        retry_after_seconds: float | None = None,
-    ) -> None:
-        """Describe a refusal with the delay the server asked for, where it named one."""
-        super().__init__(act, status, reason, message)
-        self.retry_after_seconds = retry_after_seconds
 
 
 class Unavailable(ApiError):  # noqa: N818 - named for the state of the API
@@ -107,7 +107,9 @@ def api_error(
 ) -> ApiError:
     """Return the error that stands for an HTTP status; None as status means that no answer came."""
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return Throttled(act, status, reason, message, retry_after_seconds)
-    if status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Unavailable(act, status, reason, message)
-    return _BY_STATUS.get(status, ApiError)(act, status, reason, message)
+        kind: type[ApiError] = Throttled
+    elif status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        kind = Unavailable
+    else:
+        kind = _BY_STATUS.get(status, ApiError)
+    return kind(act, status, reason, message, retry_after_seconds=retry_after_seconds)

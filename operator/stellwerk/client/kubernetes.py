@@ -1,0 +1,255 @@
+"""The Kubernetes API as the operator uses it: everything but the watches.
+
+`scheduler` binds, patches and deletes through it (the ClusterClient protocol of `framework`),
+`handlers` list and ask for rights, `event_recorder` writes events. Invariant: whatever the API
+answers is a returned value or one error of `stellwerk.errors`; no exception of aiohttp leaves.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlencode
+
+from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
+from stellwerk.errors import ApiError, ConfigurationError, Conflict, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+    from stellwerk.client.credentials import Credentials
+    from stellwerk.clock import Clock
+    from stellwerk.metrics import Metrics
+
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
+
+_LIST_RESTARTS: Final = 3
+_EVENTS: Final = "/apis/events.k8s.io/v1/namespaces"
+
+Items = list[dict[str, Any]]
+
+
+class KubernetesClient:
+    """A client of one cluster. Close it, or use it as a context manager."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        jitter: Callable[[], float],
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Open no connection yet.
+
+        Args:
+            credentials: the cluster, and who we are there.
+            clock: for latencies.
+            metrics: counts requests.
+            jitter: returns a number in [0, 1); spreads retries.
+            retry: how patient to be.
+        """
+        self._transport = Transport(
+            credentials,
+            clock=clock,
+            metrics=metrics,
+            jitter=jitter,
+            retry=retry or RetryPolicy(),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._transport.close()
+
+    async def check_reachable(self) -> str:
+        """Return the server's version.
+
+        Raises:
+            ConfigurationError: no API server answers there, or it does not know us.
+        """
+        try:
+            version = await self._transport.send(ApiRequest("GET", "/version"), attempts=1)
+        except ApiError as error:
+            cause = f"{error.status or error.reason} {error.message}".rstrip()
+            raise ConfigurationError(
+                f"no usable Kubernetes API at {self._transport.server}: {cause}"
+            ) from error
+        return str(version.get("gitVersion", "unknown"))
+
+    # What scheduling needs.
+
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
+        """Assign a pod to a node.
+
+        Raises:
+            ApiError: Conflict if the pod is bound, gated, terminating or another one by now;
+                NotFound if it is gone.
+        """
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": namespace, "name": name, "uid": uid},
+            "target": {"kind": "Node", "name": node_name},
+        }
+        request = ApiRequest(
+            "POST",
+            f"{pod_path(namespace, name)}/binding",
+            body,
+            act=f"bind {namespace}/{name} to {node_name}",
+            lane=Lane.SCHEDULING,
+        )
+        try:
+            await self._transport.send(request)
+        except Conflict as conflict:
+            if conflict.earlier is None:
+                raise
+            # The attempt whose answer was lost may be the one that bound it.
+            if not await self._is_bound(namespace, name, uid, node_name):
+                raise
+
+    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Apply a strategic merge patch to a pod's status.
+
+        Raises:
+            ApiError: the patch was refused.
+        """
+        request = ApiRequest(
+            "PATCH",
+            f"{pod_path(namespace, name)}/status",
+            patch,
+            act=f"patch the status of {namespace}/{name}",
+            content_type=STRATEGIC_MERGE_PATCH,
+            lane=Lane.SCHEDULING,
+        )
+        await self._transport.send(request)
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        """Delete exactly this pod, with the grace period that it asks for itself.
+
+        Raises:
+            ApiError: Conflict if the name belongs to another pod by now; NotFound.
+        """
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        request = ApiRequest(
+            "DELETE",
+            pod_path(namespace, name),
+            body,
+            act=f"delete {namespace}/{name}",
+            lane=Lane.SCHEDULING,
+        )
+        await self._transport.send(request)
+
+    # Everything else.
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """Return what lies at a path of the API.
+
+        Raises:
+            ApiError: it cannot be had.
+        """
+        return await self._transport.send(ApiRequest("GET", path))
+
+    async def list(self, path: str, *, limit: int = 500) -> tuple[Items, str]:
+        """Return all items of a collection, read in pages, and its resourceVersion.
+
+        Raises:
+            ApiError: it cannot be listed.
+        """
+        for _ in range(_LIST_RESTARTS):
+            try:
+                return await self._list_pages(path, limit)
+            except ApiError as error:
+                if error.status != HTTPStatus.GONE:
+                    raise
+        # The pages expire faster than they can be read: take it all at once.
+        return await self._list_pages(path, limit=0)
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """POST an object to a collection and return it as stored.
+
+        Raises:
+            ApiError: it was refused.
+        """
+        return await self._transport.send(ApiRequest("POST", path, body))
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """PUT a whole object and return it as stored.
+
+        Raises:
+            ApiError: it was refused.
+        """
+        return await self._transport.send(ApiRequest("PUT", path, body))
+
+    async def patch(
+        self, path: str, body: Mapping[str, Any], *, content_type: str = MERGE_PATCH
+    ) -> dict[str, Any]:
+        """Patch an object and return it as stored.
+
+        Raises:
+            ApiError: it was refused.
+        """
+        return await self._transport.send(
+            ApiRequest("PATCH", path, body, content_type=content_type)
+        )
+
+    async def write_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        """Create an events.k8s.io event, behind no binding.
+
+        Raises:
+            ApiError: it was refused.
+        """
+        path = f"{_EVENTS}/{quote(namespace, safe='')}/events"
+        await self._transport.send(ApiRequest("POST", path, event, lane=Lane.EVENTS))
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Apply a strategic merge patch to an event, behind no binding.
+
+        Raises:
+            ApiError: it was refused; NotFound once the event has expired.
+        """
+        path = f"{_EVENTS}/{quote(namespace, safe='')}/events/{quote(name, safe='')}"
+        await self._transport.send(
+            ApiRequest("PATCH", path, patch, content_type=STRATEGIC_MERGE_PATCH, lane=Lane.EVENTS)
+        )
+
+    async def _is_bound(self, namespace: str, name: str, uid: str, node_name: str) -> bool:
+        try:
+            pod = await self.get(pod_path(namespace, name))
+        except NotFound:
+            return False
+        bound_to = pod.get("spec", {}).get("nodeName")
+        return bool(bound_to == node_name and pod["metadata"]["uid"] == uid)
+
+    async def _list_pages(self, path: str, limit: int) -> tuple[Items, str]:
+        items: Items = []
+        query = {"limit": str(limit)} if limit else {}
+        joint = "&" if "?" in path else "?"
+        while True:
+            page_path = f"{path}{joint}{urlencode(query)}" if query else path
+            page = await self._transport.send(ApiRequest("GET", page_path, act=f"list {path}"))
+            items += page.get("items") or ()
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue")
+            if not token:
+                return items, metadata.get("resourceVersion", "")
+            query["continue"] = token
+
+
+def pod_path(namespace: str, name: str) -> str:
+    """Return the API path of a pod."""
+    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"

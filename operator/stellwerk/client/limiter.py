@@ -1,0 +1,123 @@
+"""How many requests of one class may be in flight, adapted to what the API server can take.
+
+`KubernetesClient` holds one limiter for bindings and status patches and one for events, so that
+events never stand before a binding. Additive increase while answers are quick and the limit is
+what holds requests back, multiplicative decrease when the server throttles or answers late.
+Invariant: never more than `limit` requests in flight, and waiters are served in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stellwerk.clock import Clock
+
+_DECREASE: Final = 0.7
+_TARGET_FACTOR: Final = 4.0
+_TARGET_MIN_SECONDS: Final = 0.02
+_TARGET_MAX_SECONDS: Final = 1.0
+_BASELINE_WINDOW_SECONDS: Final = 30.0
+_LATENCY_WEIGHT: Final = 0.1
+
+
+class AdaptiveLimiter:
+    """An AIMD limit on requests in flight."""
+
+    def __init__(
+        self, clock: Clock, *, initial: int = 32, minimum: int = 4, maximum: int = 256
+    ) -> None:
+        """Start with `initial` slots; the limit stays within `minimum` and `maximum`.
+
+        Raises:
+            ValueError: the three numbers are not in order.
+        """
+        if not 0 < minimum <= initial <= maximum:
+            raise ValueError(f"not in order: {minimum} <= {initial} <= {maximum}")
+        self._clock = clock
+        self._minimum = minimum
+        self._maximum = maximum
+        self._limit = float(initial)
+        self._in_flight = 0
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._latency = _Latency(clock.monotonic())
+        self._decreased_at = float("-inf")
+
+    @property
+    def limit(self) -> int:
+        """How many requests may be in flight now."""
+        return int(self._limit)
+
+    def current_limit(self) -> float:
+        """Return the limit, for the gauge that shows it."""
+        return self._limit
+
+    @property
+    def in_flight(self) -> int:
+        """How many are."""
+        return self._in_flight
+
+    async def acquire(self) -> None:
+        """Take a slot, waiting behind those who came earlier."""
+        if self._in_flight < self.limit and not self._waiters:
+            self._in_flight += 1
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.cancelled() or not waiter.done():
+                self._waiters.remove(waiter)
+            else:  # the slot was ours already: pass it on
+                self._in_flight -= 1
+                self._wake()
+            raise
+
+    def release(self, started_at_seconds: float, *, overloaded: bool) -> None:
+        """Give a slot back, and learn from how its request went.
+
+        Args:
+            started_at_seconds: the monotonic time at which the request was sent.
+            overloaded: the server refused for load: 429, or no answer at all.
+        """
+        now_seconds = self._clock.monotonic()
+        in_use = 2 * self._in_flight >= self._limit  # a limit that nobody reaches stays
+        self._in_flight -= 1
+        late = self._latency.add(now_seconds - started_at_seconds, now_seconds)
+        if overloaded or late:
+            # One decrease per round trip: requests sent before it cannot tell about it.
+            if started_at_seconds > self._decreased_at:
+                self._decreased_at = now_seconds
+                self._limit = max(self._minimum, self._limit * _DECREASE)
+        elif in_use:
+            self._limit = min(self._maximum, self._limit + 1 / self._limit)
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiters and self._in_flight < self.limit:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                self._in_flight += 1
+                waiter.set_result(None)
+
+
+class _Latency:
+    """Recent latency against the best of the last half to whole minute."""
+
+    def __init__(self, now_seconds: float) -> None:
+        self._recent = 0.0
+        self._best = self._best_before = float("inf")
+        self._window_end = now_seconds + _BASELINE_WINDOW_SECONDS
+
+    def add(self, latency_seconds: float, now_seconds: float) -> bool:
+        """Take one sample; True if answers have become late."""
+        if now_seconds >= self._window_end:
+            self._best_before, self._best = self._best, latency_seconds
+            self._window_end = now_seconds + _BASELINE_WINDOW_SECONDS
+        self._best = min(self._best, latency_seconds)
+        self._recent += _LATENCY_WEIGHT * (latency_seconds - self._recent)
+        target_seconds = _TARGET_FACTOR * min(self._best, self._best_before)
+        return self._recent > min(_TARGET_MAX_SECONDS, max(_TARGET_MIN_SECONDS, target_seconds))

@@ -1,0 +1,254 @@
+"""Requests on the wire: one pooled session, bounded patience, and our own errors.
+
+`kubernetes` builds requests and sends them through it. Invariant: a request either returns the
+server's answer or raises one error of `stellwerk.errors`, within bounded time; 404 and 409 are
+answers and never sent again, 429, 5xx and broken connections are, with jitter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from stellwerk.client.limiter import AdaptiveLimiter
+from stellwerk.errors import ApiError, Throttled, Unavailable, api_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stellwerk.client.credentials import Credentials
+    from stellwerk.clock import Clock
+    from stellwerk.metrics import Counter, Histogram, Metrics
+
+JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How long to go on with a request that may succeed later."""
+
+    attempts: int = 5
+    first_delay_seconds: float = 0.1
+    longest_delay_seconds: float = 10.0
+    """Also the longest Retry-After that is waited for; a longer one is left to the caller."""
+    timeout_seconds: float = 30.0
+    """Of one attempt, connecting included."""
+    connect_timeout_seconds: float = 10.0
+
+    def delay_seconds(self, attempt: int) -> float:
+        """Return the pause after a failed `attempt` (1 is the first), before jitter."""
+        return min(self.longest_delay_seconds, self.first_delay_seconds * 2.0 ** (attempt - 1))
+
+
+class Lane(Enum):
+    """Requests of one lane share a limit of their own."""
+
+    SCHEDULING = "scheduling"
+    EVENTS = "events"
+    COLD = "cold"
+    """Few and various; not limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRequest:
+    """What to send; `act` names it in errors, with its object: "bind default/web to node-7"."""
+
+    method: str
+    path: str
+    body: Mapping[str, Any] | None = None
+    act: str = ""
+    content_type: str = JSON
+    lane: Lane = Lane.COLD
+
+
+class Transport:
+    """Sends requests to one API server."""
+
+    def __init__(
+        self,
+        credentials: Credentials,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        jitter: Callable[[], float],
+        retry: RetryPolicy,
+    ) -> None:
+        """Open no connection yet; `jitter` returns a number in [0, 1) and spreads retries."""
+        self.server = credentials.server
+        self._clock = clock
+        self._jitter = jitter
+        self._retry = retry
+        self._session = credentials.new_session(
+            timeout=aiohttp.ClientTimeout(
+                total=retry.timeout_seconds, sock_connect=retry.connect_timeout_seconds
+            )
+        )
+        self._measured = _RequestMetrics(metrics, URL(credentials.server).authority)
+        self._limiters = {
+            Lane.SCHEDULING: AdaptiveLimiter(clock, initial=32, minimum=4, maximum=256),
+            Lane.EVENTS: AdaptiveLimiter(clock, initial=8, minimum=2, maximum=64),
+        }
+        for lane, limiter in self._limiters.items():
+            metrics.concurrency_limit.labels(lane.value).set_function(limiter.current_limit)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def send(self, request: ApiRequest, *, attempts: int | None = None) -> dict[str, Any]:
+        """Send until answered or patience ends; return the answer's JSON.
+
+        Raises:
+            ApiError: the request was refused, or never answered. Its `earlier` is the failed
+                attempt before it, if there was one.
+        """
+        wire = _Wire.of(self.server, request)
+        last = attempts or self._retry.attempts
+        attempt = 1
+        earlier: ApiError | None = None
+        while True:
+            try:
+                return await self._limited(wire, self._limiters.get(request.lane))
+            except ApiError as error:
+                error.earlier = earlier
+                delay_seconds = self._delay_seconds(error, attempt)
+                if attempt >= last or delay_seconds is None:
+                    raise
+                earlier = error
+            await asyncio.sleep(delay_seconds)
+            attempt += 1
+
+    def _delay_seconds(self, error: ApiError, attempt: int) -> float | None:
+        """Return the pause before the next attempt; None if there should not be one."""
+        if not isinstance(error, Throttled | Unavailable):
+            return None
+        wanted_seconds = error.retry_after_seconds or 0.0
+        if wanted_seconds > self._retry.longest_delay_seconds:
+            return None
+        delay_seconds = max(self._retry.delay_seconds(attempt), wanted_seconds)
+        return delay_seconds * (1.0 + self._jitter())
+
+    async def _limited(self, wire: _Wire, limiter: AdaptiveLimiter | None) -> dict[str, Any]:
+        if limiter is None:
+            return await self._exchange(wire)
+        await limiter.acquire()
+        started_at_seconds = self._clock.monotonic()
+        overloaded = False
+        try:
+            return await self._exchange(wire)
+        except (Throttled, Unavailable):
+            overloaded = True
+            raise
+        finally:
+            limiter.release(started_at_seconds, overloaded=overloaded)
+
+    async def _exchange(self, wire: _Wire) -> dict[str, Any]:
+        started_at_seconds = self._clock.monotonic()
+        try:
+            async with self._session.request(
+                wire.method, wire.url, data=wire.body, headers=wire.headers, allow_redirects=False
+            ) as response:
+                status = response.status
+                content = await response.read()
+                retry_after = response.headers.get("Retry-After")
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self._measured.request(wire.method, "<error>")
+            reason = type(error).__name__
+            raise api_error(wire.act, None, reason, _network_message(error)) from error
+        self._measured.request(wire.method, str(status))
+        self._measured.duration(wire.method, self._clock.monotonic() - started_at_seconds)
+        if status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _refusal(wire.act, status, content, retry_after)
+        return _parsed(wire.act, status, content)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wire:
+    """A request encoded once, however often it is sent."""
+
+    method: str
+    url: URL
+    body: bytes | None
+    headers: dict[str, str] | None
+    act: str
+
+    @classmethod
+    def of(cls, server: str, request: ApiRequest) -> _Wire:
+        url = URL(server + request.path, encoded=True)
+        act = request.act or f"{request.method} {request.path}"
+        if request.body is None:
+            return cls(request.method, url, None, None, act)
+        headers = {"Content-Type": request.content_type}
+        return cls(request.method, url, orjson.dumps(request.body), headers, act)
+
+
+class _RequestMetrics:
+    """The request metrics of one host, their series bound once."""
+
+    def __init__(self, metrics: Metrics, host: str) -> None:
+        self._metrics = metrics
+        self._host = host
+        self._requests: dict[tuple[str, str], Counter] = {}
+        self._durations: dict[str, Histogram] = {}
+
+    def request(self, method: str, code: str) -> None:
+        series = self._requests.get((method, code))
+        if series is None:
+            family = self._metrics.rest_client_requests
+            series = self._requests[method, code] = family.labels(code, method, self._host)
+        series.inc()
+
+    def duration(self, method: str, duration_seconds: float) -> None:
+        series = self._durations.get(method)
+        if series is None:
+            family = self._metrics.rest_client_request_duration
+            series = self._durations[method] = family.labels(method, self._host)
+        series.observe(duration_seconds)
+
+
+def _parsed(act: str, status: int, content: bytes) -> dict[str, Any]:
+    try:
+        answer = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise api_error(act, status, "InvalidAnswer", "the answer is not JSON") from error
+    return answer if isinstance(answer, dict) else {"items": answer}
+
+
+def _refusal(act: str, status: int, content: bytes, retry_after: str | None) -> ApiError:
+    """Translate an answer that is an error; the API sends a Status, proxies send text."""
+    try:
+        body = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        body = None
+    if not isinstance(body, dict):
+        text = content[:200].decode(errors="replace").strip()
+        body = {"message": " ".join(text.split())}
+    details = body.get("details") or {}
+    return api_error(
+        act,
+        status,
+        body.get("reason") or "",
+        body.get("message") or HTTPStatus(status).phrase,
+        retry_after_seconds=_seconds(retry_after or details.get("retryAfterSeconds")),
+    )
+
+
+def _seconds(retry_after: str | float | None) -> float | None:
+    """Return a Retry-After in seconds; the API never sends the form with a date."""
+    try:
+        return None if retry_after is None else float(retry_after)
+    except ValueError:
+        return None
+
+
+def _network_message(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return " ".join(str(error).split())

@@ -1,0 +1,289 @@
+"""Kubeconfigs, tokens that rotate, plugins and certificates, with a scripted API server."""
+
+import asyncio
+import os
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk.clock import VirtualClock
+from stellwerk.errors import ConfigurationError
+from tests.support.fake_api import Answer, Asked, FakeApi, fake_api, kubeconfig
+
+PLUGIN = """
+import json, pathlib, sys
+counter = pathlib.Path(sys.argv[1])
+runs = int(counter.read_text()) + 1 if counter.exists() else 1
+counter.write_text(str(runs))
+status = {"token": f"token-{runs}"}
+if len(sys.argv) > 2:
+    status["expirationTimestamp"] = sys.argv[2]
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+                  "status": status}))
+"""
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with fake_api() as api:
+        yield api
+
+
+def write(path: Path, document: dict[str, Any]) -> str:
+    path.write_bytes(orjson.dumps(document))
+    return str(path)
+
+
+async def ask(credentials: Credentials) -> int:
+    async with (
+        credentials.new_session() as session,
+        session.get(f"{credentials.server}/version") as response,
+    ):
+        return response.status
+
+
+def tokens(api: FakeApi) -> list[str | None]:
+    return [asked.headers.get("Authorization") for asked in api.asked]
+
+
+async def test_token_is_sent(api: FakeApi, tmp_path: Path) -> None:
+    path = write(tmp_path / "config", kubeconfig(api.url, {"token": "secret"}))
+    assert await ask(await load_credentials(path)) == 200
+    assert tokens(api) == ["Bearer secret"]
+
+
+async def test_token_file_is_read_again_when_a_minute_has_passed(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("first\n")
+    clock = VirtualClock()
+    path = write(tmp_path / "config", kubeconfig(api.url, {"tokenFile": str(token_file)}))
+    credentials = await load_credentials(path, clock=clock)
+    await ask(credentials)
+    token_file.write_text("second\n")
+    await ask(credentials)
+    clock.advance(61)
+    await ask(credentials)
+    assert tokens(api) == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+async def test_a_refused_token_is_replaced_and_the_request_sent_again(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("old")
+    path = write(tmp_path / "config", kubeconfig(api.url, {"tokenFile": str(token_file)}))
+    credentials = await load_credentials(path, clock=VirtualClock())
+    token_file.write_text("new")
+
+    def only_new(asked: Asked) -> Answer:
+        return Answer(200 if asked.headers["Authorization"] == "Bearer new" else 401)
+
+    api.decide = only_new
+    assert await ask(credentials) == 200
+    assert tokens(api) == ["Bearer old", "Bearer new"]
+
+
+async def test_a_token_file_that_vanishes_leaves_the_last_token_in_use(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    token_file = tmp_path / "token"
+    token_file.write_text("good")
+    clock = VirtualClock()
+    path = write(tmp_path / "config", kubeconfig(api.url, {"tokenFile": str(token_file)}))
+    credentials = await load_credentials(path, clock=clock)
+    token_file.unlink()
+    clock.advance(61)
+    assert await ask(credentials) == 200
+    assert tokens(api) == ["Bearer good"]
+
+
+def plugin_user(tmp_path: Path, *arguments: str) -> dict[str, Any]:
+    script = tmp_path / "plugin.py"
+    script.write_text(PLUGIN)
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": sys.executable,
+            "args": [str(script), str(tmp_path / "runs"), *arguments],
+        }
+    }
+
+
+async def test_plugin_runs_again_when_its_token_is_refused_but_not_for_every_refusal(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    clock = VirtualClock()
+    path = write(tmp_path / "config", kubeconfig(api.url, plugin_user(tmp_path)))
+    credentials = await load_credentials(path, clock=clock)
+    clock.advance(3600)
+    assert (tmp_path / "runs").read_text() == "1"
+    api.decide = lambda _: Answer(401)
+    assert [await ask(credentials) for _ in range(5)] == [401] * 5
+    assert (tmp_path / "runs").read_text() == "2"
+
+
+async def test_plugin_runs_again_before_its_token_ends(api: FakeApi, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    user = plugin_user(tmp_path, "2026-01-01T01:00:00Z")  # an hour after the clock's start
+    credentials = await load_credentials(
+        write(tmp_path / "config", kubeconfig(api.url, user)), clock=clock
+    )
+    clock.advance(3500)
+    await ask(credentials)
+    clock.advance(80)
+    await ask(credentials)
+    assert tokens(api) == ["Bearer token-1", "Bearer token-2"]
+
+
+async def test_concurrent_refusals_read_the_credentials_once(api: FakeApi, tmp_path: Path) -> None:
+    path = write(tmp_path / "config", kubeconfig(api.url, plugin_user(tmp_path)))
+    credentials = await load_credentials(path, clock=VirtualClock())
+
+    def only_second(asked: Asked) -> Answer:
+        return Answer(200 if asked.headers["Authorization"] == "Bearer token-2" else 401)
+
+    api.decide = only_second
+    assert await asyncio.gather(*(ask(credentials) for _ in range(10))) == [200] * 10
+    assert (tmp_path / "runs").read_text() == "2"
+
+
+async def test_context_is_chosen_by_name(api: FakeApi, tmp_path: Path) -> None:
+    document = kubeconfig("http://127.0.0.1:1")
+    document["clusters"].append({"name": "other", "cluster": {"server": api.url}})
+    document["contexts"].append({"name": "second", "context": {"cluster": "other", "user": "u"}})
+    credentials = await load_credentials(write(tmp_path / "config", document), "second")
+    assert credentials.server == api.url
+
+
+async def test_environment_names_the_kubeconfig(api: FakeApi, tmp_path: Path) -> None:
+    path = write(tmp_path / "config", kubeconfig(api.url))
+    credentials = await load_credentials(environ={"KUBECONFIG": path})
+    assert credentials.server == api.url
+
+
+@pytest.mark.parametrize(
+    ("text", "context", "complaint"),
+    [
+        pytest.param("{", None, "cannot read kubeconfig", id="broken yaml"),
+        pytest.param("- 1", None, "it is not a kubeconfig", id="a list"),
+        pytest.param("{}", None, "names no current context", id="empty"),
+        pytest.param(
+            "{current-context: a, contexts: [{name: b}]}",
+            None,
+            'has no context "a": it has b',
+            id="dangling context",
+        ),
+        pytest.param(
+            "{contexts: [{name: b}]}", "c", 'has no context "c": it has b', id="unknown context"
+        ),
+        pytest.param(
+            "{current-context: a, clusters: [], contexts: [{name: a, context: {cluster: c}}]}",
+            None,
+            "cannot use kubeconfig",
+            id="missing cluster",
+        ),
+        pytest.param(
+            "{current-context: a, clusters: [{name: c, cluster: {server: 'ftp://x'}}],"
+            " contexts: [{name: a, context: {cluster: c}}]}",
+            None,
+            "not an http or https address",
+            id="strange server",
+        ),
+    ],
+)
+async def test_unusable_kubeconfig_is_one_clear_line(
+    tmp_path: Path, text: str, context: str | None, complaint: str
+) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError, match=complaint) as caught:
+        await load_credentials(str(path), context)
+    assert "\n" not in str(caught.value)
+
+
+async def test_missing_kubeconfig_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*--kubeconfig"):
+        await load_credentials(str(tmp_path / "none"))
+
+
+async def test_missing_service_account_is_a_configuration_error() -> None:
+    environ = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    with pytest.raises(ConfigurationError, match="service account"):
+        await load_credentials(environ=environ)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for the name api.example; no address in it."""
+    directory = tmp_path_factory.mktemp("tls")
+    key, certificate = directory / "key.pem", directory / "cert.pem"
+    subject = "-subj /CN=api.example -addext subjectAltName=DNS:api.example"
+    command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 {subject}".split()
+    try:
+        subprocess.run(
+            [*command, "-keyout", str(key), "-out", str(certificate)],
+            check=True,
+            capture_output=True,
+        )
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return certificate, key
+
+
+@pytest.mark.parametrize(
+    ("cluster", "trusted"),
+    [
+        pytest.param({}, False, id="verified by default"),
+        pytest.param({"insecure-skip-tls-verify": True}, True, id="not verified when told so"),
+        pytest.param({"ca": True}, False, id="the right authority, but another name"),
+        pytest.param(
+            {"ca": True, "tls-server-name": "api.example"}, True, id="verified for another name"
+        ),
+    ],
+)
+async def test_tls_is_verified_unless_the_kubeconfig_says_otherwise(
+    tmp_path: Path, certificate: tuple[Path, Path], cluster: dict[str, Any], *, trusted: bool
+) -> None:
+    cluster = dict(cluster)
+    if cluster.pop("ca", False):
+        cluster["certificate-authority"] = str(certificate[0])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+
+    async def version(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/version", version)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=context)
+    try:
+        url = str(server.make_url("")).rstrip("/")
+        path = write(tmp_path / "config", kubeconfig(url, {"token": "t"}, **cluster))
+        credentials = await load_credentials(path)
+        if trusted:
+            assert await ask(credentials) == 200
+        else:
+            with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                await ask(credentials)
+    finally:
+        await server.close()
+
+
+async def test_kubeconfigs_are_joined_the_first_wins(api: FakeApi, tmp_path: Path) -> None:
+    first = write(tmp_path / "a", kubeconfig(api.url, {"token": "first"}))
+    second = write(tmp_path / "b", kubeconfig("http://127.0.0.1:1", {"token": "second"}))
+    await ask(await load_credentials(environ={"KUBECONFIG": os.pathsep.join((first, second))}))
+    assert tokens(api) == ["Bearer first"]

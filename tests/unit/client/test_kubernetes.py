@@ -1,0 +1,264 @@
+"""What the client makes of the API's answers, against a scripted server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.transport import RetryPolicy
+from stellwerk.errors import (
+    ApiError,
+    ConfigurationError,
+    Conflict,
+    Forbidden,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
+from stellwerk.metrics import Metrics
+from tests.support.fake_api import FAST, Answer, Asked, FakeApi, client_of, fake_api, refusal
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with fake_api() as api:
+        yield api
+
+
+@pytest.fixture
+async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KubernetesClient]:
+    async with client_of(api, tmp_path) as client:
+        yield client
+
+
+async def bind(client: KubernetesClient) -> None:
+    await client.bind("default", "web", "uid-1", "node-7")
+
+
+async def test_binding_is_one_post_as_kube_scheduler_sends_it(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    await bind(client)
+    (asked,) = api.asked
+    assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/default/pods/web/binding")
+    assert asked.headers["Content-Type"] == "application/json"
+    assert asked.body == {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"namespace": "default", "name": "web", "uid": "uid-1"},
+        "target": {"kind": "Node", "name": "node-7"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param(404, NotFound, id="the pod is gone"),
+        pytest.param(409, Conflict, id="the pod is bound already"),
+        pytest.param(403, Forbidden, id="the role lacks the right"),
+        pytest.param(422, ApiError, id="the object is invalid"),
+    ],
+)
+async def test_refusals_are_answers_and_not_sent_again(
+    api: FakeApi, client: KubernetesClient, status: int, expected: type[ApiError]
+) -> None:
+    api.answers.append(refusal(status, "pod web is already assigned", "Because"))
+    with pytest.raises(expected) as caught:
+        await bind(client)
+    assert str(caught.value) == (
+        f"cannot bind default/web to node-7: {status} pod web is already assigned"
+    )
+    assert caught.value.reason == "Because"
+    assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(refusal(500, "etcd is away"), id="server error"),
+        pytest.param(refusal(503, "starting"), id="unavailable"),
+        pytest.param(refusal(429, "too many requests"), id="throttled"),
+        pytest.param(Answer(0), id="connection cut"),
+        pytest.param(Answer(502, "<html>bad gateway</html>"), id="proxy's page"),
+    ],
+)
+async def test_passing_failures_are_sent_again(
+    api: FakeApi, client: KubernetesClient, failure: Answer
+) -> None:
+    api.answers += [failure, failure]
+    await client.patch_pod_status("default", "web", {"status": {}})
+    assert len(api.asked) == 3
+
+
+async def test_patience_is_bounded(api: FakeApi, client: KubernetesClient) -> None:
+    api.answers += [refusal(503, "still starting")] * 10
+    with pytest.raises(Unavailable, match="cannot delete default/web: 503 still starting"):
+        await client.delete_pod("default", "web", "uid-1")
+    assert len(api.asked) == FAST.attempts
+
+
+@pytest.mark.parametrize(
+    "throttled",
+    [
+        pytest.param(
+            Answer(429, {"message": "slow down"}, {"Retry-After": "0.15"}), id="by the header"
+        ),
+        pytest.param(refusal(429, "slow down", retryAfterSeconds=0.15), id="by the details"),
+        pytest.param(Answer(503, {"message": "wait"}, {"Retry-After": "0.15"}), id="also with 503"),
+    ],
+)
+async def test_retry_after_is_waited_for(
+    api: FakeApi, client: KubernetesClient, throttled: Answer
+) -> None:
+    api.answers.append(throttled)
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    await client.get("/api/v1/nodes/n1")
+    assert loop.time() - started >= 0.15
+
+
+async def test_a_retry_after_beyond_patience_is_left_to_the_caller(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    api.answers.append(Answer(429, {"message": "come back"}, {"Retry-After": "60"}))
+    with pytest.raises(Throttled) as caught:
+        await client.get("/api/v1/nodes/n1")
+    assert caught.value.retry_after_seconds == 60
+    assert len(api.asked) == 1
+
+
+async def test_a_server_that_never_answers_times_out(api: FakeApi, tmp_path: Path) -> None:
+    api.answers.append(Answer(after_seconds=5))
+    patience = RetryPolicy(attempts=1, timeout_seconds=0.1)
+    async with client_of(api, tmp_path, retry=patience) as client:
+        with pytest.raises(
+            Unavailable, match=r"cannot GET /readyz: \w*Timeout\w* no answer in time"
+        ):
+            await client.get("/readyz")
+
+
+async def test_a_lost_answer_of_a_binding_that_got_through_is_a_success(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    bound = {"metadata": {"uid": "uid-1"}, "spec": {"nodeName": "node-7"}}
+    api.answers += [Answer(0), refusal(409, "already assigned"), Answer(body=bound)]
+    await bind(client)
+    assert [asked.method for asked in api.asked] == ["POST", "POST", "GET"]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param({"metadata": {"uid": "uid-1"}, "spec": {"nodeName": "other"}}, id="elsewhere"),
+        pytest.param(
+            {"metadata": {"uid": "uid-2"}, "spec": {"nodeName": "node-7"}}, id="another pod"
+        ),
+    ],
+)
+async def test_a_lost_answer_before_somebody_elses_binding_is_a_conflict(
+    api: FakeApi, client: KubernetesClient, pod: dict[str, Any]
+) -> None:
+    api.answers += [Answer(0), refusal(409, "already assigned"), Answer(body=pod)]
+    with pytest.raises(Conflict):
+        await bind(client)
+
+
+async def test_status_patch_is_a_strategic_merge(api: FakeApi, client: KubernetesClient) -> None:
+    await client.patch_pod_status("default", "web", {"status": {"nominatedNodeName": None}})
+    (asked,) = api.asked
+    assert (asked.method, asked.path) == ("PATCH", "/api/v1/namespaces/default/pods/web/status")
+    assert asked.headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert asked.body == {"status": {"nominatedNodeName": None}}
+
+
+async def test_delete_names_the_uid_and_no_grace_period(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    await client.delete_pod("default", "web", "uid-1")
+    assert api.asked[0].body == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "uid-1"},
+    }
+
+
+def paged(asked: Asked) -> Answer:
+    start = int(asked.query.get("continue", "0"))
+    limit = int(asked.query.get("limit", "7"))
+    metadata = {"resourceVersion": "42"}
+    if start + limit < 7:
+        metadata["continue"] = str(start + limit)
+    return Answer(
+        body={
+            "metadata": metadata,
+            "items": [{"n": n} for n in range(start, min(7, start + limit))],
+        }
+    )
+
+
+async def test_list_reads_all_pages(api: FakeApi, client: KubernetesClient) -> None:
+    api.decide = paged
+    items, version = await client.list("/api/v1/pods?fieldSelector=a%3Db", limit=3)
+    assert [item["n"] for item in items] == list(range(7))
+    assert version == "42"
+    assert [asked.query.get("continue") for asked in api.asked] == [None, "3", "6"]
+    assert {asked.query["fieldSelector"] for asked in api.asked} == {"a=b"}
+
+
+async def test_a_list_whose_pages_expire_is_read_anew_without_doubles(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    def expiring(asked: Asked) -> Answer:
+        return refusal(410, "too old") if "continue" in asked.query else paged(asked)
+
+    api.decide = expiring
+    items, _ = await client.list("/api/v1/pods", limit=3)
+    assert [item["n"] for item in items] == list(range(7))
+    assert "limit" not in api.asked[-1].query
+
+
+async def test_an_answer_that_is_not_json_is_an_api_error(
+    api: FakeApi, client: KubernetesClient
+) -> None:
+    api.answers.append(Answer(200, "<html>"))
+    with pytest.raises(ApiError, match="cannot GET /x: 200 the answer is not JSON"):
+        await client.get("/x")
+
+
+async def test_plain_text_refusals_keep_their_words(api: FakeApi, client: KubernetesClient) -> None:
+    api.answers.append(Answer(404, "404 page not found\n"))
+    with pytest.raises(NotFound, match="cannot GET /apis/none: 404 404 page not found"):
+        await client.get("/apis/none")
+
+
+async def test_nothing_listening_is_a_configuration_error(tmp_path: Path) -> None:
+    async with fake_api() as api:
+        pass
+    async with client_of(api, tmp_path) as client:
+        with pytest.raises(ConfigurationError) as caught:
+            await client.check_reachable()
+    assert api.url in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_reachable_server_tells_its_version(api: FakeApi, client: KubernetesClient) -> None:
+    api.answers.append(Answer(body={"gitVersion": "v1.36.2"}))
+    assert await client.check_reachable() == "v1.36.2"
+
+
+async def test_bindings_in_flight_are_bounded(api: FakeApi, client: KubernetesClient) -> None:
+    api.decide = lambda _: Answer(201, after_seconds=0.01)
+    await asyncio.gather(*(bind(client) for _ in range(200)))
+    assert 8 < api.most_concurrent <= 64
+
+
+async def test_requests_are_counted_by_code_and_method(api: FakeApi, tmp_path: Path) -> None:
+    metrics = Metrics()
+    api.answers += [refusal(503, "no"), Answer(201)]
+    async with client_of(api, tmp_path, metrics=metrics) as client:
+        await bind(client)
+    counted = {labels[:2]: series.value for labels, series in metrics.rest_client_requests.items()}
+    assert counted == {("503", "POST"): 1, ("201", "POST"): 1}

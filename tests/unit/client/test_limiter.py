@@ -1,0 +1,128 @@
+"""The limiter under a virtual clock: what it lets through, and how it moves."""
+
+import asyncio
+
+import pytest
+
+from stellwerk.client.limiter import AdaptiveLimiter
+from stellwerk.clock import VirtualClock
+
+
+async def exchange(
+    limiter: AdaptiveLimiter, clock: VirtualClock, seconds: float, *, overloaded: bool = False
+) -> None:
+    """Fill the limit with requests that all take the same time."""
+    started = clock.monotonic()
+    width = limiter.limit
+    for _ in range(width):
+        await limiter.acquire()
+    clock.advance(seconds)
+    for _ in range(width):
+        limiter.release(started, overloaded=overloaded)
+
+
+async def test_never_more_in_flight_than_the_limit() -> None:
+    limiter = AdaptiveLimiter(VirtualClock(), initial=4, minimum=1)
+    tasks = [asyncio.create_task(limiter.acquire()) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert limiter.in_flight == 4
+    assert sum(task.done() for task in tasks) == 4
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_waiters_are_served_in_order() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
+    served: list[int] = []
+
+    async def request(number: int) -> None:
+        await limiter.acquire()
+        served.append(number)
+        limiter.release(clock.monotonic(), overloaded=False)
+
+    await limiter.acquire()
+    tasks = [asyncio.create_task(request(number)) for number in range(5)]
+    await asyncio.sleep(0)
+    limiter.release(clock.monotonic(), overloaded=False)
+    await asyncio.gather(*tasks)
+    assert served == [0, 1, 2, 3, 4]
+    assert limiter.in_flight == 0
+
+
+async def test_quick_answers_at_the_limit_widen_it() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=8, minimum=2, maximum=64)
+    for _ in range(20):
+        await exchange(limiter, clock, 0.002)
+    assert limiter.limit > 16
+
+
+async def test_an_idle_limit_stays() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=8, minimum=2, maximum=64)
+    for _ in range(100):
+        await limiter.acquire()
+        clock.advance(0.002)
+        limiter.release(clock.monotonic() - 0.002, overloaded=False)
+    assert limiter.limit == 8
+
+
+async def test_throttling_narrows_once_per_round_trip() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=100, minimum=2)
+    await exchange(limiter, clock, 0.002, overloaded=True)
+    assert limiter.limit == 70
+
+
+async def test_late_answers_narrow_the_limit() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=32, minimum=4)
+    for _ in range(5):
+        await exchange(limiter, clock, 0.002)
+    before = limiter.limit
+    for _ in range(20):
+        await exchange(limiter, clock, 0.2)
+    assert limiter.limit < before / 2
+
+
+async def test_limit_stays_within_its_bounds() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=4, minimum=2, maximum=6)
+    for _ in range(50):
+        await exchange(limiter, clock, 0.001)
+    assert limiter.limit == 6
+    for _ in range(50):
+        await exchange(limiter, clock, 0.001, overloaded=True)
+    assert limiter.limit == 2
+
+
+async def test_a_cancelled_waiter_costs_no_slot() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
+    await limiter.acquire()
+    waiter = asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    waiter.cancel()
+    await asyncio.gather(waiter, return_exceptions=True)
+    limiter.release(clock.monotonic(), overloaded=False)
+    assert limiter.in_flight == 0
+
+
+async def test_a_waiter_cancelled_while_being_served_passes_its_slot_on() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
+    await limiter.acquire()
+    first, second = (asyncio.create_task(limiter.acquire()) for _ in range(2))
+    await asyncio.sleep(0)
+    limiter.release(clock.monotonic(), overloaded=False)  # the slot is the first waiter's now
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    await asyncio.wait_for(second, timeout=1)
+    assert limiter.in_flight == 1
+
+
+def test_bounds_out_of_order_are_refused() -> None:
+    with pytest.raises(ValueError, match="not in order"):
+        AdaptiveLimiter(VirtualClock(), initial=1, minimum=2)
