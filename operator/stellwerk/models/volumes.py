@@ -1,7 +1,7 @@
 """Volumes of a pod that a scheduler must look at: claims, and disks named in the pod itself.
 
-Parsed with the pod; used by the volume plugins and counted per node by the snapshot. Invariant: `usage_keys` of two
-volumes share a key only if both name the same claim or disk.
+Parsed with the pod; used by the volume plugins and counted per node by the snapshot. Invariant:
+`usage_keys` of two volumes share a key only if both name the same claim or disk.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,10 +10,16 @@ from typing import Any, Final, TypeAlias
 
 JsonObject: TypeAlias = Mapping[str, Any]
 UsageKey: TypeAlias = tuple[str, ...]
+"""The kind of the volume source, then what names the claim or disk."""
+
+CLAIM: Final = "persistentVolumeClaim"
+EPHEMERAL: Final = "ephemeral"
+READ_WRITE: Final = "rw"
+READ_ONLY: Final = "ro"
 
 _WATCHED_KINDS: Final = (
-    "persistentVolumeClaim",
-    "ephemeral",
+    CLAIM,
+    EPHEMERAL,
     "csi",
     "gcePersistentDisk",
     "awsElasticBlockStore",
@@ -25,6 +31,15 @@ _WATCHED_KINDS: Final = (
     "rbd",
     "vsphereVolume",
 )
+_DISK_NAMES: Final = {
+    "gcePersistentDisk": "pdName",
+    "awsElasticBlockStore": "volumeID",
+    "azureDisk": "diskURI",
+    "cinder": "volumeID",
+    "iscsi": "iqn",
+    "portworxVolume": "volumeID",
+}
+"""Kind → the field of the source that names the disk."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,15 +48,34 @@ class PodVolume:
 
     name: str
     kind: str
-    """The key of the volume source, e.g. persistentVolumeClaim, ephemeral, gcePersistentDisk, csi."""
+    """The key of the volume source, e.g. persistentVolumeClaim, ephemeral, gcePersistentDisk."""
     claim_name: str
     """The claim's name for persistentVolumeClaim and ephemeral volumes, otherwise empty."""
     source: JsonObject
     """The volume source as in the API."""
 
+    @property
+    def mode(self) -> str:
+        """How a disk is mounted: READ_ONLY or READ_WRITE."""
+        return READ_ONLY if self.source.get("readOnly") else READ_WRITE
+
+    def disk_keys(self, mode: str) -> tuple[UsageKey, ...]:
+        """What a volume of this disk occupies when mounted so; nothing if it names no disk.
+
+        An RBD image is one key per monitor: images are the same if any monitor is.
+        """
+        if self.kind == "rbd":
+            pool, image = self.source.get("pool") or "", self.source.get("image") or ""
+            monitors = dict.fromkeys(self.source.get("monitors") or ())
+            return tuple(("rbd", monitor, pool, image, mode) for monitor in monitors)
+        field = _DISK_NAMES.get(self.kind)
+        return ((self.kind, self.source.get(field) or "", mode),) if field else ()
+
     def usage_keys(self, namespace: str) -> tuple[UsageKey, ...]:
-        """What the volume occupies on its node, for counting: ("claim", namespace, name)."""
-        return (("claim", namespace, self.claim_name),) if self.claim_name else ()
+        """What the volume occupies on its node, for counting: a claim, or a disk and its mode."""
+        if self.claim_name:
+            return ((self.kind, namespace, self.claim_name),)
+        return self.disk_keys(self.mode)
 
 
 def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolume, ...]:
@@ -53,9 +87,9 @@ def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolu
             continue
         source = volume[kind] or {}
         claim_name = ""
-        if kind == "persistentVolumeClaim":
+        if kind == CLAIM:
             claim_name = source["claimName"]
-        elif kind == "ephemeral":
+        elif kind == EPHEMERAL:
             claim_name = f"{pod_name}-{volume['name']}"
         found.append(PodVolume(volume["name"], kind, claim_name, source))
     return tuple(found)

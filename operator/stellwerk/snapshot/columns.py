@@ -29,33 +29,37 @@ MAX_REQUESTED: Final = 1 << 61
 Key = TypeVar("Key", bound=Hashable)
 
 
-class ChangeLog:
-    """Which rows changed, in order, so that whoever remembers a position recomputes only what came since."""
+class Changes(Generic[Key]):
+    """What changed, in order: whoever remembers a position recomputes only what came since."""
 
     def __init__(self) -> None:
-        self._rows: list[int] = []
+        self._changed: list[Key] = []
         self._dropped = 0
 
     @property
     def position(self) -> int:
         """The number of changes so far."""
-        return self._dropped + len(self._rows)
+        return self._dropped + len(self._changed)
 
-    def append(self, row: int) -> None:
-        """Note that the row changed."""
-        self._rows.append(row)
+    def append(self, changed: Key) -> None:
+        """Note a change."""
+        self._changed.append(changed)
 
-    def since(self, position: int) -> list[int] | None:
-        """The rows changed since a position, repeats possible; None: too long ago, recompute everything."""
+    def since(self, position: int) -> list[Key] | None:
+        """What changed since a position, repeats possible; None: too long ago to tell."""
         start = position - self._dropped
-        return None if start < 0 else self._rows[start:]
+        return None if start < 0 else self._changed[start:]
 
     def trim(self, keep: int) -> None:
         """Drop the oldest changes when more than twice `keep` are held."""
-        if len(self._rows) > 2 * keep:
-            excess = len(self._rows) - keep
-            del self._rows[:excess]
+        if len(self._changed) > 2 * keep:
+            excess = len(self._changed) - keep
+            del self._changed[:excess]
             self._dropped += excess
+
+
+ChangeLog: TypeAlias = Changes[int]
+"""Rows that changed."""
 
 
 class LabelColumn:

@@ -5,6 +5,7 @@ Plugins see it through a NodeView. Rows are stable slots: capacity doubles, `ali
 from the cache's nodes and pods; the two change logs name every row that differs from any earlier state.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -15,6 +16,7 @@ from stellwerk.models.node import NodeInfo, zone_key
 from stellwerk.models.pod import HostPort, PodInfo
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.taints import Taint
+from stellwerk.models.volumes import UsageKey
 from stellwerk.snapshot.columns import (
     MAX_REQUESTED,
     ChangeLog,
@@ -66,8 +68,10 @@ class Snapshot:
         self.images_version = 0
         """Grows when ImageLocality's inputs change anywhere: images of a node, or the number of nodes."""
         self.host_ports: SparseCounts[HostPort] = SparseCounts()
-        self.volume_users: SparseCounts[tuple[str, ...]] = SparseCounts()
-        """Users of claims and disks by key, as plugins/volume_keys.py names them."""
+        self.volume_users: SparseCounts[UsageKey] = SparseCounts()
+        """Users of claims and disks, by PodVolume.usage_keys."""
+        self.row_volumes: dict[int, Counter[UsageKey]] = {}
+        """The same by row: users of each claim and disk that pods of the row use."""
         self.node_changes = ChangeLog()
         """Rows whose node object changed (or appeared, or vanished)."""
         self.usage_changes = ChangeLog()
@@ -190,8 +194,17 @@ class Snapshot:
         if pod.volumes:
             for volume in pod.volumes:
                 for key in volume.usage_keys(pod.namespace):
-                    self.volume_users.add(row, key, change)
+                    self._count_volume(row, key, change)
         self.pair_counts.count_pod(row, pod, change)
+
+    def _count_volume(self, row: int, key: UsageKey, change: int) -> None:
+        self.volume_users.add(row, key, change)
+        used = self.row_volumes.setdefault(row, Counter())
+        used[key] += change
+        if not used[key]:
+            del used[key]
+            if not used:
+                del self.row_volumes[row]
 
     def resource(self, name: str) -> int:
         """The row of a resource in the (R, N) columns, added when new."""

@@ -1,0 +1,213 @@
+"""Every watched object that is neither a pod nor a node, as in the API, indexed as plugins need.
+
+Event handlers set and remove; plugins read, and VolumeBinding assumes what it is about to write.
+Invariant: an assumption stands in for the stored object, in every answer and index but `stored`,
+until it is restored or the API shows another resourceVersion or a deletion.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from stellwerk.snapshot.columns import Changes
+
+JsonObject: TypeAlias = dict[str, Any]
+ObjectKey: TypeAlias = tuple[str, str]
+"""Namespace ("" for cluster-scoped kinds) and name."""
+
+_KEPT_CHANGES: Final = 8192
+
+
+def class_name(obj: Mapping[str, Any]) -> str:
+    """The storage class of a claim or volume; the beta annotation comes first, as upstream."""
+    annotations = obj["metadata"].get("annotations") or {}
+    beta = annotations.get("volume.beta.kubernetes.io/storage-class")
+    return str((obj["spec"].get("storageClassName") or "") if beta is None else beta)
+
+
+def _claim_of_volume(volume: JsonObject) -> str:
+    claim = volume["spec"].get("claimRef")
+    return f"{claim.get('namespace', '')}/{claim['name']}" if claim else ""
+
+
+def _attached_volume(attachment: JsonObject) -> str:
+    return str((attachment["spec"].get("source") or {}).get("persistentVolumeName") or "")
+
+
+_INDEXES: Final[Mapping[str, Mapping[str, Callable[[JsonObject], str]]]] = {
+    "PersistentVolume": {"storageClassName": class_name, "claim": _claim_of_volume},
+    "PersistentVolumeClaim": {"volumeName": lambda claim: claim["spec"].get("volumeName") or ""},
+    "CSIStorageCapacity": {"storageClassName": lambda capacity: capacity["storageClassName"]},
+    "VolumeAttachment": {
+        "nodeName": lambda attachment: attachment["spec"]["nodeName"],
+        "persistentVolumeName": _attached_volume,
+    },
+}
+"""Kind → index → the value an object is found by; "" is not indexed."""
+
+
+class _Table:
+    """The objects of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.objects: dict[ObjectKey, JsonObject] = {}
+        """What readers see: stored objects, or what is assumed in their place."""
+        self.replaced: dict[ObjectKey, JsonObject] = {}
+        """The stored object behind each assumption."""
+        self.version = 0
+        self.changes: Changes[ObjectKey] = Changes()
+        self._value_of = _INDEXES.get(kind, {})
+        self._found: dict[str, dict[str, dict[ObjectKey, None]]] = {
+            index: {} for index in self._value_of
+        }
+
+    def write(self, key: ObjectKey, obj: JsonObject | None) -> None:
+        """Show `obj` under the key from now on (None: nothing)."""
+        before = self.objects.pop(key, None) if obj is None else self.objects.get(key)
+        if obj is not None:
+            self.objects[key] = obj
+        for index, value_of in self._value_of.items():
+            old = value_of(before) if before is not None else ""
+            new = value_of(obj) if obj is not None else ""
+            if old != new:
+                self._move(self._found[index], key, old, new)
+        self.version += 1
+        self.changes.append(key)
+        self.changes.trim(_KEPT_CHANGES)
+
+    def found(self, index: str, value: str) -> Iterator[JsonObject]:
+        """The objects with that value, in order of arrival."""
+        return (self.objects[key] for key in self._found[index].get(value, ()))
+
+    @staticmethod
+    def _move(found: dict[str, dict[ObjectKey, None]], key: ObjectKey, old: str, new: str) -> None:
+        if old:
+            del found[old][key]
+            if not found[old]:
+                del found[old]
+        if new:
+            found.setdefault(new, {})[key] = None
+
+
+class ObjectStore:
+    """Implements `framework.interface.ObjectStore`; see the module docstring."""
+
+    def __init__(self) -> None:
+        self._tables: dict[str, _Table] = {}
+
+    # --- what event handlers write --------------------------------------------------------------
+
+    def set(self, kind: str, obj: JsonObject) -> JsonObject | None:
+        """Add or update an object; returns what the API showed before (None: it was not there).
+
+        Raises:
+            KeyError, TypeError, AttributeError: the object is malformed; nothing has changed.
+        """
+        table, key = self._table(kind), _key(obj)
+        before = table.replaced.get(key) or table.objects.get(key)
+        if key in table.replaced:
+            assumed = table.objects[key]
+            if _resource_version(assumed) == _resource_version(obj):
+                table.replaced[key] = obj
+                return before
+            del table.replaced[key]
+        table.write(key, obj)
+        return before
+
+    def remove(self, kind: str, obj: JsonObject) -> JsonObject | None:
+        """Remove the object of this name; returns what it was.
+
+        Another uid than the object's means that the name has been re-used: nothing happens.
+        """
+        table, key = self._table(kind), _key(obj)
+        before = table.replaced.get(key) or table.objects.get(key)
+        uid = obj["metadata"].get("uid")
+        if before is None or (uid and before["metadata"].get("uid") not in {uid, None}):
+            return None
+        table.replaced.pop(key, None)
+        table.write(key, None)
+        return before
+
+    # --- what plugins read ----------------------------------------------------------------------
+
+    def get(self, kind: str, namespace: str, name: str) -> JsonObject | None:
+        """The object, or what is assumed in its place; not to be changed."""
+        table = self._tables.get(kind)
+        return table.objects.get((namespace, name)) if table else None
+
+    def stored(self, kind: str, namespace: str, name: str) -> JsonObject | None:
+        """The object as the API last showed it, whatever is assumed."""
+        table = self._tables.get(kind)
+        if table is None:
+            return None
+        return table.replaced.get((namespace, name)) or table.objects.get((namespace, name))
+
+    def list(self, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
+        """Every object of the kind (in the namespace), in order of arrival."""
+        table = self._tables.get(kind)
+        if table is None:
+            return ()
+        if namespace is None:
+            return table.objects.values()
+        return [obj for key, obj in table.objects.items() if key[0] == namespace]
+
+    def list_by(self, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        """The objects that an index of the kind finds by a value, in order of arrival.
+
+        Raises:
+            KeyError: the kind has no such index.
+        """
+        return self._table(kind).found(index, value)
+
+    def version(self, kind: str) -> int:
+        """A number that grows with every change of that kind, assumptions included."""
+        table = self._tables.get(kind)
+        return table.version if table else 0
+
+    def changed_since(self, kind: str, version: int) -> Iterable[ObjectKey] | None:
+        """(namespace, name) of what changed after a version, repeated; None: too long ago."""
+        table = self._tables.get(kind)
+        return table.changes.since(version) if table else ()
+
+    # --- what VolumeBinding assumes -------------------------------------------------------------
+
+    def assume(self, kind: str, obj: JsonObject) -> None:
+        """Show `obj` in place of the stored object of the same resourceVersion.
+
+        Raises:
+            ValueError: the object is gone, or the stored one has another resourceVersion.
+        """
+        table, key = self._table(kind), _key(obj)
+        stored = table.replaced.get(key) or table.objects.get(key)
+        shown = "/".join(filter(None, key))
+        if stored is None:
+            raise ValueError(f"cannot assume {kind} {shown}: it does not exist")
+        if _resource_version(stored) != _resource_version(obj):
+            raise ValueError(
+                f'"{shown}" is out of sync '
+                f"(stored: {_resource_version(stored)}, assume: {_resource_version(obj)})"
+            )
+        table.replaced[key] = stored
+        table.write(key, obj)
+
+    def restore(self, kind: str, obj: JsonObject) -> None:
+        """Take an assumption back, unless the API has overtaken it; idempotent."""
+        table, key = self._table(kind), _key(obj)
+        stored = table.replaced.get(key)
+        if stored is not None and _resource_version(stored) == _resource_version(obj):
+            del table.replaced[key]
+            table.write(key, stored)
+
+    def _table(self, kind: str) -> _Table:
+        table = self._tables.get(kind)
+        if table is None:
+            table = self._tables[kind] = _Table(kind)
+        return table
+
+
+def _key(obj: JsonObject) -> ObjectKey:
+    metadata = obj["metadata"]
+    return (metadata.get("namespace") or "", metadata["name"])
+
+
+def _resource_version(obj: JsonObject) -> str:
+    return str(obj["metadata"].get("resourceVersion") or "")
