@@ -1,0 +1,46 @@
+"""NodeName: a pod that names its node fits nowhere else.
+
+Pods in the queue have no spec.nodeName; `decide`, explain and what-if ask about those that do.
+Invariant: a pod without spec.nodeName fits everywhere.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, QueueingHint, Resource
+from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
+from stellwerk.framework.status import unresolvable
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.snapshot.columns import ABSENT
+from stellwerk.snapshot.node_view import NodeView
+
+_NAME: Final = "NodeName"
+_OTHER_NODE: Final = unresolvable(_NAME, "node(s) didn't match the requested node name")
+
+
+class NodeName(StatelessPlugin, FilterPlugin, EnqueueExtensions):
+    """Compares spec.nodeName with the node's name."""
+
+    name: ClassVar[str] = _NAME
+    filter_reuse: ClassVar[Reuse] = Reuse.NODE
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        if not pod.node_name:
+            return FilterResult.everywhere(len(nodes))
+        wanted = nodes.snapshot.row_of.get(pod.node_name, ABSENT)
+        return FilterResult.of_mask(nodes.row_numbers() != np.intp(wanted), _OTHER_NODE)
+
+    @override
+    def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        # The name is no part of the spec that pods share.
+        return None if pod.node_name else pod.spec
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (QueueingHint(Resource.NODE, Action.ADD),)

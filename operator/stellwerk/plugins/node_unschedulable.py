@@ -1,0 +1,63 @@
+"""NodeUnschedulable: keeps pods off cordoned nodes, unless they tolerate the taint of the same name.
+
+Invariant: spec.unschedulable counts even before the node controller has added the taint.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
+from stellwerk.framework.status import unresolvable
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
+from stellwerk.plugins.hints import changed_node
+from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.snapshot.node_view import NodeView
+
+_NAME: Final = "NodeUnschedulable"
+_UNSCHEDULABLE: Final = unresolvable(_NAME, "node(s) were unschedulable")
+_TAINT: Final = Taint(UNSCHEDULABLE_TAINT_KEY, "", NO_SCHEDULE)
+
+
+class NodeUnschedulable(StatelessPlugin, FilterPlugin, EnqueueExtensions):
+    """Rejects nodes with spec.unschedulable."""
+
+    name: ClassVar[str] = _NAME
+    filter_reuse: ClassVar[Reuse] = Reuse.NODE
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        if _tolerates_unschedulable(pod):
+            return FilterResult.everywhere(len(nodes))
+        return FilterResult.of_mask(nodes.unschedulable(), _UNSCHEDULABLE)
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (
+            QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, _became_schedulable),
+            QueueingHint(
+                Resource.POD, Action.UPDATE_POD_TOLERATION, _learned_to_tolerate, HintScope.POD
+            ),
+        )
+
+
+def _tolerates_unschedulable(pod: PodInfo) -> bool:
+    return any(toleration.tolerates(_TAINT) for toleration in pod.spec.tolerations)
+
+
+def _became_schedulable(_: PodInfo, change: ClusterChange) -> bool:
+    """Whether a node came that is schedulable, or was uncordoned."""
+    old, new = changed_node(change)
+    return new is None or ((old is None or old.unschedulable) and not new.unschedulable)
+
+
+def _learned_to_tolerate(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the waiting pod itself now tolerates cordoned nodes."""
+    new = change.new
+    if not isinstance(new, PodInfo):
+        return True
+    return new.uid == pod.uid and _tolerates_unschedulable(new)

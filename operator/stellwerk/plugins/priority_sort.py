@@ -1,0 +1,23 @@
+"""PrioritySort: higher priority first, then who waits longer.
+
+The queue calls it for every pod it pushes. Invariant: the key depends on the pod and the time of
+queueing alone, so that an entry never has to be re-sorted.
+"""
+
+from typing import ClassVar
+
+from typing_extensions import override
+
+from stellwerk.framework.interface import QueueSortPlugin
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.stateless import StatelessPlugin
+
+
+class PrioritySort(StatelessPlugin, QueueSortPlugin):
+    """The default order of activeQ."""
+
+    name: ClassVar[str] = "PrioritySort"
+
+    @override
+    def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
+        return (-pod.priority, queued_at_seconds)

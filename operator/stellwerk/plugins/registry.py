@@ -1,0 +1,133 @@
+"""Every plugin there is, by name: those that come with Stellwerk, and users' own by entry point.
+
+Loading a profile reads the descriptions, `assembly` makes instances. Invariant: `known_plugins`
+never raises because of somebody else's package: an entry point that cannot be used is a warning
+that names it, and its plugin is absent.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, cast
+
+from pydantic import BaseModel
+
+from stellwerk.framework.interface import Handle, Plugin
+from stellwerk.models.plugin_description import UNSET_WEIGHT, ExtensionPoint, PluginDescription
+from stellwerk.plugins.node_name import NodeName
+from stellwerk.plugins.node_unschedulable import NodeUnschedulable
+from stellwerk.plugins.priority_sort import PrioritySort
+from stellwerk.plugins.scheduling_gates import SchedulingGates
+from stellwerk.plugins.taint_toleration import TaintToleration
+
+ENTRY_POINT_GROUP: Final = "stellwerk.plugins"
+
+PluginClass: TypeAlias = type[Plugin]
+
+IN_TREE: Final[tuple[PluginClass, ...]] = (
+    SchedulingGates,
+    PrioritySort,
+    NodeUnschedulable,
+    NodeName,
+    TaintToleration,
+)
+"""What comes with Stellwerk: the default plugins in calling order, then those off by default."""
+
+POINT_OF_METHOD: Final[Mapping[str, ExtensionPoint]] = MappingProxyType(
+    {
+        "pre_enqueue": ExtensionPoint.PRE_ENQUEUE,
+        "sort_key": ExtensionPoint.QUEUE_SORT,
+        "pre_filter": ExtensionPoint.PRE_FILTER,
+        "filter": ExtensionPoint.FILTER,
+        "post_filter": ExtensionPoint.POST_FILTER,
+        "pre_score": ExtensionPoint.PRE_SCORE,
+        "score": ExtensionPoint.SCORE,
+        "reserve": ExtensionPoint.RESERVE,
+        "permit": ExtensionPoint.PERMIT,
+        "pre_bind": ExtensionPoint.PRE_BIND,
+        "bind": ExtensionPoint.BIND,
+        "post_bind": ExtensionPoint.POST_BIND,
+    }
+)
+"""A class that has the method implements the extension point."""
+
+_log = logging.getLogger(__name__)
+
+
+def describe(plugin: PluginClass) -> PluginDescription:
+    """What profiles need to know of a plugin class, read from its attributes."""
+    points = frozenset(
+        point for method, point in POINT_OF_METHOD.items() if hasattr(plugin, method)
+    )
+    args_model: type[BaseModel] | None = getattr(plugin, "args_model", None)
+    weight: int = getattr(plugin, "default_weight", UNSET_WEIGHT)
+    return PluginDescription(plugin.name, points, args_model, weight)
+
+
+@cache
+def known_plugins() -> Mapping[str, PluginDescription]:
+    """Every plugin by name and by alias."""
+    return MappingProxyType({name: describe(plugin) for name, plugin in _plugins().items()})
+
+
+def instantiate(name: str, handle: Handle, args: BaseModel | None) -> Plugin:
+    """Make an instance of a known plugin.
+
+    Args:
+        name: the plugin's name or an alias.
+        handle: what the framework offers to it.
+        args: validated by the plugin's `args_model`; None for a plugin without one.
+
+    Raises:
+        KeyError: there is no such plugin.
+    """
+    make = cast("Callable[[Handle, BaseModel | None], Plugin]", _plugins()[name])
+    return make(handle, args)
+
+
+@cache
+def _plugins() -> Mapping[str, PluginClass]:
+    in_tree = {name: plugin for plugin in IN_TREE for name in _names(plugin)}
+    return in_tree | out_of_tree(entry_points(group=ENTRY_POINT_GROUP), in_tree.keys())
+
+
+def out_of_tree(points: Iterable[EntryPoint], taken: Iterable[str]) -> dict[str, PluginClass]:
+    """The plugin classes of installed packages, by name; what cannot be used is warned about."""
+    names = set(taken)
+    found: dict[str, PluginClass] = {}
+    for point in points:
+        try:
+            plugin = point.load()
+            _check(plugin, names)
+        except Exception as failure:  # noqa: BLE001 whatever somebody else's module raises on import
+            _log.warning(
+                "entry point %s = %s of group %s gives no plugin: %s: %s",
+                point.name,
+                point.value,
+                ENTRY_POINT_GROUP,
+                type(failure).__name__,
+                failure,
+            )
+            continue
+        for name in _names(plugin):
+            found[name] = plugin
+            names.add(name)
+    return found
+
+
+def _check(plugin: Any, taken: set[str]) -> None:  # noqa: ANN401 whatever the entry point names
+    """Refuse what is no plugin class, or has a name that is in use."""
+    if not isinstance(plugin, type) or not isinstance(getattr(plugin, "name", None), str):
+        raise TypeError("not a class with a class variable `name`")
+    if not any(hasattr(plugin, method) for method in POINT_OF_METHOD):
+        raise TypeError("implements no extension point")
+    used = taken.intersection(_names(cast("PluginClass", plugin)))
+    if used:
+        raise ValueError(f"the name {min(used)} is taken")
+
+
+def _names(plugin: PluginClass) -> tuple[str, ...]:
+    aliases: tuple[str, ...] = getattr(plugin, "aliases", ())
+    return (plugin.name, *aliases)

@@ -1,0 +1,88 @@
+"""TaintToleration: keeps pods off nodes whose taints they do not tolerate; avoids the soft ones.
+
+Invariant: a taint set is judged once per pod spec, however many nodes have it.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, Final
+
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    NormalizeScorePlugin,
+    PreScorePlugin,
+    Reuse,
+    ScorePlugin,
+)
+from stellwerk.framework.status import OK, Status, unresolvable
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
+from stellwerk.plugins.node_matching import untolerated_counts
+from stellwerk.plugins.hints import changed_node, is_own_update
+from stellwerk.plugins.score_normalization import normalize_to_lowest
+from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.node_view import NodeView
+
+_NAME: Final = "TaintToleration"
+_UNTOLERATED: Final = unresolvable(_NAME, "node(s) had untolerated taint(s)")
+_HARD: Final = (NO_SCHEDULE, NO_EXECUTE)
+_SOFT: Final = (PREFER_NO_SCHEDULE,)
+
+
+class TaintToleration(
+    StatelessPlugin,
+    FilterPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    NormalizeScorePlugin,
+    EnqueueExtensions,
+):
+    """Filters by NoSchedule and NoExecute, scores by PreferNoSchedule."""
+
+    name: ClassVar[str] = _NAME
+    filter_reuse: ClassVar[Reuse] = Reuse.NODE
+    score_reuse: ClassVar[Reuse] = Reuse.NODE
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        counts = untolerated_counts(nodes, pod.spec.tolerations, _HARD)
+        return FilterResult.of_mask(counts > 0, _UNTOLERATED)
+
+    @override
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
+        return OK
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        return untolerated_counts(nodes, pod.spec.tolerations, _SOFT)
+
+    @override
+    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        # Shared by all pods with these tolerations, so that pods of many specs keep one column.
+        return pod.spec.tolerations
+
+    @override
+    def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
+        return normalize_to_lowest(scores)
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (
+            QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, _became_tolerable),
+            QueueingHint(Resource.POD, Action.UPDATE_POD_TOLERATION, is_own_update, HintScope.POD),
+        )
+
+
+def _became_tolerable(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the pod tolerates a new node, or a changed one that it did not tolerate before."""
+    old, new = changed_node(change)
+    if new is None:
+        return True
+    was_untolerated = old is None or bool(untolerated(old.taints, pod.spec.tolerations, _HARD))
+    return was_untolerated and not untolerated(new.taints, pod.spec.tolerations, _HARD)
