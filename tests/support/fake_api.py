@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
+    from tests.support.fake_watch import FakeWatchApi
+
 FAST = RetryPolicy(
     attempts=4, first_delay_seconds=0.001, longest_delay_seconds=0.2, timeout_seconds=2.0
 )
@@ -111,7 +113,7 @@ def kubeconfig(server: str, user: dict[str, Any] | None = None, **cluster: Any) 
     }
 
 
-async def credentials_for(api: FakeApi, directory: Path) -> Credentials:
+async def credentials_for(api: FakeApi | FakeWatchApi, directory: Path) -> Credentials:
     path = directory / "kubeconfig"
     path.write_bytes(orjson.dumps(kubeconfig(api.url)))
     return await load_credentials(str(path))
@@ -119,7 +121,11 @@ async def credentials_for(api: FakeApi, directory: Path) -> Credentials:
 
 @asynccontextmanager
 async def client_of(
-    api: FakeApi, directory: Path, *, metrics: Metrics | None = None, retry: RetryPolicy = FAST
+    api: FakeApi | FakeWatchApi,
+    directory: Path,
+    *,
+    metrics: Metrics | None = None,
+    retry: RetryPolicy = FAST,
 ) -> AsyncIterator[KubernetesClient]:
     credentials = await credentials_for(api, directory)
     async with KubernetesClient(

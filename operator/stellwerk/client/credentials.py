@@ -188,9 +188,9 @@ class OrjsonResponse(aiohttp.ClientResponse):
 
     @override
     async def json(self, **_: Any) -> Any:  # kopf passes nothing; aiohttp's options do not apply
-        body = await self.read()
+        parsed = orjson.loads(await self.read())
         self._body = None  # a page of a list is megabytes, and is not asked for twice
-        return orjson.loads(body)
+        return parsed
 
 
 class _InCluster:

@@ -1,0 +1,97 @@
+"""Whether a kind can be watched: does it exist, and may we list and watch it?
+
+Asked before a kind is watched, because kopf repeats a forbidden request for ever. Invariant: a
+temporary failure to find out is never taken for an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.errors import ApiError, Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from stellwerk.framework.interface import ClusterClient
+    from stellwerk.handlers.delivery import Delivery
+    from stellwerk.handlers.watched import WatchedKind
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 2.0
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class Availability:
+    """Asks the API about kinds."""
+
+    def __init__(self, client: ClusterClient, *, check_seconds: float = CHECK_SECONDS) -> None:
+        self._client = client
+        self._check_seconds = check_seconds
+
+    async def reason_against(self, watched: WatchedKind) -> str | None:
+        """Return why a kind cannot be watched, or None if it can; waits until it is known."""
+        while True:
+            try:
+                if not await self._exists(watched):
+                    return f"the API serves no {watched.group_version_path}/{watched.plural}"
+                return await self._missing_right(watched)
+            except ApiError as error:
+                logger.warning("cannot tell whether %s can be watched: %s", watched.kind, error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def wait_for(self, delivery: Delivery) -> None:
+        """Return once the kind can be watched; until then it counts as empty."""
+        while reason := await self.reason_against(delivery.watched):
+            delivery.unavailable(reason)
+            await asyncio.sleep(self._check_seconds)
+
+    async def watch_for_new_kinds(
+        self, deliveries: Iterable[Delivery], appeared: Callable[[WatchedKind], Awaitable[None]]
+    ) -> None:
+        """Wait for each kind that does not exist yet, and say when it does; then for ever."""
+        await asyncio.gather(*(self._wait_to_appear(delivery, appeared) for delivery in deliveries))
+        await asyncio.Event().wait()
+
+    async def _wait_to_appear(
+        self, delivery: Delivery, appeared: Callable[[WatchedKind], Awaitable[None]]
+    ) -> None:
+        if await self.reason_against(delivery.watched) is not None:
+            await self.wait_for(delivery)
+            await appeared(delivery.watched)
+
+    async def _exists(self, watched: WatchedKind) -> bool:
+        try:
+            discovery = await self._client.get(watched.group_version_path)
+        except NotFound:
+            return False
+        return any(item.get("name") == watched.plural for item in discovery.get("resources") or ())
+
+    async def _missing_right(self, watched: WatchedKind) -> str | None:
+        for verb in ("list", "watch"):
+            if not await self._may(verb, watched):
+                return f"the role lacks the right to {verb} {watched.plural}"
+        return None
+
+    async def _may(self, verb: str, watched: WatchedKind) -> bool:
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {
+                "resourceAttributes": {
+                    "verb": verb,
+                    "group": watched.group,
+                    "version": watched.version,
+                    "resource": watched.plural,
+                }
+            },
+        }
+        try:
+            answer = await self._client.create(_REVIEWS, review)
+        except (NotFound, Forbidden):
+            return True  # nobody to ask: the request itself will tell
+        return bool(answer.get("status", {}).get("allowed"))

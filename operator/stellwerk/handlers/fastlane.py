@@ -1,0 +1,224 @@
+"""Runs kopf's event handlers straight from its watch streams: thirty times the events per core.
+
+kopf keeps login, discovery, list, watch, bookmarks, reconnects and pauses. Replaced, for the
+watched kinds only, is what it puts between a watch event and a handler: a queue and a task per
+object, and the detection of causes that `on.event` handlers do not need. The only module that
+touches kopf's private parts: where they are missing it cannot be imported, where their shape is
+not the known one `unsupported()` says so, and either way `lifecycle` takes kopf's own path.
+Invariant: the same handlers are called with the same events, in the same order per object, on both
+paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from kopf._cogs.clients import api, watching
+from kopf._cogs.structs import references
+from kopf._core.reactor import observation, queueing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import kopf
+    from kopf._cogs.aiokits import aiotasks, aiotoggles
+    from kopf._cogs.configs import configuration
+
+    from stellwerk.handlers.availability import Availability
+    from stellwerk.handlers.delivery import Delivery
+    from stellwerk.handlers.watched import WatchedKind
+    from stellwerk.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+_KOPF: Final = "1.45."
+_SHAPES: Final[dict[Callable[..., Any], frozenset[str]]] = {
+    queueing.watcher: frozenset(
+        {
+            "namespace",
+            "settings",
+            "resource",
+            "processor",
+            "operator_paused",
+            "operator_indexed",
+            "resource_indexed",
+        }
+    ),
+    watching.continuous_watch: frozenset(
+        {
+            "settings",
+            "resource",
+            "namespace",
+            "operator_pause_waiter",
+        }
+    ),
+    watching.streaming_block: frozenset({"resource", "namespace", "operator_paused"}),
+}
+_EVENTS_PER_TURN: Final = 32
+"""How many events are handled before other tasks get their turn: about a millisecond's worth."""
+_STREAM_BACKOFFS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0)
+"""kopf's own retries within a stream; what outlasts them comes back to the lane."""
+_RESTART_FIRST_SECONDS: Final = 0.1
+_RESTART_LONGEST_SECONDS: Final = 15.0
+
+
+def unsupported() -> str | None:
+    """Return why this kopf cannot be used with the fast lane; None if it can."""
+    if not (installed := version("kopf")).startswith(_KOPF):
+        return f"it was written for kopf {_KOPF}x, not {installed}"
+    for function, parameters in _SHAPES.items():
+        if set(inspect.signature(function).parameters) - {"_iterations"} != parameters:
+            return f"{function.__module__}.{function.__qualname__} has other parameters"
+    if not hasattr(watching.Bookmark, "LISTED"):
+        return "kopf does not mark the end of a list"
+    if getattr(api, "json", None) is not json:
+        return "kopf reads its streams in another way"
+    return None
+
+
+class FastLane:
+    """The short way from watch streams to handlers, while installed."""
+
+    def __init__(
+        self,
+        registry: kopf.OperatorRegistry,
+        deliveries: Iterable[Delivery],
+        availability: Availability,
+        metrics: Metrics,
+        jitter: Callable[[], float],
+    ) -> None:
+        """Prepare the lane for the kinds of `deliveries`; `jitter` is in [0, 1)."""
+        self.insights = references.Insights()
+        """To be given to kopf's operator: it says which kinds kopf watches."""
+        self._registry = registry
+        self._deliveries = {(d.watched.group, d.watched.plural): d for d in deliveries}
+        self._availability = availability
+        self._metrics = metrics
+        self._jitter = jitter
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Take the place of kopf's per-object workers, and of its JSON parser for streams."""
+        watcher = queueing.watcher
+
+        async def fast_watcher(*, resource: references.Resource, **arguments: Any) -> None:
+            delivery = self._deliveries.get((resource.group, resource.plural))
+            if delivery is None:
+                await watcher(resource=resource, **arguments)
+            else:
+                await self._watch(delivery, resource=resource, **arguments)
+
+        queueing.watcher = fast_watcher
+        vars(api)["json"] = _Orjson
+        try:
+            yield
+        finally:
+            queueing.watcher = watcher
+            vars(api)["json"] = json
+
+    async def look_for(
+        self, watched: WatchedKind, settings: configuration.OperatorSettings
+    ) -> None:
+        """Have kopf look again at what the API serves, as if the kind's definition had changed."""
+        await observation.process_discovered_resource_event(
+            raw_event={"type": "MODIFIED", "object": {"spec": {"group": watched.group}}},
+            registry=self._registry,
+            settings=settings,
+            insights=self.insights,
+        )
+
+    async def _watch(
+        self,
+        delivery: Delivery,
+        *,
+        namespace: references.Namespace,
+        settings: configuration.OperatorSettings,
+        resource: references.Resource,
+        processor: queueing.WatchStreamProcessor,  # noqa: ARG002 - what the lane replaces
+        operator_paused: aiotoggles.ToggleSet | None = None,
+        operator_indexed: aiotoggles.ToggleSet | None = None,  # noqa: ARG002 - no index handlers
+        resource_indexed: aiotoggles.Toggle | None = None,  # noqa: ARG002
+    ) -> None:
+        """Stream a kind for ever: stands for kopf's `queueing.watcher`.
+
+        kopf ends the whole operator when a watch ends with an error; here it begins anew.
+        """
+        stream = _Stream(delivery, self._handlers_of(resource))
+        patience = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
+        settings = replace(settings, networking=patience)
+        pause_seconds = _RESTART_FIRST_SECONDS
+        while True:
+            await self._availability.wait_for(delivery)
+            async with watching.streaming_block(
+                resource=resource, namespace=namespace, operator_paused=operator_paused
+            ) as pause_waiter:
+                try:
+                    listed = await stream.run(settings, resource, namespace, pause_waiter)
+                except Exception as error:  # noqa: BLE001 - whatever it is, the kind must be watched
+                    self._metrics.watch_failures.labels(delivery.watched.kind).inc()
+                    logger.warning("watching %s failed, beginning anew: %r", resource, error)
+                    listed = False
+            pause_seconds = (
+                _RESTART_FIRST_SECONDS
+                if listed
+                else min(2 * pause_seconds, _RESTART_LONGEST_SECONDS)
+            )
+            await asyncio.sleep(pause_seconds * (1 + self._jitter()))
+
+    def _handlers_of(self, resource: references.Resource) -> list[Callable[..., Any]]:
+        handlers = self._registry._watching.get_all_handlers()
+        return [h.fn for h in handlers if h.selector is not None and h.selector.check(resource)]
+
+
+class _Stream:
+    """One list and the watches that follow it, handed to the handlers event by event."""
+
+    def __init__(self, delivery: Delivery, handlers: list[Callable[..., Any]]) -> None:
+        self._delivery = delivery
+        self._handlers = handlers
+
+    async def run(
+        self,
+        settings: configuration.OperatorSettings,
+        resource: references.Resource,
+        namespace: references.Namespace,
+        pause_waiter: aiotasks.Future,
+    ) -> bool:
+        """Stream until the server has forgotten where we were; True if the list was complete."""
+        listed = False
+        since_turn = 0
+        self._delivery.begin_listing()
+        events = watching.continuous_watch(
+            settings=settings,
+            resource=resource,
+            namespace=namespace,
+            operator_pause_waiter=pause_waiter,
+        )
+        async with aclosing(events):  # type: ignore[type-var]
+            async for event in events:
+                if isinstance(event, watching.Bookmark):
+                    self._delivery.end_listing()
+                    listed = True
+                elif event["type"] != "BOOKMARK":
+                    for handler in self._handlers:
+                        await handler(event=event, type=event["type"], resource=resource)
+                    since_turn += 1
+                    if since_turn == _EVENTS_PER_TURN:
+                        since_turn = 0
+                        await asyncio.sleep(0)
+        return listed
+
+
+class _Orjson:
+    """What kopf's streams use of the json module."""
+
+    loads = staticmethod(orjson.loads)
+    JSONDecodeError = orjson.JSONDecodeError

@@ -1,0 +1,242 @@
+"""The operator as kopf sees it: registry, settings, login, and the supervision of its tasks.
+
+`app` calls `run_operator` with what the handlers need. Invariant: it ends when it is cancelled or
+told to stop, and otherwise only by raising; kopf's own ending is an error like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import kopf
+
+from stellwerk.errors import SchedulerError
+from stellwerk.handlers.availability import CHECK_SECONDS, Availability
+from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.rereading import Rereader
+from stellwerk.handlers.resync import PERIOD_SECONDS, Resync
+from stellwerk.handlers.watched import WATCHED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+
+    from stellwerk.client.credentials import Credentials
+    from stellwerk.framework.interface import ClusterClient, ClusterEvents
+    from stellwerk.handlers.fastlane import FastLane
+    from stellwerk.handlers.watched import WatchedKind
+    from stellwerk.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+_CHUNK_ITEMS: Final = 500
+"""Objects per page of a list: a page of pods is parsed in ten milliseconds, a whole list stalls."""
+_LOGIN_PAUSE_SECONDS: Final = 5.0
+_STOP_SECONDS: Final = 10.0
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorOptions:
+    """How the operator gets its events."""
+
+    fast_lane: bool = True
+    """False takes kopf's own path: thirty times slower, without private parts of kopf."""
+    watched: tuple[WatchedKind, ...] = WATCHED
+    check_seconds: float = CHECK_SECONDS
+    """How often a kind that cannot be watched is looked at again."""
+    resync_seconds: float = PERIOD_SECONDS
+    """How often everything is listed on kopf's own path."""
+
+
+class Backoffs:
+    """Endless delays for kopf's retries: an iterable without a length, spread by jitter."""
+
+    def __init__(self, jitter: Callable[[], float], *, longest_seconds: float = 15.0) -> None:
+        self._jitter = jitter
+        self._longest_seconds = longest_seconds
+
+    def __iter__(self) -> Iterator[float]:
+        delay_seconds = 0.5
+        while True:
+            yield delay_seconds * (1 + self._jitter())
+            delay_seconds = min(2 * delay_seconds, self._longest_seconds)
+
+
+def build_settings(
+    watched: Iterable[WatchedKind], jitter: Callable[[], float]
+) -> kopf.OperatorSettings:
+    """Return kopf's settings: nothing written to anybody's objects, patient, in small pages."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.peering.standalone = True
+    settings.scanning.disabled = True  # availability looks for new kinds, without rights to CRDs
+    settings.process.ultimate_exiting_timeout = None  # kopf would kill the process, us included
+    settings.persistence.diffbase_storage = kopf.MultiDiffBaseStorage([])
+    settings.persistence.progress_storage = kopf.MultiProgressStorage([])
+    settings.networking.error_backoffs = Backoffs(jitter)
+    settings.networking.connect_timeout = 10
+    settings.networking.request_timeout = 60
+    settings.watching.chunk_size = _CHUNK_ITEMS
+    settings.watching.connect_timeout = 10
+    for kind in watched:
+        if kind.field_selector is not None:
+            selectors = settings.watching.field_selectors
+            selectors[kind.group, kind.version, kind.plural] = kind.field_selector
+    return settings
+
+
+def build_registry(
+    deliveries: Iterable[Delivery], credentials: Credentials
+) -> kopf.OperatorRegistry:
+    """Return kopf's registry: a login handler, and one event handler per kind."""
+    registry = kopf.OperatorRegistry()
+    _register_login(registry, credentials)
+    for delivery in deliveries:
+        _register_events(registry, delivery)
+    return registry
+
+
+def _register_login(registry: kopf.OperatorRegistry, credentials: Credentials) -> None:
+    logins = 0
+
+    @kopf.on.login(registry=registry, id="login")
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        """Open a session; kopf asks for another when the server refuses this one."""
+        nonlocal logins
+        logins += 1
+        if logins > 1:
+            await asyncio.sleep(_LOGIN_PAUSE_SECONDS)
+        session = credentials.new_session()
+        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
+
+
+def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> None:
+    watched = delivery.watched
+
+    # on.event only: every other kind of handler annotates and patches the objects it sees.
+    @kopf.on.event(
+        watched.group, watched.version, watched.plural, registry=registry, id=watched.kind
+    )
+    async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+        delivery.deliver(event["type"], event["object"])  # type: ignore[arg-type]
+
+
+async def run_operator(
+    *,
+    events: ClusterEvents,
+    client: ClusterClient,
+    credentials: Credentials,
+    metrics: Metrics,
+    jitter: Callable[[], float],
+    on_signal: Callable[[], None],
+    options: OperatorOptions | None = None,
+) -> None:
+    """Watch every kind and feed `events`, until cancelled.
+
+    Args:
+        events: who is told.
+        client: for lists and access reviews beside kopf's watches.
+        credentials: for kopf's sessions.
+        metrics: counts lists, failures and malformed objects.
+        jitter: in [0, 1); spreads retries.
+        on_signal: called on SIGTERM and SIGINT, in place of kopf's handlers; should lead to the
+            cancellation of this coroutine once bindings in flight are settled.
+        options: how to get the events.
+
+    Raises:
+        SchedulerError: kopf ended although nobody told it to.
+    """
+    options = options or OperatorOptions()
+    rereader = Rereader(client)
+    availability = Availability(client, check_seconds=options.check_seconds)
+    deliveries = [Delivery(kind, events, metrics, rereader.mark) for kind in options.watched]
+    registry = build_registry(deliveries, credentials)
+    settings = build_settings(options.watched, jitter)
+    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # it tells of every single event
+    with ExitStack() as stack:
+        lane = _fast_lane(options, registry, deliveries, availability, metrics, jitter)
+        if lane is not None:
+            stack.enter_context(lane.installed())
+
+            async def look_for(kind: WatchedKind) -> None:
+                await lane.look_for(kind, settings)
+
+            feed = availability.watch_for_new_kinds(deliveries, look_for)
+            tasks = await _spawn(registry, settings, insights=lane.insights)
+        else:
+            resync = Resync(client, availability, period_seconds=options.resync_seconds)
+            feed = resync.run(deliveries)
+            tasks = await _spawn(registry, settings)
+        _replace_signal_handlers(on_signal)
+        await _supervise(tasks, {"rereading": rereader.run(), "keeping the kinds complete": feed})
+
+
+def _fast_lane(
+    options: OperatorOptions,
+    registry: kopf.OperatorRegistry,
+    deliveries: Sequence[Delivery],
+    availability: Availability,
+    metrics: Metrics,
+    jitter: Callable[[], float],
+) -> FastLane | None:
+    if not options.fast_lane:
+        return None
+    try:
+        # Here and not above: in another version of kopf its private parts may have moved.
+        from stellwerk.handlers import fastlane  # noqa: PLC0415
+
+        reason = fastlane.unsupported()
+    except (ImportError, AttributeError) as error:
+        reason = str(error)
+    if reason is not None:
+        logger.warning("no fast lane, kopf's own path is used (slower): %s", reason)
+        return None
+    return fastlane.FastLane(registry, deliveries, availability, metrics, jitter)
+
+
+async def _spawn(
+    registry: kopf.OperatorRegistry, settings: kopf.OperatorSettings, **extra: Any
+) -> list[asyncio.Task[Any]]:
+    tasks = await kopf.spawn_tasks(
+        registry=registry, settings=settings, clusterwide=True, standalone=True, **extra
+    )
+    return list(tasks)
+
+
+def _replace_signal_handlers(on_signal: Callable[[], None]) -> None:
+    """Take the signals from kopf, whose handlers raise on the second one."""
+    if threading.current_thread() is threading.main_thread():
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, on_signal)
+
+
+async def _supervise(
+    kopf_tasks: list[asyncio.Task[Any]], own: dict[str, Coroutine[Any, Any, None]]
+) -> None:
+    """Wait for the first task to end, which none should, and end the others."""
+    tasks = [*kopf_tasks, *(asyncio.create_task(run, name=name) for name, run in own.items())]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _stop(tasks)
+    for task in ended:
+        error = None if task.cancelled() else task.exception()
+        raise SchedulerError(f'the task "{task.get_name()}" ended: {error!r}') from error
+
+
+async def _stop(tasks: list[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    _, hanging = await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+    for task in hanging:
+        logger.warning('the task "%s" does not end', task.get_name())
+    for task in tasks:
+        if task.done() and not task.cancelled() and (error := task.exception()):
+            logger.debug('the task "%s" ended with %r', task.get_name(), error)

@@ -1,0 +1,74 @@
+"""Lists every kind again and again: the safety net under kopf's own path.
+
+Used only where the fast lane is not: kopf reports no deletion of what vanished while a watch was
+broken, and not when a first list is complete. Invariant: an object that exists, or no longer does,
+is known to be so one period later at the latest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from stellwerk.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stellwerk.framework.interface import ClusterClient
+    from stellwerk.handlers.availability import Availability
+    from stellwerk.handlers.delivery import Delivery
+
+logger = logging.getLogger(__name__)
+
+PERIOD_SECONDS: Final = 60.0
+_RETRY_SECONDS: Final = 2.0
+_PAGE_ITEMS: Final = 500
+
+
+class Resync:
+    """The periodic lists."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        availability: Availability,
+        *,
+        period_seconds: float = PERIOD_SECONDS,
+    ) -> None:
+        self._client = client
+        self._availability = availability
+        self._period_seconds = period_seconds
+
+    async def run(self, deliveries: Iterable[Delivery]) -> None:
+        """List every kind, for ever."""
+        await asyncio.gather(*(self._repeat(delivery) for delivery in deliveries))
+
+    async def _repeat(self, delivery: Delivery) -> None:
+        while True:
+            await self._availability.wait_for(delivery)
+            try:
+                await self._list(delivery)
+            except ApiError as error:
+                logger.warning("%s; trying again", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                await asyncio.sleep(self._period_seconds)
+
+    async def _list(self, delivery: Delivery) -> None:
+        """Go through a whole list, a page in memory at a time."""
+        delivery.begin_listing()
+        path = delivery.watched.path
+        joint = "&" if "?" in path else "?"
+        token = ""
+        while True:
+            after = f"&continue={quote(token, safe='')}" if token else ""
+            page = await self._client.get(f"{path}{joint}limit={_PAGE_ITEMS}{after}")
+            for obj in page.get("items") or ():
+                delivery.listed(obj)
+            token = (page.get("metadata") or {}).get("continue") or ""
+            if not token:
+                break
+        delivery.end_listing()

@@ -1,0 +1,80 @@
+"""Which kinds are watched, and where each goes: one table.
+
+`lifecycle` registers a handler for each row, `delivery` looks up the sink. Invariant: `kind` is the
+key under which every other part of the operator knows the kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stellwerk.framework.interface import ClusterEvents, JsonObject
+
+    Sink = Callable[[str | None, JsonObject], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedKind:
+    """A kind, where the API serves it, and what of it is not worth watching."""
+
+    kind: str
+    group: str
+    version: str
+    plural: str
+    field_selector: str | None = None
+
+    @property
+    def group_version_path(self) -> str:
+        """The API path under which discovery lists the kind."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    @property
+    def path(self) -> str:
+        """The API path of all objects of the kind that are watched, in every namespace."""
+        query = f"?fieldSelector={quote(self.field_selector)}" if self.field_selector else ""
+        return f"{self.group_version_path}/{self.plural}{query}"
+
+    def object_path(self, namespace: str | None, name: str) -> str:
+        """Return the API path of one object."""
+        inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        return f"{self.group_version_path}{inside}/{self.plural}/{quote(name, safe='')}"
+
+    def sink(self, events: ClusterEvents) -> Sink:
+        """Return the function of ClusterEvents that takes this kind's events."""
+        match self.kind:
+            case "Pod":
+                return events.on_pod
+            case "Node":
+                return events.on_node
+            case _:
+                return partial(events.on_object, self.kind)
+
+
+_STORAGE: Final = "storage.k8s.io"
+
+WATCHED: Final = (
+    # A finished pod holds nothing; it leaves the selector, and so arrives as deleted.
+    WatchedKind("Pod", "", "v1", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
+    WatchedKind("Node", "", "v1", "nodes"),
+    WatchedKind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
+    WatchedKind("SchedulerProfile", "scheduling.stellwerk.dev", "v1alpha1", "schedulerprofiles"),
+    WatchedKind("Namespace", "", "v1", "namespaces"),
+    WatchedKind("Service", "", "v1", "services"),
+    WatchedKind("ReplicationController", "", "v1", "replicationcontrollers"),
+    WatchedKind("ReplicaSet", "apps", "v1", "replicasets"),
+    WatchedKind("StatefulSet", "apps", "v1", "statefulsets"),
+    WatchedKind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims"),
+    WatchedKind("PersistentVolume", "", "v1", "persistentvolumes"),
+    WatchedKind("StorageClass", _STORAGE, "v1", "storageclasses"),
+    WatchedKind("CSINode", _STORAGE, "v1", "csinodes"),
+    WatchedKind("CSIDriver", _STORAGE, "v1", "csidrivers"),
+    WatchedKind("CSIStorageCapacity", _STORAGE, "v1", "csistoragecapacities"),
+    WatchedKind("VolumeAttachment", _STORAGE, "v1", "volumeattachments"),
+    WatchedKind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+)

@@ -1,0 +1,312 @@
+"""kopf against a small API server: the same behaviour on the fast lane and on kopf's own path."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stellwerk.errors import SchedulerError
+from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.handlers.watched import WATCHED, WatchedKind
+from stellwerk.metrics import Metrics
+from tests.support.fake_api import client_of, credentials_for
+from tests.support.fake_watch import FakeKind, FakeWatchApi, fake_watch_api
+
+PODS, NODES, PROFILES = (
+    next(watched for watched in WATCHED if watched.kind == kind)
+    for kind in ("Pod", "Node", "SchedulerProfile")
+)
+
+Told = tuple[str, str | None, str]
+
+
+class Recorded:
+    """Remembers what the handlers told, as (kind, event type, name)."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.synced: list[str] = []
+        self.fail_on: Callable[[Told], Exception | None] = lambda _: None
+
+    def on_pod(self, event_type: str | None, obj: dict[str, Any]) -> None:
+        self.on_object("Pod", event_type, obj)
+
+    def on_node(self, event_type: str | None, obj: dict[str, Any]) -> None:
+        self.on_object("Node", event_type, obj)
+
+    def on_object(self, kind: str, event_type: str | None, obj: dict[str, Any]) -> None:
+        told = (kind, event_type, obj["metadata"]["name"])
+        if error := self.fail_on(told):
+            raise error
+        self.told.append(told)
+
+    def on_synced(self, kind: str) -> None:
+        self.synced.append(kind)
+
+    def live(self, kind: str = "Pod") -> set[str]:
+        """Return the names that exist according to what was told."""
+        names: set[str] = set()
+        for told_kind, event_type, name in self.told:
+            if told_kind == kind:
+                (names.discard if event_type == "DELETED" else names.add)(name)
+        return names
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - any condition, nobody to set an event
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def operator(
+    api: FakeWatchApi,
+    directory: Path,
+    *watched: WatchedKind,
+    fast: bool = True,
+    metrics: Metrics | None = None,
+) -> AsyncIterator[Recorded]:
+    """Run the operator until the block ends."""
+    events = Recorded()
+    metrics = metrics or Metrics()
+    options = OperatorOptions(
+        fast_lane=fast, watched=watched, check_seconds=0.2, resync_seconds=0.3
+    )
+    async with client_of(api, directory, metrics=metrics) as client:
+        task = asyncio.create_task(
+            run_operator(
+                events=events,
+                client=client,
+                credentials=await credentials_for(api, directory),
+                metrics=metrics,
+                jitter=lambda: 0.0,
+                on_signal=lambda: None,
+                options=options,
+            )
+        )
+        try:
+            yield events
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeWatchApi]:
+    async with fake_watch_api(PODS, NODES, PROFILES) as api:
+        yield api
+
+
+@pytest.fixture
+def pods(api: FakeWatchApi) -> FakeKind:
+    return api.kinds["Pod"]
+
+
+both_paths = pytest.mark.parametrize(
+    "fast", [pytest.param(True, id="fast lane"), pytest.param(False, id="kopf's own path")]
+)
+
+
+@both_paths
+async def test_lists_come_first_and_then_each_change(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    pods.put("a")
+    api.kinds["Node"].put("n1")
+    async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
+        await eventually(lambda: set(events.synced) == {"Pod", "Node"} and pods.watchers)
+        pods.put("b")
+        await eventually(lambda: ("Pod", "ADDED", "b") in events.told)
+        pods.put("b")
+        pods.delete("a")
+        await eventually(lambda: ("Pod", "DELETED", "a") in events.told)
+        await eventually(lambda: ("Pod", "MODIFIED", "b") in events.told)
+    assert events.told.count(("Pod", None, "a")) == 1
+    assert ("Node", None, "n1") in events.told
+    assert sorted(events.synced) == ["Node", "Pod"]
+
+
+@both_paths
+async def test_a_deletion_that_no_watch_reported_is_found(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    metrics = Metrics()
+    pods.put("stays")
+    pods.put("goes")
+    async with operator(api, tmp_path, PODS, fast=fast, metrics=metrics) as events:
+        await eventually(lambda: events.live() == {"stays", "goes"} and pods.watchers)
+        pods.delete("goes", quiet=True)
+        pods.put("comes", quiet=True)
+        pods.break_watches(code=410)
+        await eventually(lambda: events.live() == {"stays", "comes"})
+    assert events.told.count(("Pod", None, "stays")) == 1
+    assert metrics.missed_deletions.labels("Pod").value == 1
+
+
+@both_paths
+async def test_the_sync_comes_after_the_whole_list(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    for number in range(1200):
+        pods.put(f"pod-{number}")
+    async with operator(api, tmp_path, PODS, fast=fast) as events:
+        await eventually(lambda: events.synced)
+        assert len(events.live()) == 1200
+
+
+@both_paths
+async def test_an_absent_kind_counts_as_synced_and_is_watched_once_it_appears(
+    api: FakeWatchApi, tmp_path: Path, *, fast: bool
+) -> None:
+    profiles = api.kinds["SchedulerProfile"]
+    profiles.exists = False
+    async with operator(api, tmp_path, PODS, PROFILES, fast=fast) as events:
+        await eventually(lambda: set(events.synced) == {"Pod", "SchedulerProfile"})
+        profiles.exists = True
+        profiles.put("default")
+        await eventually(lambda: events.live("SchedulerProfile") == {"default"})
+
+
+@both_paths
+async def test_a_forbidden_kind_counts_as_synced_and_is_watched_once_it_is_allowed(
+    api: FakeWatchApi, tmp_path: Path, *, fast: bool
+) -> None:
+    nodes = api.kinds["Node"]
+    nodes.forbidden = True
+    nodes.put("n1")
+    async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
+        await eventually(lambda: set(events.synced) == {"Pod", "Node"})
+        assert events.live("Node") == set()
+        nodes.forbidden = False
+        await eventually(lambda: events.live("Node") == {"n1"})
+
+
+@both_paths
+async def test_an_object_whose_handling_failed_is_read_again(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    metrics = Metrics()
+    failures = [RuntimeError("once")]
+    async with operator(api, tmp_path, PODS, fast=fast, metrics=metrics) as events:
+        await eventually(lambda: pods.watchers and events.synced)
+        events.fail_on = lambda _: failures.pop() if failures else None
+        pods.put("a")
+        await eventually(lambda: "a" in events.live())
+    assert metrics.handler_failures.labels("Pod").value == 1
+
+
+@both_paths
+async def test_a_malformed_object_is_counted_and_the_next_one_handled(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    metrics = Metrics()
+    pods.put("bad", spec="what")
+    pods.put("good")
+    async with operator(api, tmp_path, PODS, fast=fast, metrics=metrics) as events:
+        events.fail_on = lambda told: ValueError("spec is a text") if told[2] == "bad" else None
+        await eventually(lambda: events.synced)
+        assert events.live() == {"good"}
+    assert metrics.malformed_objects.labels("Pod").value >= 1
+
+
+@both_paths
+async def test_only_unfinished_pods_are_asked_for(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    async with operator(api, tmp_path, PODS, fast=fast) as events:
+        await eventually(lambda: events.synced and pods.watchers)
+    assert api.selectors == {"status.phase!=Succeeded,status.phase!=Failed"}
+
+
+async def test_a_list_that_breaks_half_way_deletes_nothing_and_syncs_nothing(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
+) -> None:
+    for number in range(1200):
+        pods.put(f"pod-{number}")
+    pods.fail_pages_from = 1
+    async with operator(api, tmp_path, PODS) as events:
+        await eventually(lambda: len(events.live()) == 500)
+        await asyncio.sleep(0.3)
+        assert events.synced == []
+        pods.delete("pod-0", quiet=True)
+        pods.fail_pages_from = None
+        await eventually(lambda: events.synced, seconds=20)
+        assert len(events.live()) == 1199
+    assert ("Pod", "DELETED", "pod-0") in events.told
+    assert events.told.count(("Pod", None, "pod-1")) == 1
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        pytest.param(lambda pods: pods.break_watches(), id="the stream ends"),
+        pytest.param(lambda pods: pods.break_watches(code=410), id="410 in the stream"),
+        pytest.param(lambda pods: pods.break_watches(code=500), id="an error in the stream"),
+        pytest.param(lambda pods: pods.send("MODIFIED", {"metadata": None}), id="broken metadata"),
+        pytest.param(lambda pods: pods.send("MODIFIED", {}), id="an empty object"),
+        pytest.param(lambda pods: pods.send("ODD", {"metadata": {}}), id="an unknown type"),
+        pytest.param(lambda pods: pods.send("BOOKMARK", {"metadata": {}}), id="a bookmark"),
+    ],
+)
+async def test_the_lane_goes_on_after(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, break_it: Callable[[FakeKind], None]
+) -> None:
+    async with operator(api, tmp_path, PODS) as events:
+        await eventually(lambda: pods.watchers and events.synced)
+        break_it(pods)
+        await asyncio.sleep(0.05)
+        await eventually(lambda: pods.watchers)
+        pods.put("after")
+        await eventually(lambda: events.live() == {"after"})
+
+
+async def test_a_kind_that_vanishes_is_empty_and_comes_back(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    profiles = api.kinds["SchedulerProfile"]
+    profiles.put("default")
+    async with operator(api, tmp_path, PROFILES) as events:
+        await eventually(lambda: events.live("SchedulerProfile") == {"default"})
+        profiles.exists = False
+        profiles.break_watches(code=410)
+        await eventually(lambda: events.live("SchedulerProfile") == set(), seconds=20)
+        profiles.exists = True
+        await eventually(lambda: events.live("SchedulerProfile") == {"default"}, seconds=20)
+
+
+async def test_kopf_ending_by_itself_is_an_error(
+    api: FakeWatchApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ends(**_: Any) -> list[asyncio.Task[None]]:
+        return [asyncio.create_task(asyncio.sleep(0), name="the watches")]
+
+    monkeypatch.setattr("kopf.spawn_tasks", ends)
+    async with client_of(api, tmp_path) as client:
+        with pytest.raises(SchedulerError, match='"the watches" ended'):
+            await run_operator(
+                events=Recorded(),
+                client=client,
+                credentials=await credentials_for(api, tmp_path),
+                metrics=Metrics(),
+                jitter=lambda: 0.0,
+                on_signal=lambda: None,
+                options=OperatorOptions(watched=(PODS,)),
+            )
+
+
+async def test_an_unknown_kopf_takes_its_own_path(
+    api: FakeWatchApi,
+    pods: FakeKind,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("stellwerk.handlers.fastlane.version", lambda _: "1.46.0")
+    pods.put("a")
+    async with operator(api, tmp_path, PODS) as events:
+        await eventually(lambda: events.synced and events.live() == {"a"})
+    assert "not 1.46.0" in caplog.text
