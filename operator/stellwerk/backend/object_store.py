@@ -8,6 +8,7 @@ until it is restored or the API shows another resourceVersion or a deletion.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+from stellwerk.models.volumes import storage_class_name
 from stellwerk.snapshot.columns import Changes
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -17,16 +18,19 @@ ObjectKey: TypeAlias = tuple[str, str]
 _KEPT_CHANGES: Final = 8192
 
 
-def class_name(obj: Mapping[str, Any]) -> str:
-    """The storage class of a claim or volume; the beta annotation comes first, as upstream."""
-    annotations = obj["metadata"].get("annotations") or {}
-    beta = annotations.get("volume.beta.kubernetes.io/storage-class")
-    return str((obj["spec"].get("storageClassName") or "") if beta is None else beta)
-
-
 def _claim_of_volume(volume: JsonObject) -> str:
     claim = volume["spec"].get("claimRef")
     return f"{claim.get('namespace', '')}/{claim['name']}" if claim else ""
+
+
+def _available_class(volume: JsonObject) -> str:
+    """The class in which a volume can be had; "" if it cannot."""
+    available = (
+        not volume["spec"].get("claimRef")
+        and (volume.get("status") or {}).get("phase") == "Available"
+        and "deletionTimestamp" not in volume["metadata"]
+    )
+    return storage_class_name(volume) if available else ""
 
 
 def _attached_volume(attachment: JsonObject) -> str:
@@ -34,7 +38,7 @@ def _attached_volume(attachment: JsonObject) -> str:
 
 
 _INDEXES: Final[Mapping[str, Mapping[str, Callable[[JsonObject], str]]]] = {
-    "PersistentVolume": {"storageClassName": class_name, "claim": _claim_of_volume},
+    "PersistentVolume": {"available": _available_class, "claim": _claim_of_volume},
     "PersistentVolumeClaim": {"volumeName": lambda claim: claim["spec"].get("volumeName") or ""},
     "CSIStorageCapacity": {"storageClassName": lambda capacity: capacity["storageClassName"]},
     "VolumeAttachment": {

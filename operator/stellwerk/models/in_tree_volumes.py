@@ -52,8 +52,12 @@ MIGRATIONS: Final[Mapping[str, Migration]] = {
 }
 """Kind of the volume source → its migration, for kinds whose migration is always on."""
 
-MIGRATABLE_KINDS: Final = frozenset({*MIGRATIONS, "azureFile", "vsphereVolume"})
-"""Also kinds that have a translation which the scheduler's plugins never apply."""
+MIGRATABLE_DRIVERS: Final[Mapping[str, str]] = {
+    **{kind: migration.driver for kind, migration in MIGRATIONS.items()},
+    "azureFile": "file.csi.azure.com",
+    "vsphereVolume": "csi.vsphere.vmware.com",
+}
+"""Kind → driver, also of kinds with a translation that the scheduler's plugins never apply."""
 
 _DRIVER_OF_PROVISIONER: Final[Mapping[str, str]] = {
     **{migration.plugin_name: migration.driver for migration in MIGRATIONS.values()},

@@ -78,6 +78,13 @@ class PodVolume:
         return self.disk_keys(self.mode)
 
 
+def storage_class_name(obj: JsonObject) -> str:
+    """The storage class of a claim or volume; the beta annotation comes first, as upstream."""
+    annotations = obj["metadata"].get("annotations") or {}
+    beta = annotations.get("volume.beta.kubernetes.io/storage-class")
+    return str((obj["spec"].get("storageClassName") or "") if beta is None else beta)
+
+
 def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolume, ...]:
     """spec.volumes without those that no plugin looks at (config maps, projected tokens …)."""
     found = []

@@ -1,0 +1,165 @@
+"""VolumeRestrictions: disks and claims that only one pod may use at a time.
+
+A disk named in the pod (GCE PD, EBS, RBD, iSCSI) conflicts with its other users on the same node; a
+claim with ReadWriteOncePod conflicts with its user anywhere. Invariant: taking the users of the
+disk or claim off a row makes its verdict what it would be without them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import BaseModel
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    Handle,
+    ObjectStore,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reuse,
+)
+from stellwerk.framework.status import SKIP, Status, unresolvable, unschedulable
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
+from stellwerk.plugins.volume_claims import (
+    BY_NAME,
+    claim_volumes,
+    find_claim,
+    not_found,
+    overlay_uses,
+    uses_named_claim,
+)
+from stellwerk.snapshot.columns import IntColumn, VerdictColumn
+from stellwerk.snapshot.node_view import NodeView
+
+_NAME: Final = "VolumeRestrictions"
+_DISK: Final = 1
+_CLAIM: Final = 2
+_STATUSES: Final = {
+    _DISK: unschedulable(_NAME, "node(s) had no available disk"),
+    _CLAIM: unschedulable(
+        _NAME,
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod",
+    ),
+}
+_SINGLE_USER_KINDS: Final = frozenset({"gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Restrictions:
+    """What the pod must not share."""
+
+    disks: frozenset[UsageKey]
+    """Uses on the same node that conflict."""
+    claims: frozenset[UsageKey]
+    """The pod's ReadWriteOncePod claims."""
+    claims_in_use: int
+    """How many of them have a user somewhere."""
+
+
+class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+    """Rejects nodes with a conflicting disk, and every node while a single-user claim is in use."""
+
+    name: ClassVar[str] = _NAME
+    filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+
+    def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
+        self._handle = handle
+
+    @override
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        if not pod.volumes:
+            return PreFilterResult(SKIP)
+        claims, rejection = _single_user_claims(self._handle.objects, pod)
+        if rejection is not None:
+            return PreFilterResult(rejection)
+        users = nodes.snapshot.volume_users
+        in_use = sum(1 for claim in claims if users.rows(claim))
+        disks = frozenset(key for volume in pod.volumes for key in conflicting_uses(volume))
+        if not disks and not in_use:
+            return PreFilterResult(SKIP)
+        state.write(_NAME, _Restrictions(disks, claims, in_use))
+        return PreFilterResult()
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        restrictions = state.read(_NAME, _Restrictions)
+        disk_users, claim_users = _users(restrictions, nodes)
+        codes: VerdictColumn = np.zeros(len(nodes), np.int32)
+        codes[claim_users > 0] = _CLAIM
+        codes[disk_users > 0] = _DISK
+        return FilterResult(codes, _STATUSES.__getitem__)
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (
+            QueueingHint(Resource.POD, Action.DELETE, _freed_disk_or_claim, HintScope.POD),
+            QueueingHint(Resource.NODE, Action.ADD),
+            QueueingHint(
+                Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_named_claim, HintScope.POD
+            ),
+        )
+
+
+def conflicting_uses(volume: PodVolume) -> tuple[UsageKey, ...]:
+    """The uses of the volume's disk that keep another pod from mounting it (`isVolumeConflict`).
+
+    Read-only mounts may share, except of an EBS volume, which has one user at a time.
+    """
+    if volume.kind not in _SINGLE_USER_KINDS:
+        return ()
+    writers = volume.disk_keys(READ_WRITE)
+    if volume.mode == READ_ONLY and volume.kind != "awsElasticBlockStore":
+        return writers
+    return writers + volume.disk_keys(READ_ONLY)
+
+
+def _single_user_claims(
+    objects: ObjectStore, pod: PodInfo
+) -> tuple[frozenset[UsageKey], Status | None]:
+    """The pod's ReadWriteOncePod claims, or the rejection because a claim does not exist."""
+    found: set[UsageKey] = set()
+    for volume in claim_volumes(pod, BY_NAME):
+        claim = find_claim(objects, pod, volume)
+        if claim is None:
+            missing = not_found("persistentvolumeclaim", volume.claim_name)
+            return frozenset(), unresolvable(_NAME, missing)
+        if "ReadWriteOncePod" in (claim["spec"].get("accessModes") or ()):
+            found.update(volume.usage_keys(pod.namespace))
+    return frozenset(found), None
+
+
+def _users(restrictions: _Restrictions, nodes: NodeView) -> tuple[IntColumn, IntColumn]:
+    """((n,) conflicting users of disks on the node, (n,) users of single-user claims anywhere)."""
+    users = nodes.snapshot.volume_users
+    disk_users: IntColumn = np.zeros(len(nodes), np.int64)
+    for key in restrictions.disks:
+        rows = users.rows(key)
+        if rows:
+            disk_users += nodes.users(rows)
+    claim_users: IntColumn = np.full(len(nodes), restrictions.claims_in_use)
+    for position, keys, change in overlay_uses(nodes):
+        disk_users[position] += change * sum(key in restrictions.disks for key in keys)
+        claim_users[position] += change * sum(key in restrictions.claims for key in keys)
+    return disk_users, claim_users
+
+
+def _freed_disk_or_claim(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the pod that went used a disk or claim of this one."""
+    gone = change.old
+    if not isinstance(gone, PodInfo):
+        return True
+    if gone.namespace != pod.namespace:
+        return False
+    freed = {key for volume in gone.volumes for key in volume.usage_keys(gone.namespace)}
+    wanted = {key for volume in pod.volumes for key in conflicting_uses(volume)}
+    wanted |= {(CLAIM, pod.namespace, volume.claim_name) for volume in claim_volumes(pod, BY_NAME)}
+    return not freed.isdisjoint(wanted)
