@@ -1,0 +1,388 @@
+"""Writes events.k8s.io events in the background, as client-go's recorder does.
+
+The scheduler calls `event` on its critical path; tasks of this object write. The first event of a
+kind about an object is created, a repeat within six minutes makes it a series of two, and further
+repeats are only counted here, until a refresh after half an hour or the end of the series. Unlike
+client-go, the queue counts what it drops and an object that causes too many events is limited.
+Invariant: `event` never blocks and never raises, whatever the API does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from stellwerk.clock import Clock
+    from stellwerk.framework.interface import ObjectReference
+    from stellwerk.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+SERIES_END_SECONDS: Final = 360.0
+SERIES_REFRESH_SECONDS: Final = 1800.0
+MAINTENANCE_SECONDS: Final = 60.0
+NOTE_BYTES: Final = 1024
+_NOTE_CUT: Final = " ..."
+_NAME_BYTES: Final = 253
+_INSTANCE_BYTES: Final = 128
+_QUEUED_EVENTS: Final = 32_768
+_REMEMBERED_EVENTS: Final = 10_000
+_REMEMBERED_OBJECTS: Final = 4_096
+_SPAM_BURST: Final = 25
+_SPAM_REFILL_SECONDS: Final = 300.0
+_WRITERS: Final = 32
+_TRIES: Final = 12
+_TRY_AGAIN_SECONDS: Final = 10.0
+
+
+class EventSink(Protocol):
+    """Where events are written: `KubernetesClient`, or what a test puts in its place."""
+
+    async def write_event(self, namespace: str, event: Mapping[str, Any]) -> None:
+        """Create an event."""
+        ...
+
+    async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Patch an event."""
+        ...
+
+
+@dataclass(slots=True)
+class _Event:
+    """An event that was accepted, and the series it may have become."""
+
+    namespace: str
+    name: str
+    event_time: datetime
+    regarding: ObjectReference
+    related: ObjectReference | None
+    type_: str
+    reason: str
+    action: str
+    note: str
+    reporting_controller: str
+    seen_at_seconds: float
+    written_at_seconds: float
+    count: int = 1
+    written_count: int = 0
+    last_observed: datetime | None = None
+    pending: bool = False
+    """Queued or being written; one writer at a time has it."""
+
+
+_Identity = tuple[str, ...]
+
+
+class EventRecorder:
+    """The Recorder of `framework`. Start it on a running loop; close it to write what is left."""
+
+    def __init__(
+        self,
+        sink: EventSink,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        jitter: Callable[[], float],
+        host: str | None = None,
+        queued_events: int = _QUEUED_EVENTS,
+        writers: int = _WRITERS,
+    ) -> None:
+        """Prepare; nothing is written before `start`.
+
+        Args:
+            sink: where events go.
+            clock: for timestamps and the ends of series.
+            metrics: counts what is written and what is dropped.
+            jitter: in [0, 1); spreads retries.
+            host: names this instance; the host's name by default.
+            queued_events: how many events may wait to be written.
+            writers: how many are written at once, at most.
+        """
+        self._sink = sink
+        self._clock = clock
+        self._metrics = metrics
+        self._jitter = jitter
+        self._host = host or socket.gethostname()
+        self._queued_events = queued_events
+        self._writers = writers
+        self._queue: deque[_Event] = deque()
+        self._ready = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._writing = 0
+        self._remembered: OrderedDict[_Identity, _Event] = OrderedDict()
+        self._spam = _SpamFilter()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._last_nanoseconds = 0
+        self._complained: set[int | None] = set()
+
+    def event(
+        self,
+        regarding: ObjectReference,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        reporting_controller: str,
+        related: ObjectReference | None = None,
+    ) -> None:
+        """Record that something happened to an object; what is written, and when, is decided here.
+
+        Args:
+            regarding: the object.
+            type_: Normal or Warning.
+            reason: why, as one CamelCase word.
+            action: what was done, or failed to be.
+            note: for people; cut at 1024 bytes.
+            reporting_controller: the schedulerName of the profile.
+            related: a second object, if the action involved one.
+        """
+        now_seconds = self._clock.monotonic()
+        # The resourceVersion is part of it, as for client-go: news about a changed object is new.
+        identity = (
+            regarding.uid,
+            regarding.resource_version,
+            reason,
+            action,
+            type_,
+            reporting_controller,
+            regarding.name,
+            related.uid if related is not None else "",
+        )
+        before = self._remembered.get(identity)
+        if before is not None and now_seconds - before.seen_at_seconds < SERIES_END_SECONDS:
+            self._repeat(before, now_seconds)
+            return
+        if not self._spam.allows(regarding.uid, now_seconds):
+            self._metrics.events_dropped.labels("spam").inc()
+            return
+        event = _Event(
+            regarding.namespace or "default",
+            self._name(regarding.name),
+            self._clock.now(),
+            regarding,
+            related,
+            type_,
+            reason,
+            action,
+            note,
+            reporting_controller,
+            seen_at_seconds=now_seconds,
+            written_at_seconds=now_seconds,
+        )
+        if self._enqueue(event):
+            self._remembered[identity] = event
+            if len(self._remembered) > _REMEMBERED_EVENTS:
+                self._remembered.popitem(last=False)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._tasks = [
+            asyncio.create_task(self._write_forever(), name=f"event writer {number}")
+            for number in range(self._writers)
+        ]
+        self._tasks.append(asyncio.create_task(self._maintain_forever(), name="event series"))
+
+    async def flush(self, timeout_seconds: float) -> bool:
+        """Wait until everything queued is written; False if that takes too long."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            logger.warning("%d events are left unwritten", len(self._queue) + self._writing)
+            return False
+        return True
+
+    async def close(self, timeout_seconds: float = 5.0) -> None:
+        """Write what is left, within the time given, and end."""
+        await self.flush(timeout_seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks = []
+
+    def maintain(self) -> None:
+        """Forget events that nothing repeats, and queue series whose count should be told."""
+        now_seconds = self._clock.monotonic()
+        for identity, event in list(self._remembered.items()):
+            ended = now_seconds - event.seen_at_seconds >= SERIES_END_SECONDS
+            stale = now_seconds - event.written_at_seconds >= SERIES_REFRESH_SECONDS
+            if (ended or stale) and event.count > max(1, event.written_count):
+                self._enqueue(event)
+            if ended:
+                del self._remembered[identity]
+
+    def _repeat(self, event: _Event, now_seconds: float) -> None:
+        event.count += 1
+        event.seen_at_seconds = now_seconds
+        event.last_observed = self._clock.now()
+        if event.count == 2:  # noqa: PLR2004 - the repeat that makes it a series
+            self._enqueue(event)
+
+    def _enqueue(self, event: _Event) -> bool:
+        if event.pending:
+            return True
+        if len(self._queue) >= self._queued_events:
+            self._metrics.events_dropped.labels("queue_full").inc()
+            return False
+        event.pending = True
+        event.written_at_seconds = self._clock.monotonic()
+        self._queue.append(event)
+        self._ready.set()
+        self._idle.clear()
+        return True
+
+    def _name(self, object_name: str) -> str:
+        """Return a name that no other event has: the object's, and the time in nanoseconds."""
+        now = self._clock.now()
+        nanoseconds = int(now.timestamp()) * 1_000_000_000 + now.microsecond * 1000
+        self._last_nanoseconds = max(nanoseconds, self._last_nanoseconds + 1)
+        suffix = f".{self._last_nanoseconds:x}"
+        return object_name[: _NAME_BYTES - len(suffix)] + suffix
+
+    async def _write_forever(self) -> None:
+        while True:
+            while not self._queue:
+                self._ready.clear()
+                await self._ready.wait()
+            event = self._queue.popleft()
+            self._writing += 1
+            try:
+                await self._write(event)
+            except Exception:
+                self._metrics.events_dropped.labels("rejected").inc()
+                logger.exception("cannot write event %s/%s", event.namespace, event.name)
+            finally:
+                event.pending = False
+                self._writing -= 1
+                if not self._queue and not self._writing:
+                    self._idle.set()
+
+    async def _maintain_forever(self) -> None:
+        while True:
+            await asyncio.sleep(MAINTENANCE_SECONDS)
+            self.maintain()
+
+    async def _write(self, event: _Event) -> None:
+        """Write the event, or its series; hold on while the API cannot be reached."""
+        for _ in range(_TRIES):
+            try:
+                await self._write_once(event)
+                if event.count > 1 and event.written_count == 1:
+                    await self._write_once(event)  # it was repeated while it was being created
+            except (Throttled, Unavailable) as error:
+                logger.warning("%s; trying again", error)
+                await asyncio.sleep(_TRY_AGAIN_SECONDS * (1 + self._jitter() / 4))
+            except ApiError as error:
+                self._reject(error)
+                return
+            else:
+                return
+        self._metrics.events_dropped.labels("rejected").inc()
+
+    async def _write_once(self, event: _Event) -> None:
+        count = event.count
+        is_series = event.written_count > 0
+        try:
+            if is_series:
+                await self._sink.patch_event(event.namespace, event.name, _series_patch(event))
+            else:
+                await self._create(event)
+        except NotFound:
+            if not is_series:
+                raise
+            await self._create(event)  # it has expired: begin it anew, with its series
+        event.written_count = count
+        self._metrics.events_recorded.labels("series" if is_series else "event").inc()
+
+    async def _create(self, event: _Event) -> None:
+        try:
+            await self._sink.write_event(event.namespace, self._body(event))
+        except Conflict as conflict:
+            if conflict.earlier is None:
+                raise
+            # The attempt whose answer was lost had created it: nobody else uses the name.
+
+    def _reject(self, error: ApiError) -> None:
+        """Give an event up; each kind of refusal is told once, it would repeat for every pod."""
+        self._metrics.events_dropped.labels("rejected").inc()
+        level = logging.DEBUG if error.status in self._complained else logging.WARNING
+        self._complained.add(error.status)
+        logger.log(level, "%s", error)
+
+    def _body(self, event: _Event) -> dict[str, Any]:
+        instance = f"{event.reporting_controller}-{self._host}"
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": event.name, "namespace": event.namespace},
+            "eventTime": _micro_time(event.event_time),
+            "reportingController": event.reporting_controller,
+            "reportingInstance": instance[:_INSTANCE_BYTES],
+            "action": event.action,
+            "reason": event.reason,
+            "regarding": _reference(event.regarding),
+            "note": cut_note(event.note),
+            "type": event.type_,
+        }
+        if event.related is not None:
+            body["related"] = _reference(event.related)
+        if event.last_observed is not None:
+            body |= _series_patch(event)
+        return body
+
+
+class _SpamFilter:
+    """A token bucket per object: 25 events at once, then one in five minutes."""
+
+    def __init__(self) -> None:
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def allows(self, uid: str, now_seconds: float) -> bool:
+        tokens, filled_at_seconds = self._buckets.pop(uid, (float(_SPAM_BURST), now_seconds))
+        refill = (now_seconds - filled_at_seconds) / _SPAM_REFILL_SECONDS
+        tokens = min(float(_SPAM_BURST), tokens + refill)
+        allowed = tokens >= 1
+        self._buckets[uid] = (tokens - 1 if allowed else tokens, now_seconds)
+        if len(self._buckets) > _REMEMBERED_OBJECTS:
+            self._buckets.popitem(last=False)
+        return allowed
+
+
+def cut_note(note: str) -> str:
+    """Return the note, cut where the API would refuse it for its length."""
+    encoded = note.encode()
+    if len(encoded) <= NOTE_BYTES:
+        return note
+    return encoded[: NOTE_BYTES - len(_NOTE_CUT)].decode(errors="ignore") + _NOTE_CUT
+
+
+def _series_patch(event: _Event) -> dict[str, Any]:
+    last_observed = event.last_observed or event.event_time
+    return {"series": {"count": event.count, "lastObservedTime": _micro_time(last_observed)}}
+
+
+def _reference(obj: ObjectReference) -> dict[str, str]:
+    reference = {"apiVersion": obj.api_version, "kind": obj.kind, "name": obj.name, "uid": obj.uid}
+    if obj.namespace:
+        reference["namespace"] = obj.namespace
+    if obj.resource_version:
+        reference["resourceVersion"] = obj.resource_version
+    return reference
+
+
+def _micro_time(time: datetime) -> str:
+    """Return a MicroTime; the API refuses one without a fraction."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
