@@ -141,11 +141,13 @@ def _load_args(
 ) -> dict[str, BaseModel]:
     """Validate every pluginConfig entry, and add default arguments of the plugins that run."""
     given: dict[str, BaseModel] = {}
+    configured: set[str] = set()
     for index, config in enumerate(spec.plugin_config):
         field = f"spec.pluginConfig[{index}]"
         plugin = known_plugin(config.name, known_plugins, f"{field}.name")
-        if plugin.name in given:
+        if plugin.name in configured:
             raise ProfileError(f"{field}.name", f'duplicate "{config.name}"')
+        configured.add(plugin.name)
         if plugin.args_model is not None:
             given[plugin.name] = _validate_args(plugin.args_model, config.args, f"{field}.args")
         elif config.args:
