@@ -1,0 +1,182 @@
+"""The HTTP endpoints of the operator: probes and metrics.
+
+`app` starts it with the checks and texts of the parts it has built. Invariant: a probe says what is
+wrong by the name of the check, and answering one never waits for anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from stellwerk.clock import Clock
+
+    Check = Callable[[], str | None]
+    Handler = Callable[[web.Request], Awaitable[web.Response]]
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_BIND_ADDRESS: Final = "127.0.0.1:10259"
+STUCK_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """The named checks behind each probe; a check returns what is wrong, or None."""
+
+    live: Mapping[str, Check] = field(default_factory=dict)
+    ready: Mapping[str, Check] = field(default_factory=dict)
+    """Beside the live ones."""
+
+
+class Watchdog:
+    """Fails a probe when the scheduling coroutine has not been round its loop for long."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        heartbeat: Callable[[], float],
+        *,
+        stuck_seconds: float = STUCK_SECONDS,
+    ) -> None:
+        """Watch a heartbeat.
+
+        Args:
+            clock: tells how long ago the last beat was.
+            heartbeat: returns the monotonic time of the last beat. Whoever beats does so also
+                when there is nothing to do, or returns the present while it waits for work.
+            stuck_seconds: how long without a beat is too long.
+        """
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._stuck_seconds = stuck_seconds
+
+    def __call__(self) -> str | None:
+        """Return what is wrong, or None."""
+        silent_seconds = self._clock.monotonic() - self._heartbeat()
+        if silent_seconds <= self._stuck_seconds:
+            return None
+        return f"the scheduling loop has not moved for {silent_seconds:.0f} s"
+
+
+class HttpServer:
+    """Serves the endpoints on one address."""
+
+    def __init__(
+        self,
+        probes: Probes,
+        metrics: Callable[[], bytes],
+        resource_metrics: Callable[[], bytes],
+        *,
+        routes: web.RouteTableDef | None = None,
+    ) -> None:
+        """Prepare the endpoints.
+
+        Args:
+            probes: what the probes ask.
+            metrics: the text of /metrics.
+            resource_metrics: the text of /metrics/resources.
+            routes: further endpoints of other modules.
+        """
+        self._app = web.Application()
+        self._app.add_routes(
+            [
+                web.get("/metrics", _text_of(metrics)),
+                web.get("/metrics/resources", _text_of(resource_metrics)),
+            ]
+        )
+        every_check = {**probes.live, **probes.ready}
+        self._add_probe("/livez", probes.live)
+        self._add_probe("/readyz", every_check)
+        self._add_probe("/healthz", probes.live)
+        if routes is not None:
+            self._app.add_routes(routes)
+        self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self, bind_address: str = DEFAULT_BIND_ADDRESS) -> int:
+        """Listen; return the port, which differs from the one asked for if that was 0.
+
+        Raises:
+            ConfigurationError: the address is not one, or is taken.
+        """
+        host, port = parse_address(bind_address)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ConfigurationError(
+                f"cannot listen on {bind_address}: {error.strerror or error}"
+            ) from error
+        bound: int = self._runner.addresses[0][1]
+        logger.info("serving probes and metrics on %s:%d", host, bound)
+        return bound
+
+    async def close(self) -> None:
+        """Stop listening."""
+        await self._runner.cleanup()
+
+    def _add_probe(self, path: str, checks: Mapping[str, Check]) -> None:
+        async def probe(request: web.Request) -> web.Response:
+            return _answer(path, checks, verbose="verbose" in request.query)
+
+        async def one(request: web.Request) -> web.Response:
+            name = request.match_info["check"]
+            if name not in checks:
+                raise web.HTTPNotFound(text=f'there is no check "{name}"\n')
+            return _answer(path, {name: checks[name]}, verbose=False)
+
+        self._app.add_routes([web.get(path, probe), web.get(f"{path}/{{check}}", one)])
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of "host:port", "[::1]:port" or ":port" (all interfaces).
+
+    Raises:
+        ConfigurationError: it is none of these.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise ConfigurationError(f'"{address}" is not an address: expected host:port')
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ConfigurationError(f'"{address}" is not an address: expected [host]:port')
+    return host or "0.0.0.0", int(port)  # noqa: S104 - asked for in so many words
+
+
+def _answer(path: str, checks: Mapping[str, Check], *, verbose: bool) -> web.Response:
+    """Run the checks and say, as the API server does, which passed."""
+    failures = {name: wrong for name, check in checks.items() if (wrong := _run(name, check))}
+    if not failures and not verbose:
+        return web.Response(text="ok")
+    lines = [
+        f"[-]{name} failed: {failures[name]}" if name in failures else f"[+]{name} ok"
+        for name in checks
+    ]
+    lines.append(f"{path.removeprefix('/')} check {'failed' if failures else 'passed'}")
+    return web.Response(status=503 if failures else 200, text="\n".join(lines) + "\n")
+
+
+def _run(name: str, check: Check) -> str | None:
+    try:
+        return check()
+    except Exception as error:
+        logger.exception("the check %s raised", name)
+        return f"the check raised {error!r}"
+
+
+def _text_of(text: Callable[[], bytes]) -> Handler:
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=text(), headers={"Content-Type": CONTENT_TYPE})
+
+    return metrics

@@ -1,0 +1,131 @@
+"""The endpoints as a kubelet and a Prometheus see them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+
+from stellwerk.clock import VirtualClock
+from stellwerk.errors import ConfigurationError
+from stellwerk.metrics import Metrics
+from stellwerk.serving.http import HttpServer, Probes, Watchdog, parse_address
+
+
+@asynccontextmanager
+async def serving(
+    probes: Probes | None = None, metrics: Metrics | None = None
+) -> AsyncIterator[str]:
+    exposition = (metrics or Metrics()).exposition
+    server = HttpServer(probes or Probes(), exposition, lambda: b"kube_pod_resource_request 1\n")
+    port = await server.start("127.0.0.1:0")
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await server.close()
+
+
+async def get(url: str) -> tuple[int, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.text()
+
+
+async def test_metrics_are_served_as_prometheus_reads_them() -> None:
+    metrics = Metrics()
+    metrics.pending_pods.labels("active").set(3)
+    async with (
+        serving(metrics=metrics) as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/metrics") as response,
+    ):
+        assert response.content_type == "text/plain"
+        assert 'scheduler_pending_pods{queue="active"} 3.0' in await response.text()
+
+
+async def test_resource_metrics_are_served() -> None:
+    async with serving() as url:
+        assert await get(f"{url}/metrics/resources") == (200, "kube_pod_resource_request 1\n")
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/healthz"])
+async def test_probes_say_ok(path: str) -> None:
+    async with serving() as url:
+        assert await get(url + path) == (200, "ok")
+
+
+async def test_not_ready_before_the_lists_are_complete() -> None:
+    missing: str | None = "waiting for Pod, Node"
+    probes = Probes(live={"ping": lambda: None}, ready={"sync": lambda: missing})
+    async with serving(probes) as url:
+        assert await get(f"{url}/readyz") == (
+            503,
+            "[+]ping ok\n[-]sync failed: waiting for Pod, Node\nreadyz check failed\n",
+        )
+        assert await get(f"{url}/livez") == (200, "ok")
+        missing = None
+        assert await get(f"{url}/readyz") == (200, "ok")
+
+
+async def test_verbose_names_every_check() -> None:
+    async with serving(Probes(live={"ping": lambda: None})) as url:
+        assert await get(f"{url}/livez?verbose") == (200, "[+]ping ok\nlivez check passed\n")
+
+
+async def test_one_check_can_be_asked_alone() -> None:
+    probes = Probes(live={"good": lambda: None, "bad": lambda: "broken"})
+    async with serving(probes) as url:
+        assert await get(f"{url}/livez/good") == (200, "ok")
+        assert (await get(f"{url}/livez/bad"))[0] == 503
+        assert (await get(f"{url}/livez/unknown"))[0] == 404
+
+
+async def test_a_check_that_raises_fails_the_probe() -> None:
+    def broken() -> str | None:
+        raise RuntimeError("oops")
+
+    async with serving(Probes(live={"broken": broken})) as url:
+        status, text = await get(f"{url}/livez")
+    assert status == 503
+    assert "oops" in text
+
+
+async def test_liveness_fails_when_the_scheduling_loop_is_stuck() -> None:
+    clock = VirtualClock()
+    beats = [clock.monotonic()]
+    probes = Probes(live={"scheduling": Watchdog(clock, lambda: beats[-1])})
+    async with serving(probes) as url:
+        clock.advance(20)
+        assert (await get(f"{url}/livez"))[0] == 200
+        clock.advance(1)
+        status, text = await get(f"{url}/livez")
+        assert status == 503
+        assert "has not moved for 21 s" in text
+        beats.append(clock.monotonic())
+        assert (await get(f"{url}/livez"))[0] == 200
+
+
+async def test_a_taken_address_is_a_configuration_error() -> None:
+    async with serving() as url:
+        taken = url.removeprefix("http://")
+        server = HttpServer(Probes(), bytes, bytes)
+        with pytest.raises(ConfigurationError, match=f"cannot listen on {taken}"):
+            await server.start(taken)
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        pytest.param("127.0.0.1:10259", ("127.0.0.1", 10259), id="IPv4"),
+        pytest.param("[::1]:80", ("::1", 80), id="IPv6"),
+        pytest.param(":8080", ("0.0.0.0", 8080), id="all interfaces"),  # noqa: S104
+        pytest.param("localhost:0", ("localhost", 0), id="name, any port"),
+    ],
+)
+def test_addresses(address: str, parsed: tuple[str, int]) -> None:
+    assert parse_address(address) == parsed
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "a:b", "1.2.3.4:99999", "::1:80"])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not an address"):
+        parse_address(address)
