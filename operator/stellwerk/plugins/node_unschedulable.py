@@ -1,4 +1,4 @@
-"""NodeUnschedulable: keeps pods off cordoned nodes, unless they tolerate the taint of the same name.
+"""NodeUnschedulable: keeps pods off cordoned nodes, unless they tolerate the taint of cordoning.
 
 Invariant: spec.unschedulable counts even before the node controller has added the taint.
 """

@@ -16,7 +16,15 @@ from pydantic import BaseModel
 
 from stellwerk.framework.interface import Handle, Plugin
 from stellwerk.models.plugin_description import UNSET_WEIGHT, ExtensionPoint, PluginDescription
+from stellwerk.plugins.default_binder import DefaultBinder
+from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.image_locality import ImageLocality
+from stellwerk.plugins.node_affinity import NodeAffinity
+from stellwerk.plugins.node_declared_features import NodeDeclaredFeatures
 from stellwerk.plugins.node_name import NodeName
+from stellwerk.plugins.node_ports import NodePorts
+from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.priority_sort import PrioritySort
 from stellwerk.plugins.scheduling_gates import SchedulingGates
@@ -32,6 +40,14 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     NodeUnschedulable,
     NodeName,
     TaintToleration,
+    NodeAffinity,
+    NodePorts,
+    NodeResourcesFit,
+    DynamicResources,
+    NodeResourcesBalancedAllocation,
+    ImageLocality,
+    DefaultBinder,
+    NodeDeclaredFeatures,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 

@@ -22,8 +22,8 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import OK, Status, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
-from stellwerk.plugins.node_matching import untolerated_counts
 from stellwerk.plugins.hints import changed_node, is_own_update
+from stellwerk.plugins.node_matching import untolerated_counts
 from stellwerk.plugins.score_normalization import normalize_to_lowest
 from stellwerk.plugins.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import IntColumn

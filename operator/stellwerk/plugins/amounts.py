@@ -1,0 +1,72 @@
+"""What nodes offer and what is used of it, one resource at a time, as plugins compute with it.
+
+The resource plugins write their arithmetic with operators that mean the same for a column and for
+a plain integer. A view of one row, which is what a kept column needs after each binding, is then
+computed in integers, at a tenth of the cost of one-element arrays. Invariant: both ways give the
+same numbers.
+"""
+
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
+from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.node_view import NodeView
+
+Amount: TypeAlias = IntColumn | int
+"""(n,) int64 in the resource's unit, or the one number of a view of one row."""
+
+_NONZERO_INDEX: Final = {CPU: 0, MEMORY: 1}
+
+
+def is_counted(resource: str) -> bool:
+    """Whether kube-scheduler keeps count of a resource of this name on nodes."""
+    return resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or is_scalar_resource(resource)
+
+
+def offered(nodes: NodeView, resource: str) -> Amount:
+    """What nodes can give to pods; 0 where a node lacks the resource."""
+    if len(nodes) != 1:
+        return nodes.allocatable(resource)
+    resource_row = nodes.snapshot.resource_row.get(resource)
+    if resource_row is None:
+        return 0
+    return nodes.snapshot.allocatable.item(resource_row, _only_row(nodes))
+
+
+def used(nodes: NodeView, resource: str) -> Amount:
+    """What the pods on the nodes request."""
+    if len(nodes) != 1:
+        return nodes.requested(resource)
+    resource_row = nodes.snapshot.resource_row.get(resource)
+    if resource_row is None:
+        return 0
+    amount = nodes.snapshot.requested.item(resource_row, _only_row(nodes))
+    return (
+        amount if nodes.overlay is None else amount + int(nodes.overlay.requested(resource_row)[0])
+    )
+
+
+def used_for_scoring(nodes: NodeView, resource: str) -> Amount:
+    """The same, with cpu and memory as if containers without a request had a small one."""
+    index = _NONZERO_INDEX.get(resource)
+    if index is None:
+        return used(nodes, resource)
+    if len(nodes) != 1:
+        return nodes.nonzero_requested(resource)
+    amount = nodes.snapshot.nonzero_requested.item(index, _only_row(nodes))
+    return (
+        amount if nodes.overlay is None else amount + int(nodes.overlay.nonzero_requested(index)[0])
+    )
+
+
+def column(nodes: NodeView, values: Amount) -> IntColumn:
+    """(n,) int64, the values as a column again."""
+    if isinstance(values, np.ndarray):
+        return values
+    return np.full(len(nodes), values, np.int64)
+
+
+def _only_row(nodes: NodeView) -> int:
+    return 0 if isinstance(nodes.rows, slice) else int(nodes.rows[0])

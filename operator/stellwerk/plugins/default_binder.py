@@ -1,0 +1,33 @@
+"""DefaultBinder: binds a pod by creating its binding at the API.
+
+The binding cycle calls it when nobody else bound the pod. Invariant: a failure is a status with
+the API's own words, which the runtime prefixes as kube-scheduler does.
+"""
+
+from typing import ClassVar
+
+from pydantic import BaseModel
+from typing_extensions import override
+
+from stellwerk.errors import ApiError
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import BindPlugin, Handle
+from stellwerk.framework.status import OK, Status, error
+from stellwerk.models.pod import PodInfo
+
+
+class DefaultBinder(BindPlugin):
+    """POSTs pods/binding."""
+
+    name: ClassVar[str] = "DefaultBinder"
+
+    def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
+        self._handle = handle
+
+    @override
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        try:
+            await self._handle.client.bind(pod.namespace, pod.name, pod.uid, node_name)
+        except ApiError as failure:
+            return error(self.name, failure.message or str(failure))
+        return OK

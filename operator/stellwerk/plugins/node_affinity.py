@@ -1,0 +1,193 @@
+"""NodeAffinity: spec.nodeSelector, required and preferred node affinity, and the profile's own.
+
+Invariant: a pod whose required terms name nodes by metadata.name is never looked at anywhere else
+(PreFilter), and a term without requirements matches no node.
+"""
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar, Final
+
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    Handle,
+    NormalizeScorePlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reuse,
+    ScorePlugin,
+)
+from stellwerk.framework.status import OK, SKIP, Status, unresolvable
+from stellwerk.models.node import NodeInfo
+from stellwerk.models.plugin_args import NodeAffinityArgs
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.selectors import (
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredTerm,
+    parse_node_selector,
+    parse_preferred_terms,
+)
+from stellwerk.plugins.hints import changed_node
+from stellwerk.plugins.node_matching import matching_labels, matching_nodes, matching_term
+from stellwerk.plugins.score_normalization import normalize_to_highest
+from stellwerk.snapshot.columns import IntColumn, Mask
+from stellwerk.snapshot.node_view import NodeView
+
+_NAME: Final = "NodeAffinity"
+_NAME_FIELD: Final = "metadata.name"
+_CONFLICT: Final = unresolvable(_NAME, "pod affinity terms conflict")
+_POD: Final = unresolvable(_NAME, "node(s) didn't match Pod's node affinity/selector")
+_ENFORCED: Final = unresolvable(_NAME, "node(s) didn't match scheduler-enforced node affinity")
+_STATUS_OF_CODE: Final = (OK, _POD, _ENFORCED)
+_POD_CODE: Final = np.int32(1)
+_ENFORCED_CODE: Final = np.int32(2)
+
+
+class NodeAffinity(
+    PreFilterPlugin,
+    FilterPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    NormalizeScorePlugin,
+    EnqueueExtensions,
+):
+    """Filters by what is required, scores by the weights of what is preferred."""
+
+    name: ClassVar[str] = _NAME
+    args_model: ClassVar[type[NodeAffinityArgs]] = NodeAffinityArgs
+    filter_reuse: ClassVar[Reuse] = Reuse.NODE
+    score_reuse: ClassVar[Reuse] = Reuse.NODE
+
+    def __init__(self, _handle: Handle, args: NodeAffinityArgs) -> None:
+        self._added_required: NodeSelector | None = None
+        self._added_preferred: tuple[PreferredTerm, ...] = ()
+        if args.added_affinity is not None:
+            added = args.added_affinity.model_dump(by_alias=True, exclude_none=True)
+            self._added_required = parse_node_selector(
+                added.get("requiredDuringSchedulingIgnoredDuringExecution")
+            )
+            self._added_preferred = parse_preferred_terms(
+                added.get("preferredDuringSchedulingIgnoredDuringExecution")
+            )
+
+    # --- PreFilter and Filter -------------------------------------------------------------------
+
+    @override
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        spec = pod.spec
+        node_names = pod.node_names
+        if node_names is None and spec.required_node_affinity is not None:
+            node_names = _node_names(spec.required_node_affinity)
+        elif node_names is None and self._added_required is None and not spec.node_selector:
+            return PreFilterResult(SKIP)
+        if node_names is not None and not node_names:
+            return PreFilterResult(_CONFLICT)
+        return PreFilterResult(OK, node_names)
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        codes = np.where(_matching_pod(nodes, pod), np.int32(0), _POD_CODE)
+        if self._added_required is not None:
+            # The profile's affinity is checked first, as upstream: its reason wins.
+            codes[~matching_nodes(nodes, self._added_required)] = _ENFORCED_CODE
+        return FilterResult(codes, _STATUS_OF_CODE.__getitem__)
+
+    @override
+    def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        # Nodes named by the pod are no part of the spec that it shares with the rest of its set.
+        return pod.spec if pod.node_names is None else None
+
+    # --- Score ----------------------------------------------------------------------------------
+
+    @override
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
+        return OK if pod.spec.preferred_node_affinity or self._added_preferred else SKIP
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        scores: IntColumn = np.zeros(len(nodes), np.int64)
+        for preferred in (*self._added_preferred, *pod.spec.preferred_node_affinity):
+            scores += matching_term(nodes, preferred.term) * np.int64(preferred.weight)
+        return scores
+
+    @override
+    def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
+        return normalize_to_highest(scores)
+
+    # --- queueing hints -------------------------------------------------------------------------
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (
+            QueueingHint(
+                Resource.NODE,
+                Action.ADD | Action.UPDATE_NODE_LABEL,
+                self._began_to_match,
+                HintScope.POD,
+            ),
+        )
+
+    def _began_to_match(self, pod: PodInfo, change: ClusterChange) -> bool:
+        """Whether the node matches now, and is new or did not match before."""
+        old, new = changed_node(change)
+        if new is None:
+            return True
+        added = self._added_required
+        if added is not None and not added.matches(new.labels, new.name):
+            return False
+        return _matches(pod, new) and (old is None or not _matches(pod, old))
+
+
+def _matching_pod(nodes: NodeView, pod: PodInfo) -> Mask:
+    """(n,) bool, True where the node has what the pod itself requires."""
+    matching = matching_labels(nodes, pod.spec.node_selector)
+    if pod.spec.required_node_affinity is not None:
+        matching &= matching_nodes(nodes, pod.spec.required_node_affinity)
+    if pod.node_names is not None:
+        row_of = nodes.snapshot.row_of
+        named = [row_of[name] for name in pod.node_names if name in row_of]
+        matching &= np.isin(nodes.row_numbers(), named)
+    return matching
+
+
+def _matches(pod: PodInfo, node: NodeInfo) -> bool:
+    """`_matching_pod` of a single node that need not be in the snapshot."""
+    spec = pod.spec
+    return (
+        all(node.labels.get(key) == value for key, value in spec.node_selector.items())
+        and (
+            spec.required_node_affinity is None
+            or spec.required_node_affinity.matches(node.labels, node.name)
+        )
+        and (pod.node_names is None or node.name in pod.node_names)
+    )
+
+
+def _node_names(required: NodeSelector) -> frozenset[str] | None:
+    """The only nodes that the terms admit by metadata.name; None if some term names none.
+
+    Empty if every term contradicts itself.
+    """
+    names: set[str] = set()
+    for term in required.terms:
+        named = _term_node_names(term)
+        if named is None:
+            return None
+        names |= named
+    return frozenset(names) if required.terms else None
+
+
+def _term_node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
+    named: frozenset[str] | None = None
+    for requirement in term.match_fields:
+        if requirement.key == _NAME_FIELD and requirement.operator == "In":
+            named = requirement.values if named is None else named & requirement.values
+    return named

@@ -1,0 +1,89 @@
+"""NodePorts: keeps pods that want the same host port apart.
+
+Invariant: a port wanted on every address (0.0.0.0) conflicts with that port on any address, and a
+port wanted on one address with the same address and with 0.0.0.0.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar, Final
+
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reuse,
+)
+from stellwerk.framework.status import SKIP, unschedulable
+from stellwerk.models.pod import HostPort, PodInfo
+from stellwerk.plugins.hints import occupied_room
+from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.node_view import NodeView
+
+_NAME: Final = "NodePorts"
+_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 compared with, never bound to
+_TAKEN: Final = unschedulable(_NAME, "node(s) didn't have free ports for the requested pod ports")
+
+
+class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+    """Looks only at the ports in use that conflict with a wanted one."""
+
+    name: ClassVar[str] = _NAME
+    filter_reuse: ClassVar[Reuse] = Reuse.USAGE
+
+    @override
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        return PreFilterResult() if pod.spec.host_ports else PreFilterResult(SKIP)
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        return FilterResult.of_mask(_conflicts(nodes, pod.spec.host_ports) > 0, _TAKEN)
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (
+            QueueingHint(Resource.POD, Action.DELETE, _freed_a_wanted_port, HintScope.SPEC),
+            QueueingHint(Resource.NODE, Action.ADD),
+        )
+
+
+def _conflicts(nodes: NodeView, wanted: Collection[HostPort]) -> IntColumn:
+    """(n,) int64, number of uses on the node, of ports that conflict with wanted ones."""
+    in_use = nodes.snapshot.host_ports
+    users: dict[int, int] = {}
+    for port in in_use.keys():  # noqa: SIM118 not a mapping
+        if _conflicts_with_any(port, wanted):
+            for row, count in in_use.rows(port).items():
+                users[row] = users.get(row, 0) + count
+    conflicts = nodes.users(users)
+    if nodes.overlay is not None:
+        for position, pod, change in nodes.overlay.changes():
+            for port in pod.spec.host_ports:
+                if _conflicts_with_any(port, wanted):
+                    conflicts[position] += change
+    return conflicts
+
+
+def _conflicts_with_any(used: HostPort, wanted: Collection[HostPort]) -> bool:
+    return any(
+        port.port == used.port
+        and port.protocol == used.protocol
+        and (port.host_ip == used.host_ip or _EVERY_ADDRESS in (port.host_ip, used.host_ip))
+        for port in wanted
+    )
+
+
+def _freed_a_wanted_port(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the deleted pod had (or was promised) a node and used a port that the pod wants."""
+    gone = change.old
+    if not isinstance(gone, PodInfo):
+        return True
+    return occupied_room(gone) and any(
+        _conflicts_with_any(port, pod.spec.host_ports) for port in gone.spec.host_ports
+    )

@@ -1,0 +1,116 @@
+"""NodeResourcesBalancedAllocation: prefers nodes that the pod makes more evenly used.
+
+Invariant: fractions, their sums and the standard deviation are computed in float64 in
+kube-scheduler's order (v1.36), so that the truncated scores are the same integers.
+"""
+
+from collections.abc import Hashable, Sequence
+from itertools import combinations
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import (
+    MAX_NODE_SCORE,
+    Handle,
+    PreScorePlugin,
+    Reuse,
+    ScorePlugin,
+)
+from stellwerk.framework.status import OK, SKIP, Status
+from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.amounts import Amount, column, offered, used
+from stellwerk.plugins.resource_strategies import scored_resources
+from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.node_view import NodeView
+
+_HALF: Final = MAX_NODE_SCORE // 2
+_PAIR: Final = 2
+
+Fraction: TypeAlias = npt.NDArray[np.floating[Any]] | float
+"""(n,) float64, 0–1, or the one number of a view of one row."""
+
+
+class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
+    """Scores the change of balance: 75 is none, 100 the best, 50 the worst."""
+
+    name: ClassVar[str] = "NodeResourcesBalancedAllocation"
+    args_model: ClassVar[type[NodeResourcesBalancedAllocationArgs]] = (
+        NodeResourcesBalancedAllocationArgs
+    )
+    score_reuse: ClassVar[Reuse] = Reuse.USAGE
+
+    def __init__(self, _handle: Handle, args: NodeResourcesBalancedAllocationArgs) -> None:
+        self._resources = args.resources
+
+    @override
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
+        # Best-effort pods would all go to the same node (kubernetes/kubernetes#129138).
+        requests = pod.amounts.requests
+        return OK if any(requests.get(each.name) for each in self._resources) else SKIP
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        offers: list[Amount] = []
+        before: list[Amount] = []
+        after: list[Amount] = []
+        for name, _, request in scored_resources(self._resources, pod.amounts.requests):
+            requested = used(nodes, name)
+            offers.append(offered(nodes, name))
+            before.append(requested)
+            after.append(requested + request)
+        change = _balance(offers, after) - _balance(offers, before)
+        return column(nodes, _HALF + (_HALF + change) // 2)
+
+    @override
+    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        # An in-place resize makes the amounts the pod's own.
+        return pod.spec if pod.amounts is pod.spec.amounts else None
+
+
+def _balance(offers: Sequence[Amount], requested: Sequence[Amount]) -> Amount:
+    """(1 − standard deviation of the fractions in use) × 100, truncated; 50–100."""
+    fractions = [_fraction(*share) for share in zip(offers, requested, strict=True)]
+    if len(offers) == _PAIR:
+        both = (offers[0] > 0) * (offers[1] > 0)
+        deviation = _half_distance(fractions[0], fractions[1]) * both
+    else:
+        deviation = _deviation([(offer > 0) * 1 for offer in offers], fractions)
+    balance = (1 - deviation) * MAX_NODE_SCORE
+    return balance.astype(np.int64) if isinstance(balance, np.ndarray) else int(balance)
+
+
+def _fraction(offer: Amount, requested: Amount) -> Fraction:
+    """The fraction in use, at most 1; 0 where nothing is offered."""
+    excess = requested - offer
+    within = requested - excess * (excess > 0)
+    return within * 1.0 / (offer + (offer == 0))
+
+
+def _deviation(counts: Sequence[Amount], fractions: Sequence[Fraction]) -> Fraction:
+    """The standard deviation over the resources that a node offers (`counts` 1, else 0).
+
+    Of two it is half their distance, of fewer 0. Resources that do not count add exact zeros.
+    """
+    number: Amount = sum(counts)
+    divisor = number + (number == 0)
+    mean = sum(fractions) / divisor
+    squares = sum(
+        count * (fraction - mean) * (fraction - mean)
+        for count, fraction in zip(counts, fractions, strict=True)
+    )
+    distance = sum(
+        counts[one] * counts[other] * _half_distance(fractions[one], fractions[other])
+        for one, other in combinations(range(len(counts)), _PAIR)
+    )
+    deviation: Fraction = np.sqrt(squares / divisor)
+    return (number == _PAIR) * distance + (number > _PAIR) * deviation
+
+
+def _half_distance(one: Fraction, other: Fraction) -> Fraction:
+    half = (one - other) / 2
+    return half * (half > 0) - half * (half < 0)

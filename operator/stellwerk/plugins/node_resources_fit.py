@@ -1,0 +1,212 @@
+"""NodeResourcesFit: enough of everything that the pod requests, and a score by how full nodes are.
+
+Invariant: the filter counts what is requested; scoring counts 100m and 200 MiB for containers that
+request nothing and ignores pod-level requests of the incoming pod (v1.36).
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import ClassVar, Final, TypeAlias
+
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    Handle,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reuse,
+    ScorePlugin,
+)
+from stellwerk.framework.status import OK, Status, unresolvable, unschedulable
+from stellwerk.models.node import NodeInfo
+from stellwerk.models.plugin_args import NodeResourcesFitArgs
+from stellwerk.models.pod import PodInfo, SchedulingSpec
+from stellwerk.models.pod_resources import (
+    CPU,
+    EPHEMERAL_STORAGE,
+    MEMORY,
+    PODS,
+    is_extended_resource,
+)
+from stellwerk.plugins.amounts import is_counted, offered, used
+from stellwerk.plugins.hints import changed_node, occupied_room
+from stellwerk.plugins.resource_strategies import strategy_of
+from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
+from stellwerk.snapshot.node_view import NodeView
+
+Wanted: TypeAlias = tuple[tuple[str, int], ...]
+"""(resource, amount above 0) in the order in which reasons are given."""
+
+_NAME: Final = "NodeResourcesFit"
+_NATIVE_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
+_TOO_MANY_PODS: Final = 1
+_UNRESOLVABLE: Final = 1 << 30
+_MOST_BITS: Final = 29
+"""Resources that get a bit of their own between the two above."""
+
+
+class NodeResourcesFit(
+    PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, EnqueueExtensions
+):
+    """The filter's code has a bit per resource that is lacking, and one for "not even if empty"."""
+
+    name: ClassVar[str] = _NAME
+    args_model: ClassVar[type[NodeResourcesFitArgs]] = NodeResourcesFitArgs
+    filter_reuse: ClassVar[Reuse] = Reuse.USAGE
+    score_reuse: ClassVar[Reuse] = Reuse.USAGE
+
+    def __init__(self, _handle: Handle, args: NodeResourcesFitArgs) -> None:
+        self._ignored = frozenset(args.ignored_resources)
+        self._ignored_groups = frozenset(args.ignored_resource_groups)
+        self._strategy = strategy_of(args.scoring_strategy)
+
+    # --- PreFilter and Filter -------------------------------------------------------------------
+
+    @override
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        state.write(self.name, self._wanted(pod.spec))
+        return PreFilterResult()
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        wanted = state.get(self.name, tuple)
+        if wanted is None:
+            wanted = self._wanted(pod.spec)
+        if len(wanted) > _MOST_BITS:
+            return _filter_many(nodes, wanted)
+        return FilterResult(_lacking(nodes, wanted), lambda code: _status(wanted, code))
+
+    @override
+    def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        # With so many resources codes mean something in one answer only.
+        return pod.spec if len(pod.spec.amounts.requests) <= _MOST_BITS else None
+
+    def _wanted(self, spec: SchedulingSpec) -> Wanted:
+        """What the filter checks: native resources first, the rest by name, nothing ignored."""
+        requests = spec.amounts.requests
+        wanted = [(name, amount) for name, amount in requests.items() if self._checks(name, amount)]
+        wanted.sort(key=lambda each: (_NATIVE_ORDER.get(each[0], len(_NATIVE_ORDER)), each[0]))
+        return tuple(wanted)
+
+    def _checks(self, resource: str, amount: int) -> bool:
+        if amount <= 0 or not is_counted(resource):
+            return False
+        if not (self._ignored or self._ignored_groups) or not is_extended_resource(resource):
+            return True
+        group = resource.partition("/")[0]
+        return resource not in self._ignored and group not in self._ignored_groups
+
+    # --- Score ----------------------------------------------------------------------------------
+
+    @override
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
+        return OK
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        return self._strategy(nodes, pod.spec.amounts.scoring_requests)
+
+    # --- queueing hints -------------------------------------------------------------------------
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (
+            QueueingHint(Resource.POD, Action.DELETE, _was_removed),
+            QueueingHint(
+                Resource.POD, Action.UPDATE_POD_SCALE_DOWN, self._frees_something, HintScope.POD
+            ),
+            QueueingHint(
+                Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, _offers_more_of_enough
+            ),
+        )
+
+    def _frees_something(self, pod: PodInfo, change: ClusterChange) -> bool:
+        """Whether the pod itself shrank, or a pod on a node now requests less of what it wants."""
+        old, new = change.old, change.new
+        if not isinstance(old, PodInfo) or not isinstance(new, PodInfo) or new.uid == pod.uid:
+            return True
+        before, after = old.amounts.requests, new.amounts.requests
+        return bool(new.node_name) and any(
+            before.get(name, 0) > after.get(name, 0) for name, _ in _everything_wanted(pod)
+        )
+
+
+def _lacking(nodes: NodeView, wanted: Wanted) -> VerdictColumn:
+    """(n,) int32, the bits of what each node lacks; 0 fits."""
+    codes = (used(nodes, PODS) >= offered(nodes, PODS)) * _TOO_MANY_PODS
+    for bit, (resource, amount) in enumerate(wanted, start=1):
+        allocatable = offered(nodes, resource)
+        lacks = allocatable - used(nodes, resource) < amount
+        if lacks if isinstance(lacks, bool) else lacks.any():
+            codes = codes | (lacks << bit) | (allocatable < amount) * _UNRESOLVABLE
+    if isinstance(codes, int):
+        return np.full(1, codes, np.int32)
+    return codes.astype(np.int32)
+
+
+def _status(wanted: Wanted, code: int) -> Status:
+    reasons = ["Too many pods"] if code & _TOO_MANY_PODS else []
+    reasons += [
+        f"Insufficient {resource}"
+        for bit, (resource, _) in enumerate(wanted, start=1)
+        if code >> bit & 1
+    ]
+    make: Callable[..., Status] = unresolvable if code & _UNRESOLVABLE else unschedulable
+    return make(_NAME, *reasons)
+
+
+def _filter_many(nodes: NodeView, wanted: Wanted) -> FilterResult:
+    """For more resources than a code has bits: codes number the combinations that occur."""
+    parts = [wanted[start : start + _MOST_BITS] for start in range(0, len(wanted), _MOST_BITS)]
+    columns = np.stack([_lacking(nodes, part) for part in parts])
+    combinations, inverse = np.unique(columns, axis=1, return_inverse=True)
+    fits: Mask = np.logical_not(combinations.any(axis=0))
+    numbers = inverse.reshape(-1)
+
+    def status(code: int) -> Status:
+        found = [
+            _status(part, int(bits) & (-1 if index == 0 else ~_TOO_MANY_PODS))
+            for index, (part, bits) in enumerate(zip(parts, combinations[:, code - 1], strict=True))
+        ]
+        reasons = [reason for each in found for reason in each.reasons]
+        hopeless = bool((combinations[:, code - 1] & _UNRESOLVABLE).any())
+        return (unresolvable if hopeless else unschedulable)(_NAME, *reasons)
+
+    codes = np.where(fits[numbers], 0, numbers + 1).astype(np.int32)
+    return FilterResult(codes, status)
+
+
+def _everything_wanted(pod: PodInfo) -> Wanted:
+    """What hints look at: ignored resources count too, as upstream."""
+    return tuple(
+        (name, amount)
+        for name, amount in pod.amounts.requests.items()
+        if amount > 0 and is_counted(name)
+    )
+
+
+def _was_removed(_: PodInfo, change: ClusterChange) -> bool:
+    """Whether the deleted pod had a node, or the promise of one."""
+    return not isinstance(change.old, PodInfo) or occupied_room(change.old)
+
+
+def _offers_more_of_enough(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the pod fits the empty node, and the node is new or offers more of what it wants."""
+    old, new = changed_node(change)
+    if new is None:
+        return True
+    wanted = _everything_wanted(pod)
+    fits = new.allocatable.get(PODS, 0) >= 1 and all(
+        new.allocatable.get(name, 0) >= amount for name, amount in wanted
+    )
+    return fits and (old is None or _grew(old, new, (PODS, *(name for name, _ in wanted))))
+
+
+def _grew(old: NodeInfo, new: NodeInfo, resources: Sequence[str]) -> bool:
+    return any(new.allocatable.get(name, 0) > old.allocatable.get(name, 0) for name in resources)
