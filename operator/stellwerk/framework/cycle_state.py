@@ -5,13 +5,21 @@ The runtime makes one per attempt and passes it to every extension point. Invari
 
 from typing import Any, TypeVar
 
+from stellwerk.models.pod import PodInfo
+
 Value = TypeVar("Value")
 
 
 class CycleState:
     """Values by key (a plugin uses its own name), and which plugins skipped their coupled point."""
 
-    __slots__ = ("_values", "pods_to_activate", "skipped_filters", "skipped_scores")
+    __slots__ = (
+        "_values",
+        "pods_to_activate",
+        "skipped_filters",
+        "skipped_pre_binds",
+        "skipped_scores",
+    )
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -19,7 +27,9 @@ class CycleState:
         """Plugins whose PreFilter answered Skip."""
         self.skipped_scores: set[str] = set()
         """Plugins whose PreScore answered Skip."""
-        self.pods_to_activate: dict[str, Any] = {}
+        self.skipped_pre_binds: set[str] = set()
+        """Plugins whose PreBindPreFlight answered Skip."""
+        self.pods_to_activate: dict[str, PodInfo] = {}
         """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
 
     def write(self, key: str, value: object) -> None:

@@ -6,9 +6,9 @@ Reserve is synchronous and pure on the snapshot; only Permit, PreBind, Bind and 
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from stellwerk.framework.verdicts import Verdicts
 
 MAX_NODE_SCORE = 100
 
@@ -81,12 +84,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """What PostFilter says: a status, and the candidates from which `choose` takes one."""
+    """What PostFilter says: a status, and the candidates among which to choose."""
 
     status: Status
     candidates: tuple[Candidate, ...] = ()
-    choose: Callable[[Sequence[Candidate]], Candidate] | None = None
-    """Picks one of the candidates that the extenders have left; None if there are none."""
+    best: Callable[[Sequence[Candidate]], Sequence[Candidate]] | None = None
+    """The best of those candidates that the extenders have left; they tie. None: no candidates."""
     clear_nomination: bool = False
     """The pod's nominatedNodeName no longer helps and is to be removed."""
 
@@ -101,19 +104,16 @@ class PermitResult:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why no node was found: the verdict of every row and who gave it. Made when a cycle fails."""
+    """Why no node was found: the status of every node. Made when a cycle fails."""
 
-    pod: PodInfo
-    node_names: Sequence[str]
-    """Nodes in the order of `statuses`."""
+    rows: Sequence[int]
+    """The snapshot row of each node."""
     statuses: Sequence[Status]
-    """One status per node, equal statuses are one object."""
+    """One status per node, in the order of `rows`; equal statuses are one object."""
     pre_filter_message: str = ""
+    """Set when PreFilter rejected the pod as a whole."""
     unschedulable_plugins: frozenset[str] = frozenset()
     pending_plugins: frozenset[str] = frozenset()
-    post_filter_message: str = ""
-    rows: Sequence[int] = field(default_factory=tuple)
-    """The snapshot row of each node."""
 
 
 # --- extension points ---------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def pod_reference(pod: PodInfo) -> ObjectReference:
 class Recorder(Protocol):
     """Writes events; never blocks, never raises."""
 
-    def event(  # noqa: PLR0913 the fields of an Event
+    def event(
         self,
         regarding: ObjectReference,
         type_: str,
@@ -348,14 +348,37 @@ class ClusterEvents(Protocol):
 
 
 class ObjectStore(Protocol):
-    """Every other watched kind, as in the API, by kind, namespace and name."""
+    """Every other watched kind, as in the API, by kind, namespace and name.
+
+    What VolumeBinding assumes stands in for the stored object until the API confirms or denies it.
+    """
 
     def get(self, kind: str, namespace: str, name: str) -> JsonObject | None: ...
 
+    def stored(self, kind: str, namespace: str, name: str) -> JsonObject | None:
+        """Return the object as the API last showed it, whatever is assumed."""
+        ...
+
     def list(self, kind: str, namespace: str | None = None) -> Iterable[JsonObject]: ...
+
+    def list_by(self, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        """Return the objects that one of the kind's indexes finds by a value."""
+        ...
 
     def version(self, kind: str) -> int:
         """Return a number that grows with every change of that kind."""
+        ...
+
+    def changed_since(self, kind: str, version: int) -> Iterable[tuple[str, str]] | None:
+        """Return (namespace, name) of what changed after a version; None: too long ago to tell."""
+        ...
+
+    def assume(self, kind: str, obj: JsonObject) -> None:
+        """Show an object that is about to be written; ValueError if it is not based on the stored one."""
+        ...
+
+    def restore(self, kind: str, obj: JsonObject) -> None:
+        """Take an assumption back, unless the API has overtaken it; idempotent."""
         ...
 
 
@@ -422,8 +445,20 @@ class Handle(Protocol):
 
     def waiting_pod(self, uid: str) -> WaitingPod | None: ...
 
-    def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        """Return each row's first failing filter, with nominated pods counted (two passes)."""
+    def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> "Verdicts":
+        """Return each row's first rejection, with nominated pods counted (two passes)."""
+        ...
+
+    def add_pods(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
+    ) -> None:
+        """Put pods on positions of a view with overlay, and tell PreFilterExtensions."""
+        ...
+
+    def remove_pods(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
+    ) -> None:
+        """Take pods off positions of a view with overlay, and tell PreFilterExtensions."""
         ...
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

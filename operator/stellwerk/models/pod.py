@@ -88,6 +88,8 @@ class PodInfo:
     name: str
     namespace: str
     resource_version: str
+    generation: int
+    """metadata.generation, which conditions observe; 0: unknown."""
     spec: SchedulingSpec
     label_set: LabelSet
     amounts: ResourceAmounts
@@ -104,7 +106,7 @@ class PodInfo:
     """status.startTime, RFC 3339; empty: not started."""
     creation_time: str
     conditions: tuple[JsonObject, ...]
-    """status.conditions of a pod that is not bound; of others nothing is kept."""
+    """status.conditions of a pod that is not bound, or is terminating; of others nothing is kept."""
     owner: tuple[str, str, str] | None
     """(apiVersion kind, name, uid) of the controlling owner."""
 
@@ -154,11 +156,15 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
     node_name = sys.intern(spec.get("nodeName") or "")
     shared, node_names = _intern_spec(spec, label_set, resolve_priority)
     amounts = resource_amounts(spec, status) if _reports_resize(spec, status) else shared.amounts
+    terminating = "deletionTimestamp" in metadata
+    # Of a pod that is going, preemption asks whether it was a victim.
+    keeps_conditions = terminating or not node_name
     return PodInfo(
         uid=metadata.get("uid") or f"{namespace}/{name}",
         name=name,
         namespace=namespace,
         resource_version=metadata.get("resourceVersion") or "",
+        generation=metadata.get("generation") or 0,
         spec=shared,
         label_set=label_set,
         amounts=amounts,
@@ -167,10 +173,10 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
         node_names=node_names,
         volumes=parse_volumes(name, spec["volumes"]) if spec.get("volumes") else (),
         phase=status.get("phase") or "",
-        terminating="deletionTimestamp" in metadata,
+        terminating=terminating,
         start_time=status.get("startTime") or "",
         creation_time=metadata.get("creationTimestamp") or "",
-        conditions=() if node_name else tuple(status.get("conditions") or ()),
+        conditions=tuple(status.get("conditions") or ()) if keeps_conditions else (),
         owner=_controller(metadata["ownerReferences"]) if "ownerReferences" in metadata else None,
     )
 

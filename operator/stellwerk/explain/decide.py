@@ -1,0 +1,242 @@
+"""`stellwerk decide`: one cluster and one pod in, the whole decision out, with the scheduler's own framework.
+
+Called by the command line and by conformance tests. A case and a result have the schema in which
+kube-scheduler's decisions were recorded. Invariant: nothing is computed here that the scheduling
+cycle does not compute in the same way; this module only feeds it and writes down what it says.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+
+from stellwerk.backend.cache import Cache
+from stellwerk.backend.nominator import Nominator
+from stellwerk.backend.object_store import ObjectStore
+from stellwerk.errors import SchedulerError
+from stellwerk.framework.handle import offline_services
+from stellwerk.framework.interface import Diagnosis, PostFilterResult
+from stellwerk.framework.runtime import Feasibility, Framework, Scores
+from stellwerk.framework.status import CODE_NAMES, OK, Status
+from stellwerk.framework.verdicts import fit_error
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import parse_pod
+from stellwerk.models.profile import load_profile
+from stellwerk.plugins.assembly import Assembly
+from stellwerk.plugins.registry import known_plugins
+from stellwerk.snapshot.node_view import NodeView
+
+JsonObject = dict[str, Any]
+
+OBJECT_KINDS: Final = {
+    "services": "Service",
+    "replicasets": "ReplicaSet",
+    "statefulsets": "StatefulSet",
+    "replicationcontrollers": "ReplicationController",
+    "pvcs": "PersistentVolumeClaim",
+    "pvs": "PersistentVolume",
+    "storageclasses": "StorageClass",
+    "csinodes": "CSINode",
+    "csidrivers": "CSIDriver",
+    "csistoragecapacities": "CSIStorageCapacity",
+    "volumeattachments": "VolumeAttachment",
+    "pdbs": "PodDisruptionBudget",
+    "namespaces": "Namespace",
+}
+CASE_FIELDS: Final = frozenset({"id", "profile", "nodes", "pods", "pod", *OBJECT_KINDS})
+
+
+class CaseError(SchedulerError):
+    """A case that cannot be decided; names the field."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+
+
+class Case:
+    """A small cluster loaded from JSON, and the pod to decide."""
+
+    def __init__(self, case: Mapping[str, Any]) -> None:
+        _check_fields(case)
+        self.id = str(case["id"])
+        self.cache = Cache()
+        self.objects = ObjectStore()
+        self.nominator = Nominator()
+        self._load(case)
+        self.pod = _parsed("pod", lambda: parse_pod(case["pod"]))
+        self.cache.update_snapshot()
+        services = offline_services(self.cache.snapshot, self.objects, self.nominator, Random(0))
+        spec = {**(case.get("profile") or {}), "schedulerName": self.pod.spec.scheduler_name}
+        profile = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
+        self.framework: Framework = Assembly(profile, services).framework
+
+    def _load(self, case: Mapping[str, Any]) -> None:
+        for index, node in enumerate(case.get("nodes") or ()):
+            self.cache.set_node(_parsed(f"nodes[{index}]", lambda node=node: parse_node(node)))
+        for field, kind in OBJECT_KINDS.items():
+            for index, obj in enumerate(case.get(field) or ()):
+                _parsed(f"{field}[{index}]", lambda kind=kind, obj=obj: self.objects.set(kind, obj))
+        for namespace in case.get("namespaces") or ():
+            metadata = namespace["metadata"]
+            self.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
+        for index, obj in enumerate(case.get("pods") or ()):
+            pod = _parsed(f"pods[{index}]", lambda obj=obj: parse_pod(obj))
+            if pod.finished:
+                continue
+            if pod.node_name:
+                self.cache.set_pod(pod)
+            elif pod.nominated_node_name:
+                self.nominator.add(pod)
+
+
+def decide(case: Mapping[str, Any]) -> JsonObject:
+    """The decision for one case.
+
+    Raises:
+        CaseError: a field of the case is unknown, missing or malformed.
+        ProfileError: the case's profile cannot be used.
+    """
+    loaded = Case(case)
+    return _Decision(loaded).result()
+
+
+class _Decision:
+    """One case while its result is written down."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._framework = case.framework
+        self._snapshot = case.cache.snapshot
+        self._names = list(self._snapshot.row_of)
+        self._rows = np.array(list(self._snapshot.row_of.values()), dtype=np.intp)
+
+    def result(self) -> JsonObject:
+        pod, result = self._case.pod, {"id": self._case.id, "error": None}
+        if not self._names:
+            diagnosis = Diagnosis((), ())
+            return (
+                result
+                | {"filter": {}, "selected": [], "message": fit_error(diagnosis)}
+                | {
+                    "allFilters": {},
+                    "preemption": _preemption(PostFilterResult(OK)),
+                }
+            )
+        found = self._framework.find_feasible(pod, sample=False)
+        if not found.pre_filter.ok and not found.pre_filter.rejected:
+            return result | {"error": found.pre_filter.message}
+        diagnosis = self._framework.diagnose(found, pod)
+        result |= _pre_filter(found)
+        result["filter"] = {
+            name: _verdict(status)
+            for name, status in zip(self._names, diagnosis.statuses, strict=True)
+        }
+        if found.pre_filter.ok:
+            result["allFilters"] = self._all_filters(found)
+        result["selected"] = []
+        if found.fits.any():
+            return result | self._scores(found)
+        post = self._framework.run_post_filters(found.state, pod, diagnosis)
+        return result | {
+            "message": fit_error(diagnosis, post.status.message),
+            "preemption": _preemption(post),
+        }
+
+    def _all_filters(self, found: Feasibility) -> JsonObject:
+        """Every filter on its own, without nominated pods and regardless of PreFilter's restriction."""
+        failing: JsonObject = {name: {} for name in self._names}
+        view = NodeView(self._snapshot, self._rows)
+        for plugin in self._framework.active_filters(found.state):
+            result = plugin.filter(found.state, self._case.pod, view)
+            for position in np.flatnonzero(result.codes):
+                reasons = result.status(int(result.codes[position])).reasons
+                failing[self._names[position]][plugin.name] = list(reasons)
+        return failing
+
+    def _scores(self, found: Feasibility) -> JsonObject:
+        view = found.view(NodeView(self._snapshot))
+        scores = self._framework.prioritize(found.state, self._case.pod, view)
+        names = self._snapshot.names(view.row_numbers())
+        nominated = self._case.pod.nominated_node_name
+        best = [names[position] for position in scores.best_positions()]
+        return {
+            "scores": _score_table(scores, names),
+            "total": dict(zip(names, scores.total.tolist(), strict=True)),
+            "selected": [nominated] if nominated in names else sorted(best),
+        }
+
+
+def _score_table(scores: Scores, names: Sequence[str]) -> JsonObject:
+    return {
+        score.plugin: {
+            name: {"raw": raw, "normalized": normalized, "weighted": normalized * score.weight}
+            for name, raw, normalized in zip(
+                names, score.raw.tolist(), score.normalized.tolist(), strict=True
+            )
+        }
+        for score in scores.by_plugin
+    }
+
+
+def _pre_filter(found: Feasibility) -> JsonObject:
+    """What PreFilter did to the pod, if anything."""
+    if found.pre_filter.ok and found.node_names is None:
+        return {}
+    plugin = found.pre_filter.plugin or ", ".join(found.restricted_by) or None
+    if not found.pre_filter.ok and not found.pre_filter.plugin:
+        plugin = None  # no node is named by all plugins: none of them is to blame
+    names = None if found.node_names is None else sorted(found.node_names)
+    return {
+        "prefilter": {
+            "plugin": plugin,
+            "code": CODE_NAMES[found.pre_filter.code],
+            "reasons": list(found.pre_filter.reasons),
+            "nodeNames": names,
+        }
+    }
+
+
+def _verdict(status: Status) -> JsonObject:
+    if status.ok:
+        return {"fits": True}
+    verdict: JsonObject = {"fits": False}
+    if status.plugin:
+        verdict["plugin"] = status.plugin
+    return verdict | {"code": CODE_NAMES[status.code], "reasons": list(status.reasons)}
+
+
+def _preemption(post: PostFilterResult) -> JsonObject:
+    best = post.best(post.candidates) if post.best is not None and post.candidates else ()
+    chosen = min(best, key=lambda candidate: candidate.node_name, default=None)
+    return {
+        "code": CODE_NAMES[post.status.code],
+        "message": post.status.message,
+        "nominatedNode": chosen.node_name if chosen else None,
+        "nominatedNodes": sorted(candidate.node_name for candidate in best),
+        "victims": [victim.key for victim in chosen.victims] if chosen else [],
+        "candidates": {
+            candidate.node_name: {
+                "victims": [victim.key for victim in candidate.victims],
+                "pdbViolations": candidate.pdb_violations,
+            }
+            for candidate in post.candidates
+        },
+    }
+
+
+def _check_fields(case: Mapping[str, Any]) -> None:
+    for field in case:
+        if field not in CASE_FIELDS:
+            raise CaseError(field, "unknown field")
+    for field in ("id", "pod"):
+        if field not in case:
+            raise CaseError(field, "required field is missing")
+
+
+def _parsed(field: str, parse: Callable[[], Any]) -> Any:
+    try:
+        return parse()
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CaseError(field, f"{type(error).__name__} {error}") from error

@@ -1,0 +1,114 @@
+"""Verdicts and raw scores that are kept per pod spec and recomputed only in rows that changed.
+
+The runtime owns one ColumnCache per framework. A fast path that skips work whose result is known:
+a kept column always equals what the plugin would answer for the whole view now. Invariant: an
+entry's position in the change log it follows says up to where it is current.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from stellwerk.framework.interface import FilterResult, Reuse
+from stellwerk.snapshot.columns import ChangeLog, Mask, RowColumn
+from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import Snapshot
+
+Element = TypeVar("Element", bound=np.generic)
+MAX_CACHE_BYTES = 128 << 20
+
+
+class KeptColumn(Generic[Element]):
+    """One plugin's answer for all rows, current up to a position of a change log."""
+
+    __slots__ = ("position", "values")
+
+    def __init__(self, values: npt.NDArray[Element], position: int) -> None:
+        self.values = values
+        self.position = position
+
+
+class SpecColumns:
+    """Everything kept for one reuse key."""
+
+    __slots__ = ("filters", "fits", "fits_position", "scores", "statuses")
+
+    def __init__(self) -> None:
+        self.filters: dict[str, KeptColumn[np.int32]] = {}
+        self.statuses: dict[str, FilterResult] = {}
+        """By plugin, the last answer, which knows how to name any code of the plugin for this key."""
+        self.scores: dict[str, KeptColumn[np.int64]] = {}
+        self.fits: dict[tuple[str, ...], KeptColumn[np.bool_]] = {}
+        """By the plugins taken together: True where all of them let the pod pass."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of the columns."""
+        kept = (*self.filters.values(), *self.scores.values(), *self.fits.values())
+        return sum(column.values.nbytes for column in kept)
+
+
+def log_of(snapshot: Snapshot, reuse: Reuse) -> ChangeLog:
+    """The change log that names the rows for which such a column must be recomputed."""
+    return snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
+
+
+class ColumnCache:
+    """Kept columns by reuse key, least recently used first; bounded in bytes."""
+
+    def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self._snapshot = snapshot
+        self._max_bytes = max_bytes
+        self._by_key: OrderedDict[Hashable, SpecColumns] = OrderedDict()
+
+    def columns(self, key: Hashable) -> SpecColumns:
+        """The columns of a key, made empty when new; the least recently used make room."""
+        found = self._by_key.get(key)
+        if found is not None:
+            self._by_key.move_to_end(key)
+            return found
+        limit = max(4, self._max_bytes // max(1, 40 * self._snapshot.size))
+        while len(self._by_key) >= limit:
+            self._by_key.popitem(last=False)
+        found = self._by_key[key] = SpecColumns()
+        return found
+
+    def refresh(
+        self,
+        kept: KeptColumn[Element] | None,
+        reuse: Reuse,
+        compute: Callable[[NodeView], npt.NDArray[Element]],
+    ) -> KeptColumn[Element]:
+        """The column, current: computed whole, or only in the rows changed since it was kept."""
+        snapshot = self._snapshot
+        log = log_of(snapshot, reuse)
+        position = log.position
+        if kept is not None and kept.position == position:
+            return kept
+        changed = None if kept is None else changed_rows(snapshot, log, kept)
+        if kept is None or changed is None:
+            return KeptColumn(compute(NodeView(snapshot)).copy(), position)
+        kept.values[changed] = compute(NodeView(snapshot, changed))
+        kept.position = position
+        return kept
+
+
+def changed_rows(snapshot: Snapshot, log: ChangeLog, kept: KeptColumn[Element]) -> RowColumn | None:
+    """The rows to recompute; None: too many, or the snapshot has grown, so recompute everything."""
+    rows = log.since(kept.position)
+    if rows is None or len(kept.values) != snapshot.size or len(rows) > snapshot.size // 2:
+        return None
+    if len(rows) > 1:
+        rows = list(dict.fromkeys(rows))
+    return np.array(rows, dtype=np.intp)
+
+
+def all_fit(columns: list[npt.NDArray[np.int32]], rows: RowColumn | slice) -> Mask:
+    """Rows where every code is 0."""
+    fits: Mask = columns[0][rows] == 0
+    for codes in columns[1:]:
+        fits &= codes[rows] == 0
+    return fits

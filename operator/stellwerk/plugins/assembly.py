@@ -1,0 +1,52 @@
+"""From a loaded profile to a framework: instances of its plugins, in calling order.
+
+`app` calls it for every accepted profile, `decide` for a case's. Invariant: a plugin appears as one
+instance at all of its extension points, and a reload keeps instances whose arguments are equal.
+"""
+
+from stellwerk.framework.handle import ProfileHandle, Services
+from stellwerk.framework.interface import Plugin
+from stellwerk.framework.runtime import Framework
+from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.plugins.registry import instantiate
+
+
+class Assembly:
+    """A framework with what a reload needs to know of it."""
+
+    def __init__(self, profile: LoadedProfile, services: Services) -> None:
+        self.profile = profile
+        self._services = services
+        self._handle = ProfileHandle(services, profile.scheduler_name)
+        self._instances: dict[str, Plugin] = {}
+        self.framework = self._build(profile)
+
+    def reload(self, profile: LoadedProfile) -> Framework:
+        """A new framework for a new version of the profile; the old one goes on for its attempts."""
+        self.framework = self._build(profile)
+        self.profile = profile
+        return self.framework
+
+    def _build(self, profile: LoadedProfile) -> Framework:
+        kept = self._instances
+        known_args = self.profile.args if kept else {}
+        self._instances = {
+            name: (
+                kept[name]
+                if name in kept and known_args.get(name) == profile.args.get(name)
+                else instantiate(name, self._handle, profile.args.get(name))
+            )
+            for name in profile.plugins.names
+        }
+        by_point = {
+            point: [self._instances[name] for name in profile.plugins.at(point)]
+            for point in ExtensionPoint
+        }
+        return Framework(
+            self._handle,
+            by_point,
+            profile.plugins.weights,
+            percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
+            check_all_filters=profile.spec.check_all_filters,
+        )
