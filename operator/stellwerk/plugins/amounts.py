@@ -61,6 +61,22 @@ def used_for_scoring(nodes: NodeView, resource: str) -> Amount:
     )
 
 
+def lesser(one: Amount, other: Amount) -> Amount:
+    """The smaller of two amounts, row by row."""
+    if isinstance(one, int) and isinstance(other, int):
+        return min(one, other)
+    smaller: IntColumn = np.minimum(one, other)
+    return smaller
+
+
+def divisor(amount: Amount) -> Amount:
+    """The amount, with 1 in place of 0: what to divide by where the quotient of 0 is never used."""
+    if isinstance(amount, int):
+        return amount or 1
+    # A pass less where every row has some, as is usual.
+    return amount if amount.min(initial=1) > 0 else amount + (amount == 0)
+
+
 def column(nodes: NodeView, values: Amount) -> IntColumn:
     """(n,) int64, the values as a column again."""
     if isinstance(values, np.ndarray):

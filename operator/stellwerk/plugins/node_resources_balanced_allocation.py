@@ -23,7 +23,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.amounts import Amount, column, offered, used
+from stellwerk.plugins.amounts import Amount, column, divisor, lesser, offered, used
 from stellwerk.plugins.resource_strategies import scored_resources
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -86,9 +86,11 @@ def _balance(offers: Sequence[Amount], requested: Sequence[Amount]) -> Amount:
 
 def _fraction(offer: Amount, requested: Amount) -> Fraction:
     """The fraction in use, at most 1; 0 where nothing is offered."""
-    excess = requested - offer
-    within = requested - excess * (excess > 0)
-    return within * 1.0 / (offer + (offer == 0))
+    within = lesser(requested, offer)
+    if isinstance(within, int):
+        # Each side is rounded to float64 first, as in Go and NumPy; Python would divide exactly.
+        return float(within) / float(divisor(offer))
+    return within / divisor(offer)
 
 
 def _deviation(counts: Sequence[Amount], fractions: Sequence[Fraction]) -> Fraction:
@@ -97,8 +99,7 @@ def _deviation(counts: Sequence[Amount], fractions: Sequence[Fraction]) -> Fract
     Of two it is half their distance, of fewer 0. Resources that do not count add exact zeros.
     """
     number: Amount = sum(counts)
-    divisor = number + (number == 0)
-    mean = sum(fractions) / divisor
+    mean = sum(fractions) / divisor(number)
     squares = sum(
         count * (fraction - mean) * (fraction - mean)
         for count, fraction in zip(counts, fractions, strict=True)
@@ -107,10 +108,11 @@ def _deviation(counts: Sequence[Amount], fractions: Sequence[Fraction]) -> Fract
         counts[one] * counts[other] * _half_distance(fractions[one], fractions[other])
         for one, other in combinations(range(len(counts)), _PAIR)
     )
-    deviation: Fraction = np.sqrt(squares / divisor)
+    deviation: Fraction = np.sqrt(squares / divisor(number))
     return (number == _PAIR) * distance + (number > _PAIR) * deviation
 
 
 def _half_distance(one: Fraction, other: Fraction) -> Fraction:
-    half = (one - other) / 2
-    return half * (half > 0) - half * (half < 0)
+    distance = one - other
+    absolute = abs(distance) if isinstance(distance, float) else np.abs(distance)
+    return absolute / 2

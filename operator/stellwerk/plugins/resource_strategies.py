@@ -17,7 +17,15 @@ from stellwerk.models.plugin_args import (
     UtilizationShapePoint,
 )
 from stellwerk.models.pod_resources import is_scalar_resource
-from stellwerk.plugins.amounts import Amount, column, is_counted, offered, used_for_scoring
+from stellwerk.plugins.amounts import (
+    Amount,
+    column,
+    divisor,
+    is_counted,
+    lesser,
+    offered,
+    used_for_scoring,
+)
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 
@@ -66,17 +74,12 @@ def score_by_utilization(shape: Sequence[UtilizationShapePoint], scale: int) -> 
 
 def used_percent(allocatable: Amount, requested: Amount) -> Amount:
     """Utilization in whole percent, at most 100; 0 where nothing is offered."""
-    excess = requested - allocatable
-    over: Amount = excess * (excess > 0)
-    within: Amount = requested - over
-    percent: Amount = within * MAX_NODE_SCORE // (allocatable + (allocatable == 0))
-    return percent
+    return lesser(requested, allocatable) * MAX_NODE_SCORE // divisor(allocatable)
 
 
 def _free_percent(allocatable: Amount, requested: Amount) -> Amount:
-    free = allocatable - requested
-    percent: Amount = free * (free > 0) * MAX_NODE_SCORE // (allocatable + (allocatable == 0))
-    return percent
+    free = allocatable - lesser(requested, allocatable)
+    return free * MAX_NODE_SCORE // divisor(allocatable)
 
 
 def _interpolate(points: Sequence[tuple[int, int]], percent: int) -> int:
@@ -103,8 +106,8 @@ def _mean(
     for name, weight, request in scored_resources(resources, requests):
         allocatable = offered(nodes, name)
         total = total + percent(allocatable, used_for_scoring(nodes, name) + request) * weight
-        weights = weights + (allocatable > 0) * weight
-    return column(nodes, total // (weights + (weights == 0)))
+        weights = weights + _offered_weight(allocatable, weight)
+    return column(nodes, total // divisor(weights))
 
 
 def _shaped_mean(
@@ -122,4 +125,11 @@ def _shaped_mean(
         score = score * (allocatable > 0)
         total = total + score * weight
         weights = weights + (score > 0) * weight
-    return column(nodes, (2 * total + weights) // (2 * (weights + (weights == 0))))
+    return column(nodes, (2 * total + weights) // (2 * divisor(weights)))
+
+
+def _offered_weight(allocatable: Amount, weight: int) -> Amount:
+    """The weight where the resource is offered, else 0; one number where every row offers it."""
+    if not isinstance(allocatable, int) and allocatable.min(initial=1) > 0:
+        return weight
+    return (allocatable > 0) * weight
