@@ -1,0 +1,270 @@
+"""One kind's delivery, driven by hand; a property holds it equal to a plain model of a store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stellwerk.handlers.delivery import Delivery, KnownObject
+from stellwerk.handlers.watched import WATCHED
+from stellwerk.metrics import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PODS = WATCHED[0]
+JsonObject = dict[str, Any]
+
+
+class Events:
+    def __init__(self) -> None:
+        self.told: list[tuple[str | None, JsonObject]] = []
+        self.synced: list[str] = []
+        self.error: Callable[[], Exception | None] = lambda: None
+
+    def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
+        if error := self.error():
+            raise error
+        self.told.append((event_type, obj))
+
+    def on_node(self, event_type: str | None, obj: JsonObject) -> None:
+        raise AssertionError((event_type, obj))
+
+    def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
+        raise AssertionError((kind, event_type, obj))
+
+    def on_synced(self, kind: str) -> None:
+        self.synced.append(kind)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.events = Events()
+        self.metrics = Metrics()
+        self.marked: list[tuple[str, KnownObject]] = []
+        self.delivery = Delivery(
+            PODS, self.events, self.metrics, lambda _, uid, obj: self.marked.append((uid, obj))
+        )
+
+    def told(self) -> list[tuple[str | None, str]]:
+        return [(event_type, obj["metadata"]["uid"]) for event_type, obj in self.events.told]
+
+
+def pod(uid: str, version: int = 1) -> JsonObject:
+    return {
+        "metadata": {
+            "uid": uid,
+            "name": f"pod-{uid}",
+            "namespace": "default",
+            "resourceVersion": str(version),
+        }
+    }
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_an_echo_is_told_once(bench: Bench) -> None:
+    bench.delivery.deliver("ADDED", pod("a", 1))
+    bench.delivery.deliver(None, pod("a", 1))
+    bench.delivery.deliver("MODIFIED", pod("a", 1))
+    assert bench.told() == [("ADDED", "a")]
+
+
+def test_a_deletion_is_told_once(bench: Bench) -> None:
+    bench.delivery.deliver("ADDED", pod("a", 1))
+    bench.delivery.deliver("DELETED", pod("a", 2))
+    bench.delivery.deliver("DELETED", pod("a", 2))
+    assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
+
+
+def test_what_a_list_does_not_show_is_gone_with_metadata_alone(bench: Bench) -> None:
+    bench.delivery.deliver("ADDED", pod("a", 1))
+    bench.delivery.begin_listing()
+    bench.delivery.end_listing()
+    event_type, obj = bench.events.told[-1]
+    assert event_type == "DELETED"
+    assert obj == pod("a", 1)
+    assert bench.delivery.known == 0
+
+
+def test_a_listing_begun_again_forgets_what_the_broken_one_had_met(bench: Bench) -> None:
+    bench.delivery.deliver("ADDED", pod("a", 1))
+    bench.delivery.begin_listing()
+    bench.delivery.deliver(None, pod("a", 1))
+    bench.delivery.begin_listing()
+    bench.delivery.end_listing()
+    assert bench.told()[-1] == ("DELETED", "a")
+
+
+def test_an_item_of_a_slow_list_does_not_undo_what_the_watch_said(bench: Bench) -> None:
+    bench.delivery.deliver("ADDED", pod("changed", 1))
+    bench.delivery.deliver("ADDED", pod("deleted", 1))
+    bench.delivery.begin_listing()
+    bench.delivery.deliver("MODIFIED", pod("changed", 5))
+    bench.delivery.deliver("DELETED", pod("deleted", 6))
+    bench.delivery.deliver("ADDED", pod("new", 7))
+    bench.delivery.listed(pod("changed", 1))
+    bench.delivery.listed(pod("deleted", 1))
+    bench.delivery.end_listing()
+    assert bench.told()[2:] == [("MODIFIED", "changed"), ("DELETED", "deleted"), ("ADDED", "new")]
+    assert bench.delivery.known == 2
+
+
+def test_synced_once(bench: Bench) -> None:
+    for _ in range(3):
+        bench.delivery.begin_listing()
+        bench.delivery.end_listing()
+    assert bench.events.synced == ["Pod"]
+    assert bench.metrics.kind_synced.labels("Pod").value == 1
+
+
+def test_an_unavailable_kind_is_synced_empty_and_told_once_in_the_log(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.delivery.deliver("ADDED", pod("a"))
+    for _ in range(3):
+        bench.delivery.unavailable("the role lacks the right to list pods")
+    assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
+    assert bench.events.synced == ["Pod"]
+    assert [record.message for record in caplog.records] == [
+        "Pod is not watched: the role lacks the right to list pods"
+    ]
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param({}, id="empty"),
+        pytest.param({"metadata": None}, id="no metadata"),
+        pytest.param({"metadata": {"name": "a"}}, id="no uid"),
+        pytest.param({"metadata": "text"}, id="metadata is a text"),
+        pytest.param([], id="a list"),
+    ],
+)
+def test_an_object_without_identity_is_counted_and_skipped(bench: Bench, obj: Any) -> None:
+    bench.delivery.deliver("ADDED", obj)
+    assert bench.events.told == []
+    assert bench.metrics.malformed_objects.labels("Pod").value == 1
+
+
+def test_an_object_that_cannot_be_read_is_named_counted_and_not_read_again(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.events.error = lambda: ValueError('quantities\nmust match "1"')
+    bench.delivery.deliver("ADDED", pod("a"))
+    assert caplog.messages == [
+        'Pod default/pod-a is malformed and skipped: quantities must match "1"'
+    ]
+    assert bench.metrics.malformed_objects.labels("Pod").value == 1
+    assert bench.marked == []
+
+
+def test_a_failed_event_is_logged_counted_and_marked(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.events.error = lambda: RuntimeError("a bug")
+    bench.delivery.deliver("ADDED", pod("a"))
+    assert "Pod default/pod-a: handling an event failed" in caplog.text
+    assert "RuntimeError: a bug" in caplog.text
+    assert bench.metrics.handler_failures.labels("Pod").value == 1
+    assert bench.marked == [("a", KnownObject("default", "pod-a", "1"))]
+
+
+def test_the_same_version_is_told_again_after_a_failure(bench: Bench) -> None:
+    errors: list[Exception] = [RuntimeError("once")]
+    bench.events.error = lambda: errors.pop() if errors else None
+    bench.delivery.deliver("ADDED", pod("a", 1))
+    bench.delivery.deliver("MODIFIED", pod("a", 1))
+    bench.delivery.deliver("MODIFIED", pod("a", 1))
+    assert bench.told() == [("MODIFIED", "a")]
+
+
+def test_what_fails_twice_at_the_same_version_is_given_up_until_it_changes(bench: Bench) -> None:
+    bench.events.error = lambda: RuntimeError("always")
+    bench.delivery.deliver("ADDED", pod("a", 1))
+    bench.delivery.deliver("MODIFIED", pod("a", 1))
+    assert len(bench.marked) == 1
+    assert bench.metrics.malformed_objects.labels("Pod").value == 1
+    bench.delivery.deliver("MODIFIED", pod("a", 2))
+    assert len(bench.marked) == 2
+
+
+def test_a_deletion_whose_handling_failed_is_told_again(bench: Bench) -> None:
+    bench.delivery.deliver("ADDED", pod("a", 1))
+    errors: list[Exception] = [RuntimeError("once")]
+    bench.events.error = lambda: errors.pop() if errors else None
+    bench.delivery.deliver("DELETED", pod("a", 2))
+    assert [uid for uid, _ in bench.marked] == ["a"]
+    bench.delivery.vanished("a")
+    assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
+
+
+class Store:
+    """What the API server holds, and a delivery that hears of it, or does not."""
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.versions: dict[str, int] = {}
+        self._delivery = delivery
+        self._version = 0
+
+    def put(self, uid: str, *, heard: bool) -> None:
+        self._version += 1
+        event = "MODIFIED" if uid in self.versions else "ADDED"
+        self.versions[uid] = self._version
+        if heard:
+            self._delivery.deliver(event, pod(uid, self._version))
+
+    def delete(self, uid: str, *, heard: bool) -> None:
+        self._version += 1
+        if self.versions.pop(uid, None) is not None and heard:
+            self._delivery.deliver("DELETED", pod(uid, self._version))
+
+    def list(self, _: str = "", *, heard: bool) -> None:
+        """Listed whole if heard, else broken after the first item."""
+        self._delivery.begin_listing()
+        for uid, version in list(self.versions.items())[: None if heard else 1]:
+            self._delivery.deliver(None, pod(uid, version))
+        if heard:
+            self._delivery.end_listing()
+
+
+def settled(told: list[tuple[str | None, JsonObject]]) -> dict[str, str]:
+    """Return what a cache would hold after all that; nothing may be told twice."""
+    seen: dict[str, str] = {}
+    for event_type, obj in told:
+        uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
+        if event_type == "DELETED":
+            del seen[uid]
+        else:
+            assert seen.get(uid) != version
+            seen[uid] = version
+    return seen
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([Store.put, Store.delete, Store.list]),
+            st.sampled_from("abcd"),
+            st.booleans(),
+        ),
+        max_size=40,
+    )
+)
+def test_after_a_complete_list_the_sink_holds_what_the_store_holds(
+    steps: list[tuple[Callable[..., None], str, bool]],
+) -> None:
+    bench = Bench()
+    store = Store(bench.delivery)
+    for step, uid, heard in steps:
+        step(store, uid, heard=heard)
+    store.list(heard=True)
+    expected = {uid: str(version) for uid, version in store.versions.items()}
+    assert settled(bench.events.told) == expected
+    assert bench.delivery.known == len(expected)

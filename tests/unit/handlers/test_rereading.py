@@ -1,0 +1,95 @@
+"""Objects whose handling failed, read again through a scripted client."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.rereading import Rereader
+from stellwerk.handlers.watched import WATCHED
+from stellwerk.metrics import Metrics
+from tests.support.fake_api import Answer, FakeApi, client_of, fake_api, refusal
+
+PODS = WATCHED[0]
+METADATA = {"uid": "u", "name": "web", "namespace": "default"}
+
+
+class Events:
+    """Fails the first time, then remembers."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str | None, str]] = []
+        self.failures = 1
+
+    def on_pod(self, event_type: str | None, obj: dict[str, Any]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the first time")
+        self.told.append((event_type, obj["metadata"]["resourceVersion"]))
+
+    def on_node(self, event_type: str | None, obj: dict[str, Any]) -> None:
+        raise AssertionError((event_type, obj))
+
+    def on_object(self, kind: str, event_type: str | None, obj: dict[str, Any]) -> None:
+        raise AssertionError((kind, event_type, obj))
+
+    def on_synced(self, kind: str) -> None:
+        raise AssertionError(kind)
+
+
+@asynccontextmanager
+async def reading(directory: Path, *answers: Answer) -> AsyncIterator[tuple[FakeApi, Events]]:
+    events = Events()
+    async with fake_api() as api, client_of(api, directory) as client:
+        api.answers.extend(answers)
+        rereader = Rereader(client, delay_seconds=0.01)
+        delivery = Delivery(PODS, events, Metrics(), rereader.mark)
+        task = asyncio.create_task(rereader.run())
+        delivery.deliver("ADDED", {"metadata": METADATA | {"resourceVersion": "5"}})
+        yield api, events
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def eventually(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - any condition, nobody to set an event
+            await asyncio.sleep(0.005)
+
+
+async def test_the_object_is_read_and_told(tmp_path: Path) -> None:
+    fresh = Answer(body={"metadata": METADATA | {"resourceVersion": "7"}})
+    async with reading(tmp_path, fresh) as (api, events):
+        await eventually(lambda: events.told)
+    assert events.told == [("MODIFIED", "7")]
+    assert [asked.path for asked in api.asked] == ["/api/v1/namespaces/default/pods/web"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(refusal(404, "gone"), id="it is gone"),
+        pytest.param(
+            Answer(body={"metadata": METADATA | {"uid": "v", "resourceVersion": "9"}}),
+            id="its name belongs to another",
+        ),
+    ],
+)
+async def test_an_object_that_is_no_more_is_told_to_be_gone(tmp_path: Path, answer: Answer) -> None:
+    async with reading(tmp_path, answer) as (_, events):
+        await eventually(lambda: events.told)
+    assert [event_type for event_type, _ in events.told] == ["DELETED"]
+
+
+async def test_an_api_that_does_not_answer_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stellwerk.handlers.rereading._RETRY_SECONDS", 0.01)
+    fresh = Answer(body={"metadata": METADATA | {"resourceVersion": "7"}})
+    async with reading(tmp_path, *[refusal(503, "away")] * 4, fresh) as (_, events):
+        await eventually(lambda: events.told)
+    assert events.told == [("MODIFIED", "7")]
