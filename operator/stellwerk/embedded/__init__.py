@@ -1,1 +1,7 @@
-"""The embedded cluster: a Kubernetes API in memory, its controllers and its hollow nodes."""
+"""The embedded cluster: a Kubernetes API, small controllers and hollow nodes in one process, in
+memory.
+
+`stellwerk cluster` and `stellwerk demo` serve it, tests and what-if run on it. Invariant: nothing
+outside this package knows that a cluster is embedded; it is reached through its HTTP API or through
+`cluster.EmbeddedCluster`.
+"""

@@ -1,1 +1,3 @@
-"""What the embedded API server defaults, mutates and refuses before it stores an object."""
+"""What the API server adds to objects and what it refuses: defaults, admission and validation of
+built-in kinds.
+"""

@@ -1,1 +1,1 @@
-"""The API of the embedded cluster: discovery, storage, watch and subresources over HTTP."""
+"""The Kubernetes API itself: storage, verbs, schemas and HTTP, without any controller."""

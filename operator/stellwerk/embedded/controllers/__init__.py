@@ -1,1 +1,3 @@
-"""The controllers of the embedded cluster, each a small loop over its store."""
+"""The small controllers of the embedded cluster: each reads the store and writes through the
+API.
+"""

@@ -1,1 +1,3 @@
-"""Hollow nodes: a kubelet that runs no containers but lives through the life of every pod."""
+"""Nodes without machines: their objects, their heartbeats and a kubelet that only pretends to
+run pods.
+"""

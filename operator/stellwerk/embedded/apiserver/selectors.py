@@ -1,0 +1,183 @@
+"""Label and field selectors of list, watch and deletecollection requests.
+
+Parsed once per request, then asked for every object. Invariant: the texts of the errors are those
+of the API server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from stellwerk.embedded.apiserver.failures import StatusError, bad_request
+from stellwerk.embedded.apiserver.objects import JsonObject, labels_of, pick
+
+if TYPE_CHECKING:
+    from stellwerk.embedded.apiserver.kinds import ResourceKind
+
+Predicate: TypeAlias = Callable[[JsonObject], bool]
+
+_TOKEN: Final = re.compile(r"\s*(==|!=|=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
+_END: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects a request is about."""
+
+    namespace: str | None = None
+    """None: all namespaces."""
+    labels: tuple[Predicate, ...] = ()
+    fields: tuple[Predicate, ...] = ()
+
+    @property
+    def everything(self) -> bool:
+        """Whether no selector was given (the namespace is not one)."""
+        return not self.labels and not self.fields
+
+    def matches(self, obj: JsonObject) -> bool:
+        """Whether the object is selected."""
+        if self.namespace is not None and obj["metadata"].get("namespace", "") != self.namespace:
+            return False
+        return all(holds(obj) for holds in self.labels) and all(holds(obj) for holds in self.fields)
+
+
+def parse_labels(text: str) -> tuple[Predicate, ...]:
+    """The requirements of a label selector.
+
+    Raises:
+        StatusError: the text is no selector (400).
+    """
+    tokens = _Tokens(text)
+    found: list[Predicate] = []
+    while tokens.peek() != _END:
+        found.append(_requirement(tokens))
+        separator = tokens.take()
+        if separator not in (",", _END):
+            raise _parse_error(f"found '{separator}', expected: ',' or 'end of string'")
+        if separator == "," and tokens.peek() == _END:
+            raise _parse_error("found '', expected: identifier after ','")
+    return tuple(found)
+
+
+class _Tokens:
+    def __init__(self, text: str) -> None:
+        self._tokens = self._split(text)
+        self._next = next(self._tokens, _END)
+
+    @staticmethod
+    def _split(text: str) -> Iterator[str]:
+        text = text.strip()
+        position = 0
+        while position < len(text) and (match := _TOKEN.match(text, position)):
+            yield match[1]
+            position = match.end()
+
+    def peek(self) -> str:
+        return self._next
+
+    def take(self) -> str:
+        token, self._next = self._next, next(self._tokens, _END)
+        return token
+
+
+def _parse_error(detail: str) -> StatusError:
+    return bad_request(f"unable to parse requirement: {detail}")
+
+
+def _requirement(tokens: _Tokens) -> Predicate:
+    negated = tokens.peek() == "!"
+    if negated:
+        tokens.take()
+    key = tokens.take()
+    if key in ("=", "==", "!=", ",", "(", ")", "<", ">"):
+        raise _parse_error(f"found '{key}', expected: !, identifier, or 'end of string'")
+    if negated:
+        return lambda obj: key not in labels_of(obj)
+    operator = tokens.peek()
+    if operator in (",", _END):
+        return lambda obj: key in labels_of(obj)
+    tokens.take()
+    if operator in ("in", "notin"):
+        return _set_requirement(key, operator, tokens)
+    return _value_requirement(key, operator, tokens)
+
+
+def _set_requirement(key: str, operator: str, tokens: _Tokens) -> Predicate:
+    if tokens.take() != "(":
+        raise _parse_error("found '', expected: '('")
+    values: set[str] = set()
+    while True:
+        token = tokens.take()
+        if token == ")":
+            break
+        values.add("" if token == "," else token)
+        separator = tokens.take() if token != "," else ","
+        if separator == ")":
+            break
+        if separator != ",":
+            raise _parse_error(f"found '{separator}', expected: ',' or ')'")
+    if operator == "in":
+        return lambda obj: labels_of(obj).get(key, None) in values
+    return lambda obj: labels_of(obj).get(key, None) not in values
+
+
+def _value_requirement(key: str, operator: str, tokens: _Tokens) -> Predicate:
+    value = "" if tokens.peek() in (",", _END) else tokens.take()
+    if operator in ("=", "=="):
+        return lambda obj: labels_of(obj).get(key) == value
+    if operator == "!=":
+        return lambda obj: labels_of(obj).get(key) != value
+    if operator not in ("<", ">"):
+        raise _parse_error(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+    bound = int(value) if re.fullmatch(r"[+-]?\d+", value) else None
+    if bound is None:
+        raise _parse_error(
+            f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'"
+        )
+    return _comparison(key, operator, bound)
+
+
+def _comparison(key: str, operator: str, bound: int) -> Predicate:
+    def compares(obj: JsonObject) -> bool:
+        value = labels_of(obj).get(key, "")
+        if not re.fullmatch(r"[+-]?\d+", value):
+            return False
+        return int(value) < bound if operator == "<" else int(value) > bound
+
+    return compares
+
+
+def parse_fields(
+    text: str, kind: ResourceKind, prefix_of: Callable[[str], tuple[str, ...]]
+) -> tuple[Predicate, ...]:
+    """The requirements of a field selector; `prefix_of` says where a field lies in the stored
+    object.
+
+    Raises:
+        StatusError: the text is no selector, or the kind has no such field label (400).
+    """
+    found: list[Predicate] = []
+    for part in filter(None, re.split(r"(?<!\\),", text)):
+        match = re.match(r"([^=!]*)(!=|==|=)(.*)$", part)
+        if match is None:
+            raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
+        name, operator, value = match[1], match[2], re.sub(r"\\(.)", r"\1", match[3])
+        if name not in kind.fields:
+            raise bad_request(f"field label not supported: {name}")
+        found.append(_field_requirement(prefix_of(name), value, equal=operator != "!="))
+    return tuple(found)
+
+
+def _field_requirement(path: tuple[str, ...], value: str, *, equal: bool) -> Predicate:
+    def holds(obj: JsonObject) -> bool:
+        found = pick(obj, path)
+        if found is None:
+            # A missing boolean reads as "false", every other missing field as the empty text.
+            return (value in ("", "false")) == equal
+        shown = str(found).lower() if isinstance(found, bool) else str(found)
+        return (shown == value) == equal
+
+    return holds
