@@ -1,0 +1,67 @@
+"""Pods that were promised a node, until they are on it: what preemption freed is theirs.
+
+The queue keeps it in step with pod updates, the scheduler nominates and takes back, the framework
+asks for a node's nominated pods. Invariant: a pod is nominated to at most one node, and the record
+held here is its newest.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from typing_extensions import override
+
+from stellwerk.framework.interface import Nominations
+from stellwerk.models.pod import PodInfo
+
+
+class Nominator(Nominations):
+    """See the module docstring."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, PodInfo]] = {}
+        self._node_of: dict[str, str] = {}
+
+    @override
+    def pods_for_node(self, node_name: str) -> Sequence[PodInfo]:
+        """The pods nominated to a node, in the order of their nomination."""
+        return tuple(self._by_node.get(node_name, {}).values())
+
+    @override
+    def nominated_nodes(self) -> Iterable[str]:
+        """Names of nodes with nominated pods."""
+        return self._by_node.keys()
+
+    def node_of(self, uid: str) -> str:
+        """The node a pod is nominated to; empty: none."""
+        return self._node_of.get(uid, "")
+
+    def add(self, pod: PodInfo) -> None:
+        """Record what the status says; a nomination in memory may still be on its way there."""
+        self.nominate(pod, pod.nominated_node_name or self.node_of(pod.uid))
+
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Promise a node before the API knows of it; an empty name takes the promise back.
+
+        Told first in memory, so that the next scheduling cycle already counts it.
+        """
+        self.remove(pod.uid)
+        if node_name:
+            self._node_of[pod.uid] = node_name
+            self._by_node.setdefault(node_name, {})[pod.uid] = pod
+
+    def update(self, old: PodInfo, new: PodInfo) -> None:
+        """Follow a pod's update.
+
+        An update that speaks of no nomination before or after leaves one made in memory in place:
+        it may have been under way before the nomination was written (`UpdateNominatedPod`, v1.36).
+        """
+        silent = not old.nominated_node_name and not new.nominated_node_name
+        self.nominate(new, self.node_of(old.uid) if silent else new.nominated_node_name)
+
+    def remove(self, uid: str) -> None:
+        """Forget a pod that is deleted, assumed or bound."""
+        node_name = self._node_of.pop(uid, None)
+        if node_name is not None:
+            pods = self._by_node[node_name]
+            del pods[uid]
+            if not pods:
+                del self._by_node[node_name]
