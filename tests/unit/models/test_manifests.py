@@ -1,0 +1,119 @@
+"""The manifests that install Stellwerk: complete, in an order that applies, and with few rights."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+MANIFESTS = Path(__file__).parents[3] / "manifests"
+
+JsonObject = dict[str, Any]
+
+WATCHED = {
+    ("", "pods"),
+    ("", "nodes"),
+    ("", "namespaces"),
+    ("", "services"),
+    ("", "replicationcontrollers"),
+    ("", "persistentvolumeclaims"),
+    ("", "persistentvolumes"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("scheduling.k8s.io", "priorityclasses"),
+    ("scheduling.stellwerk.dev", "schedulerprofiles"),
+    ("policy", "poddisruptionbudgets"),
+    ("storage.k8s.io", "storageclasses"),
+    ("storage.k8s.io", "csinodes"),
+    ("storage.k8s.io", "csidrivers"),
+    ("storage.k8s.io", "csistoragecapacities"),
+    ("storage.k8s.io", "volumeattachments"),
+}
+
+WRITTEN = {
+    ("", "pods", "delete"),
+    ("", "pods/binding", "create"),
+    ("", "pods/status", "patch"),
+    ("", "persistentvolumeclaims", "patch"),
+    ("", "persistentvolumeclaims", "update"),
+    ("", "persistentvolumes", "patch"),
+    ("", "persistentvolumes", "update"),
+    ("events.k8s.io", "events", "create"),
+    ("events.k8s.io", "events", "patch"),
+    ("scheduling.stellwerk.dev", "schedulerprofiles", "create"),
+    ("scheduling.stellwerk.dev", "schedulerprofiles/status", "patch"),
+    ("scheduling.stellwerk.dev", "schedulerprofiles/status", "update"),
+    ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
+}
+
+READ = {"get", "list", "watch"}
+
+
+def objects() -> list[JsonObject]:
+    """Return what `kubectl apply -f manifests/` applies, in its order."""
+    return [
+        document
+        for path in sorted(MANIFESTS.glob("*.yaml"))
+        for document in yaml.safe_load_all(path.read_text())
+    ]
+
+
+def of_kind(kind: str) -> JsonObject:
+    (found,) = [each for each in objects() if each["kind"] == kind]
+    return found
+
+
+def rights(role: JsonObject) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_namespace_comes_before_what_lies_in_it() -> None:
+    assert objects()[0]["kind"] == "Namespace"
+
+
+def test_custom_resources_are_not_applied_together_with_their_definition() -> None:
+    assert "SchedulerProfile" not in {each["kind"] for each in objects()}
+
+
+def test_every_watched_kind_may_be_read_and_nothing_else_may_be_written() -> None:
+    granted = rights(of_kind("ClusterRole"))
+    assert {right for right in granted if right[2] not in READ} == WRITTEN
+    read = {(group, resource) for group, resource, verb in granted if verb in READ}
+    for group, resource in WATCHED:
+        assert {(group, resource, verb) for verb in READ} <= granted
+    assert read - WATCHED == {("apiextensions.k8s.io", "customresourcedefinitions")}
+
+
+def test_no_right_is_a_wildcard() -> None:
+    for kind in ("ClusterRole", "Role"):
+        assert not any("*" in right for right in rights(of_kind(kind)))
+
+
+def test_secrets_and_leases_are_those_of_the_own_namespace() -> None:
+    role = of_kind("Role")
+    assert role["metadata"]["namespace"] == "stellwerk"
+    assert ("", "secrets", "get") in rights(role)
+    assert not any(resource == "secrets" for _, resource, _ in rights(of_kind("ClusterRole")))
+
+
+def test_the_pod_runs_stellwerk_without_privileges() -> None:
+    pod = of_kind("Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][0] == "run"
+    assert pod["serviceAccountName"] == "stellwerk"
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def test_the_pod_is_not_scheduled_by_itself() -> None:
+    pod = of_kind("Deployment")["spec"]["template"]["spec"]
+    assert pod["schedulerName"] == "default-scheduler"
