@@ -84,12 +84,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        reachable = ~matching_nodes(nodes, _IN_SOME_ZONE)
-        in_all: Mask = np.ones(len(nodes), np.bool_)
-        for label, values in state.read(_NAME, _Zones).wanted:
-            in_all &= matching_nodes(nodes, _in_zone(label, values))
-        reachable |= in_all
-        return FilterResult.of_mask(~reachable, _CONFLICT)
+        return FilterResult.of_mask(_elsewhere(nodes, state.read(_NAME, _Zones)), _CONFLICT)
 
     @override
     def events_to_register(self) -> Sequence[QueueingHint]:
@@ -146,6 +141,14 @@ def zones_of(volume: JsonObject) -> frozenset[tuple[str, frozenset[str]]]:
             if "" not in values:
                 found.add((label, values))
     return frozenset(found)
+
+
+def _elsewhere(nodes: NodeView, zones: _Zones) -> Mask:
+    """(n,) bool, True where a node is in some zone, but not in all that are wanted."""
+    in_all: Mask = np.ones(len(nodes), np.bool_)
+    for label, values in zones.wanted:
+        in_all &= matching_nodes(nodes, _in_zone(label, values))
+    return matching_nodes(nodes, _IN_SOME_ZONE) & ~in_all
 
 
 def _in_zone(label: str, values: frozenset[str]) -> NodeSelector:

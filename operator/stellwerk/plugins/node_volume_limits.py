@@ -1,0 +1,193 @@
+"""NodeVolumeLimits: no more volumes of a CSI driver on a node than its CSINode allows.
+
+Counted are the volumes of pods on the node, each once, and VolumeAttachments beside them; a volume
+that the node already has costs the pod nothing. Invariant: a node without a CSINode has no limit.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from pydantic import BaseModel
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    Handle,
+    ObjectStore,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reuse,
+)
+from stellwerk.framework.status import SKIP, Status, error, unresolvable, unschedulable
+from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
+from stellwerk.plugins.attached_volumes import (
+    AttachedVolumes,
+    VolumeId,
+    csi_node_limits,
+    volume_id,
+)
+from stellwerk.plugins.hints import occupied_room
+from stellwerk.plugins.volume_claims import (
+    BY_NAME,
+    claim_volumes,
+    find_claim,
+    foreign_claim,
+    not_found,
+    overlay_uses,
+    uses_own_claim,
+)
+from stellwerk.snapshot.columns import IntColumn, Mask
+from stellwerk.snapshot.node_view import NodeView
+
+_NAME: Final = "NodeVolumeLimits"
+_EXCEEDED: Final = unschedulable(_NAME, "node(s) exceed max volume count")
+_COUNTED_KINDS: Final = frozenset({CLAIM, EPHEMERAL, *MIGRATABLE_DRIVERS})
+
+
+@dataclass(frozen=True, slots=True)
+class _NewVolumes:
+    """What the pod would attach, or why that cannot be told."""
+
+    by_driver: dict[str, frozenset[VolumeId]]
+    rejection: Status | None = None
+    """The status of every node."""
+
+
+class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
+    """Rejects nodes that cannot attach all of the pod's volumes."""
+
+    name: ClassVar[str] = _NAME
+    filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+
+    def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
+        self._handle = handle
+        self._attached: AttachedVolumes | None = None
+
+    @override
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        if not any(volume.kind in _COUNTED_KINDS for volume in pod.volumes):
+            return PreFilterResult(SKIP)
+        state.write(_NAME, _new_volumes(self._handle.objects, pod))
+        return PreFilterResult()
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        new = state.read(_NAME, _NewVolumes)
+        if new.rejection is not None:
+            return FilterResult.of_mask(np.ones(len(nodes), np.bool_), new.rejection)
+        return FilterResult.of_mask(self._exceeded(new, nodes), _EXCEEDED)
+
+    def _exceeded(self, new: _NewVolumes, nodes: NodeView) -> Mask:
+        """(n,) bool, True where some driver's limit is passed."""
+        attached = self._follow(nodes)
+        exceeded: Mask = np.zeros(len(nodes), np.bool_)
+        for driver, volumes in new.by_driver.items():
+            limit = attached.limit(driver)
+            if limit is not None:
+                added, count = _additions(attached, nodes, driver, volumes)
+                # Nothing to add, nothing to exceed: the node may have passed its limit before.
+                exceeded |= (added > 0) & (count + added > nodes.gather(limit))
+        return exceeded
+
+    def _follow(self, nodes: NodeView) -> AttachedVolumes:
+        """The counts of the view's snapshot, up to date."""
+        attached = self._attached
+        if attached is None or attached.snapshot is not nodes.snapshot:
+            attached = AttachedVolumes(nodes.snapshot, self._handle.objects)
+            if nodes.snapshot is self._handle.snapshot:
+                self._attached = attached
+        attached.refresh()
+        return attached
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return (
+            QueueingHint(Resource.CSI_NODE, Action.ADD),
+            QueueingHint(Resource.CSI_NODE, Action.UPDATE_OTHER, _limit_grew),
+            QueueingHint(Resource.POD, Action.DELETE, _freed_volume),
+            QueueingHint(
+                Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_own_claim, HintScope.POD
+            ),
+            QueueingHint(
+                Resource.VOLUME_ATTACHMENT, Action.DELETE, _may_use_attachment, HintScope.POD
+            ),
+        )
+
+
+def _new_volumes(objects: ObjectStore, pod: PodInfo) -> _NewVolumes:
+    found: set[VolumeId] = set()
+    for volume in pod.volumes:
+        if volume.claim_name:
+            claim = find_claim(objects, pod, volume)
+            if claim is None:
+                missing = not_found("persistentvolumeclaim", volume.claim_name)
+                act = f"looking up PVC {pod.namespace}/{volume.claim_name}"
+                return _NewVolumes({}, unresolvable(_NAME, f"{act}: {missing}"))
+            if volume.kind == EPHEMERAL and (reason := foreign_claim(pod, claim)):
+                return _NewVolumes({}, error(_NAME, reason))
+        ids = (volume_id(objects, key) for key in volume.usage_keys(pod.namespace))
+        found.update(volume_id for volume_id in ids if volume_id is not None)
+    drivers = {driver for driver, _ in found}
+    return _NewVolumes(
+        {driver: frozenset(item for item in found if item[0] == driver) for driver in drivers}
+    )
+
+
+def _additions(
+    attached: AttachedVolumes, nodes: NodeView, driver: str, volumes: frozenset[VolumeId]
+) -> tuple[IntColumn, IntColumn]:
+    """((n,) volumes that the pod adds, (n,) volumes attached before), overlay included."""
+    shared: dict[int, int] = Counter(
+        row for volume in volumes for row in attached.rows_using(volume)
+    )
+    added: IntColumn = len(volumes) - nodes.users(shared)
+    count: IntColumn = nodes.gather(attached.count(driver))
+    changes: dict[int, Counter[UsageKey]] = {}
+    for position, keys, change in overlay_uses(nodes):
+        uses = changes.setdefault(position, Counter())
+        for key in keys:
+            uses[key] += change
+    if changes:
+        count = count.copy()
+        rows = nodes.row_numbers()
+        for position, uses in changes.items():
+            row = attached.with_changes(int(rows[position]), uses)
+            count[position] = row.counts.get(driver, 0)
+            added[position] = len(volumes - row.used)
+    return added, count
+
+
+def _limit_grew(_: PodInfo, change: ClusterChange) -> bool:
+    """Whether some driver may attach more volumes than before."""
+    old, new = change.old, change.new
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return True
+    before = csi_node_limits(old)
+    return any(count > before.get(driver, 0) for driver, count in csi_node_limits(new).items())
+
+
+def _freed_volume(_: PodInfo, change: ClusterChange) -> bool:
+    """Whether the pod that went had a node and volumes that count."""
+    gone = change.old
+    if not isinstance(gone, PodInfo):
+        return True
+    return occupied_room(gone) and any(volume.kind in _COUNTED_KINDS for volume in gone.volumes)
+
+
+def _may_use_attachment(pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the pod wants a claim, or a disk of the driver that detached a volume."""
+    if not isinstance(change.old, dict):
+        return True
+    driver = change.old["spec"].get("attacher")
+    return any(claim_volumes(pod, BY_NAME)) or any(
+        MIGRATABLE_DRIVERS.get(volume.kind) == driver for volume in pod.volumes
+    )
