@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from stellwerk.errors import ProfileError
@@ -273,3 +275,37 @@ def test_profiles_may_all_serve_at_once() -> None:
         load_profile(yaml.safe_load(path.read_text()), KNOWN) for path in PROFILES.rglob("*.yaml")
     ]
     assert set(arbitrate(loaded).values()) == {Accepted()}
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(
+    ["plugins", "pluginConfig", "weights", "extenders", "score", "enabled", "name", "args", "shape"]
+)
+
+
+def blamed_field(spec: object) -> str | None:
+    """The field that loading a spec blames, or None if it loads."""
+    try:
+        load_profile({"spec": spec}, KNOWN)
+    except ProfileError as error:
+        return error.field
+    return None
+
+
+@given(st.dictionaries(FIELDS, JSON_VALUES | st.dictionaries(FIELDS, JSON_VALUES)) | JSON_VALUES)
+def test_whatever_is_written_is_loaded_or_refused_with_a_field(written: object) -> None:
+    spec = {"schedulerName": "p", **written} if isinstance(written, dict) else written
+    field = blamed_field(spec)
+    assert field is None or field.startswith("spec")
+
+
+@given(st.dictionaries(FIELDS, JSON_VALUES))
+def test_whatever_is_written_as_arguments_is_loaded_or_refused(args: dict[str, Any]) -> None:
+    for plugin in ("NodeResourcesFit", "NodeAffinity", "PodTopologySpread"):
+        config = [{"name": plugin, "args": args}]
+        field = blamed_field({"schedulerName": "p", "pluginConfig": config})
+        assert field is None or field.startswith("spec.pluginConfig[0].args")
