@@ -89,6 +89,10 @@ class AttachedVolumes:
         column = self._limits.get(driver)
         return None if column is None else column[: self.snapshot.size]
 
+    def limited_drivers(self) -> Iterable[str]:
+        """Drivers with a limit on some node, now or before."""
+        return self._limits.keys()
+
     def count(self, driver: str) -> IntColumn:
         """(N,) int64, attached volumes of the driver."""
         column = self._counts.get(driver)

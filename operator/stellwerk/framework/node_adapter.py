@@ -1,0 +1,131 @@
+"""The short way to write a plugin: one function of one node, in place of columns.
+
+Users inherit one of these and register the class as an entry point of group `stellwerk.plugins`;
+the framework sees ordinary Filter and Score plugins. Invariant: a node that the function is shown
+is what the view says of it, pods added and taken away by an overlay included.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from pydantic import BaseModel
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import FilterPlugin, FilterResult, Handle, Reuse, ScorePlugin
+from stellwerk.framework.status import unschedulable
+from stellwerk.models.node import NodeInfo
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.taints import Taint
+from stellwerk.snapshot.columns import IntColumn, VerdictColumn
+from stellwerk.snapshot.node_view import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node with what runs on it; read only."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[Taint, ...]
+    allocatable: Mapping[str, int]
+    """Amount by resource; cpu in millicores, memory and storage in bytes, all else in units."""
+    requested: Mapping[str, int]
+    """What its pods request, in the same units; "pods" is their number."""
+    pods: tuple[PodInfo, ...]
+    """Bound and assumed pods."""
+
+
+class _WithArguments:
+    """What both adapters keep of what every plugin is made with."""
+
+    def __init__(self, handle: Handle, args: BaseModel | None = None) -> None:
+        self.handle = handle
+        self.args = args
+
+
+class NodeFilterPlugin(_WithArguments, FilterPlugin):
+    """A Filter plugin that looks at one node at a time.
+
+    `filter_reuse` may be set to NODE or USAGE if the answer depends on nothing but pod.spec and the
+    node (and, with USAGE, its pods): nodes are then looked at again only when they change.
+    """
+
+    def __init__(self, handle: Handle, args: BaseModel | None = None) -> None:
+        super().__init__(handle, args)
+        self._kept_reasons: dict[str, int] = {}
+
+    @abstractmethod
+    def filter_node(self, pod: PodInfo, node: Node) -> str | None:
+        """Return why the pod does not fit on the node, or None if it does."""
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        # Codes of kept columns must mean the same in later answers.
+        reasons = {} if self.filter_reuse is Reuse.NEVER else self._kept_reasons
+        codes: VerdictColumn = np.zeros(len(nodes), np.int32)
+        for position, node in _nodes(nodes):
+            reason = self.filter_node(pod, node)
+            if reason is not None:
+                codes[position] = reasons.setdefault(reason, len(reasons) + 1)
+        texts = list(reasons)
+        return FilterResult(codes, lambda code: unschedulable(self.name, texts[code - 1]))
+
+
+class NodeScorePlugin(_WithArguments, ScorePlugin):
+    """A Score plugin that looks at one node at a time.
+
+    Scores are 0–100, unless the class also has `normalize`. `score_reuse` is as `filter_reuse`.
+    """
+
+    @abstractmethod
+    def score_node(self, pod: PodInfo, node: Node) -> int:
+        """Return the node's score; the more, the better."""
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        scores: IntColumn = np.zeros(len(nodes), np.int64)
+        for position, node in _nodes(nodes):
+            scores[position] = self.score_node(pod, node)
+        return scores
+
+
+def _nodes(nodes: NodeView) -> Iterator[tuple[int, Node]]:
+    """The nodes in view by position; free rows are left out."""
+    changes: dict[int, list[tuple[PodInfo, int]]] = {}
+    if nodes.overlay is not None:
+        for position, pod, change in nodes.overlay.changes():
+            changes.setdefault(position, []).append((pod, change))
+    rows = nodes.row_numbers().tolist()
+    for position, (row, info) in enumerate(zip(rows, nodes.nodes(), strict=True)):
+        if info is not None:
+            pods = dict(nodes.snapshot.pods[row])
+            for pod, change in changes.get(position, ()):
+                if change > 0:
+                    pods[pod.uid] = pod
+                else:
+                    pods.pop(pod.uid, None)
+            yield position, _node(info, pods, _requested(nodes, row, position))
+
+
+def _requested(nodes: NodeView, row: int, position: int) -> dict[str, int]:
+    snapshot, overlay = nodes.snapshot, nodes.overlay
+    return {
+        resource: int(snapshot.requested[index, row])
+        + (int(overlay.requested(index)[position]) if overlay is not None else 0)
+        for resource, index in snapshot.resource_row.items()
+    }
+
+
+def _node(info: NodeInfo, pods: Mapping[str, PodInfo], requested: dict[str, int]) -> Node:
+    return Node(
+        name=info.name,
+        labels=MappingProxyType(dict(info.labels)),
+        taints=info.taints,
+        allocatable=MappingProxyType(dict(info.allocatable)),
+        requested=MappingProxyType(requested),
+        pods=tuple(pods.values()),
+    )
