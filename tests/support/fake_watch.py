@@ -82,7 +82,9 @@ class FakeWatchApi:
         self.kinds = {kind.kind: FakeKind(kind) for kind in kinds}
         self.url = ""
         self.selectors: set[str] = set()
-        self.closing = False
+        self.hidden_scans = 0
+        """How many times more the list of API groups is empty."""
+        self.server: TestServer | None = None
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -99,7 +101,24 @@ class FakeWatchApi:
     async def _api(self, _: web.Request) -> web.Response:
         return web.json_response({"versions": ["v1"]})
 
+    async def start(self) -> None:
+        """Listen; after a stop, on the same port as before."""
+        server = TestServer(self.app(), port=int(self.url.rpartition(":")[2]) if self.url else None)
+        await server.start_server()
+        self.server = server
+        self.url = str(server.make_url("")).rstrip("/")
+
+    async def stop(self) -> None:
+        """Be gone, as while the API server restarts."""
+        for kind in self.kinds.values():
+            kind.break_watches()
+        if self.server is not None:
+            await self.server.close()
+
     async def _apis(self, _: web.Request) -> web.Response:
+        if self.hidden_scans:
+            self.hidden_scans -= 1
+            return web.json_response({"groups": []})
         groups = [
             {
                 "name": group,
@@ -193,12 +212,8 @@ def _discovered(plural: str, kind: str) -> JsonObject:
 @asynccontextmanager
 async def fake_watch_api(*kinds: WatchedKind) -> AsyncIterator[FakeWatchApi]:
     api = FakeWatchApi(kinds)
-    server = TestServer(api.app())
-    await server.start_server()
-    api.url = str(server.make_url("")).rstrip("/")
+    await api.start()
     try:
         yield api
     finally:
-        for kind in api.kinds.values():
-            kind.break_watches()
-        await server.close()
+        await api.stop()

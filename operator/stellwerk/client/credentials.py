@@ -41,6 +41,12 @@ logger = logging.getLogger(__name__)
 logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
 
 USER_AGENT: Final = f"stellwerk/{__version__}"
+_HEADERS: Final = {
+    "User-Agent": USER_AGENT,
+    "Accept": "application/json",
+    # Big lists would cost both sides seconds of compression, for a network that is seldom slow.
+    "Accept-Encoding": "identity",
+}
 _REREAD_SECONDS: Final = 60.0
 """Token and certificate files rotate; kubelet replaces a token long before the old one ends."""
 _RETRY_SECONDS: Final = 10.0
@@ -106,7 +112,7 @@ class Credentials:
             connector=aiohttp.TCPConnector(
                 limit=0, ssl=self._ssl_context or True, keepalive_timeout=_KEEP_ALIVE_SECONDS
             ),
-            headers={"User-Agent": USER_AGENT, "Accept": "application/json"},
+            headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
             response_class=OrjsonResponse,
             middlewares=middlewares,

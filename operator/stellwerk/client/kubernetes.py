@@ -112,6 +112,7 @@ class KubernetesClient:
             body,
             act=f"bind {namespace}/{name} to {node_name}",
             lane=Lane.SCHEDULING,
+            wants_answer=False,
         )
         try:
             await self._transport.send(request)
@@ -135,6 +136,7 @@ class KubernetesClient:
             act=f"patch the status of {namespace}/{name}",
             content_type=STRATEGIC_MERGE_PATCH,
             lane=Lane.SCHEDULING,
+            wants_answer=False,
         )
         await self._transport.send(request)
 
@@ -151,6 +153,7 @@ class KubernetesClient:
             body,
             act=f"delete {namespace}/{name}",
             lane=Lane.SCHEDULING,
+            wants_answer=False,
         )
         await self._transport.send(request)
 
@@ -214,7 +217,9 @@ class KubernetesClient:
             ApiError: it was refused.
         """
         path = f"{_EVENTS}/{quote(namespace, safe='')}/events"
-        await self._transport.send(ApiRequest("POST", path, event, lane=Lane.EVENTS))
+        await self._transport.send(
+            ApiRequest("POST", path, event, lane=Lane.EVENTS, wants_answer=False)
+        )
 
     async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Apply a strategic merge patch to an event, behind no binding.

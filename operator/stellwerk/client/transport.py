@@ -66,6 +66,8 @@ class ApiRequest:
     act: str = ""
     content_type: str = JSON
     lane: Lane = Lane.COLD
+    wants_answer: bool = True
+    """False where the body of a success tells nothing, and is not worth parsing."""
 
 
 class Transport:
@@ -166,7 +168,7 @@ class Transport:
         self._measured.duration(wire.method, self._clock.monotonic() - started_at_seconds)
         if status >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refusal(wire.act, status, content, retry_after)
-        return _parsed(wire.act, status, content)
+        return _parsed(wire.act, status, content) if wire.wants_answer else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +180,17 @@ class _Wire:
     body: bytes | None
     headers: dict[str, str] | None
     act: str
+    wants_answer: bool
 
     @classmethod
     def of(cls, server: str, request: ApiRequest) -> _Wire:
         url = URL(server + request.path, encoded=True)
         act = request.act or f"{request.method} {request.path}"
-        if request.body is None:
-            return cls(request.method, url, None, None, act)
-        headers = {"Content-Type": request.content_type}
-        return cls(request.method, url, orjson.dumps(request.body), headers, act)
+        body = headers = None
+        if request.body is not None:
+            body = orjson.dumps(request.body)
+            headers = {"Content-Type": request.content_type}
+        return cls(request.method, url, body, headers, act, request.wants_answer)
 
 
 class _RequestMetrics:

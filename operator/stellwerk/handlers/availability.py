@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.errors import ApiError, Forbidden, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Iterator
 
     from stellwerk.framework.interface import ClusterClient
     from stellwerk.handlers.delivery import Delivery
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 60.0
+_FIRST_CHECK_SECONDS: Final = 0.5
+"""Installing often creates the operator a moment before its definitions and its role."""
 _RETRY_SECONDS: Final = 2.0
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
@@ -46,23 +48,17 @@ class Availability:
 
     async def wait_for(self, delivery: Delivery) -> None:
         """Return once the kind can be watched; until then it counts as empty."""
+        pauses = self.pauses()
         while reason := await self.reason_against(delivery.watched):
             delivery.unavailable(reason)
-            await asyncio.sleep(self._check_seconds)
+            await asyncio.sleep(next(pauses))
 
-    async def watch_for_new_kinds(
-        self, deliveries: Iterable[Delivery], appeared: Callable[[WatchedKind], Awaitable[None]]
-    ) -> None:
-        """Wait for each kind that does not exist yet, and say when it does; then for ever."""
-        await asyncio.gather(*(self._wait_to_appear(delivery, appeared) for delivery in deliveries))
-        await asyncio.Event().wait()
-
-    async def _wait_to_appear(
-        self, delivery: Delivery, appeared: Callable[[WatchedKind], Awaitable[None]]
-    ) -> None:
-        if await self.reason_against(delivery.watched) is not None:
-            await self.wait_for(delivery)
-            await appeared(delivery.watched)
+    def pauses(self) -> Iterator[float]:
+        """Return the seconds between one look and the next: at first short, in the end a minute."""
+        pause_seconds = min(_FIRST_CHECK_SECONDS, self._check_seconds)
+        while True:
+            yield pause_seconds
+            pause_seconds = min(2 * pause_seconds, self._check_seconds)
 
     async def _exists(self, watched: WatchedKind) -> bool:
         try:

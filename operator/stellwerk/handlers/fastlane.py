@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from stellwerk.handlers.availability import Availability
     from stellwerk.handlers.delivery import Delivery
-    from stellwerk.handlers.watched import WatchedKind
     from stellwerk.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -100,6 +99,7 @@ class FastLane:
         """To be given to kopf's operator: it says which kinds kopf watches."""
         self._registry = registry
         self._deliveries = {(d.watched.group, d.watched.plural): d for d in deliveries}
+        self._watching: set[Delivery] = set()
         self._availability = availability
         self._metrics = metrics
         self._jitter = jitter
@@ -114,7 +114,11 @@ class FastLane:
             if delivery is None:
                 await watcher(resource=resource, **arguments)
             else:
-                await self._watch(delivery, resource=resource, **arguments)
+                self._watching.add(delivery)
+                try:
+                    await self._watch(delivery, resource=resource, **arguments)
+                finally:
+                    self._watching.discard(delivery)
 
         queueing.watcher = fast_watcher
         vars(api)["json"] = _Orjson
@@ -124,12 +128,22 @@ class FastLane:
             queueing.watcher = watcher
             vars(api)["json"] = json
 
-    async def look_for(
-        self, watched: WatchedKind, settings: configuration.OperatorSettings
-    ) -> None:
-        """Have kopf look again at what the API serves, as if the kind's definition had changed."""
+    async def find_kinds(self, settings: configuration.OperatorSettings) -> None:
+        """Look, for ever, after the kinds that kopf does not watch: absent ones may appear."""
+        for pause_seconds in self._availability.pauses():
+            await asyncio.sleep(pause_seconds)  # at first, kopf is just looking itself
+            for delivery in self._deliveries.values():
+                if delivery not in self._watching:
+                    await self._find(delivery, settings)
+
+    async def _find(self, delivery: Delivery, settings: configuration.OperatorSettings) -> None:
+        reason = await self._availability.reason_against(delivery.watched)
+        if reason is not None:
+            delivery.unavailable(reason)
+            return
+        # Have kopf look again at what the API serves, as if a definition had changed.
         await observation.process_discovered_resource_event(
-            raw_event={"type": "MODIFIED", "object": {"spec": {"group": watched.group}}},
+            raw_event={"type": "MODIFIED", "object": {"spec": {"group": delivery.watched.group}}},
             registry=self._registry,
             settings=settings,
             insights=self.insights,

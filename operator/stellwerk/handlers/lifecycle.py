@@ -158,16 +158,13 @@ async def run_operator(
     deliveries = [Delivery(kind, events, metrics, rereader.mark) for kind in options.watched]
     registry = build_registry(deliveries, credentials)
     settings = build_settings(options.watched, jitter)
-    logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # it tells of every single event
+    # Otherwise it tells of every single event, where it handles them itself.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
     with ExitStack() as stack:
         lane = _fast_lane(options, registry, deliveries, availability, metrics, jitter)
         if lane is not None:
             stack.enter_context(lane.installed())
-
-            async def look_for(kind: WatchedKind) -> None:
-                await lane.look_for(kind, settings)
-
-            feed = availability.watch_for_new_kinds(deliveries, look_for)
+            feed = lane.find_kinds(settings)
             tasks = await _spawn(registry, settings, insights=lane.insights)
         else:
             resync = Resync(client, availability, period_seconds=options.resync_seconds)

@@ -278,6 +278,37 @@ async def test_a_kind_that_vanishes_is_empty_and_comes_back(
         await eventually(lambda: events.live("SchedulerProfile") == {"default"}, seconds=20)
 
 
+async def test_a_kind_that_kopf_overlooked_at_first_is_found(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    """It may appear just between kopf's look and ours."""
+    api.hidden_scans = 1
+    api.kinds["SchedulerProfile"].put("default")
+    async with operator(api, tmp_path, PODS, PROFILES) as events:
+        await eventually(lambda: events.live("SchedulerProfile") == {"default"})
+        await eventually(lambda: set(events.synced) == {"Pod", "SchedulerProfile"})
+
+
+@both_paths
+async def test_watching_goes_on_after_an_outage(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    pods.put("before")
+    pods.put("gone")
+    async with operator(api, tmp_path, PODS, fast=fast) as events:
+        await eventually(lambda: events.live() == {"before", "gone"} and pods.watchers)
+        await api.stop()
+        await asyncio.sleep(0.5)
+        pods.delete("gone")
+        await api.start()
+        await eventually(lambda: pods.watchers, seconds=20)
+        pods.break_watches(code=410)  # the restarted server does not remember the version
+        await eventually(lambda: events.live() == {"before"}, seconds=20)
+        await eventually(lambda: pods.watchers, seconds=20)
+        pods.put("after")
+        await eventually(lambda: events.live() == {"before", "after"}, seconds=20)
+
+
 async def test_kopf_ending_by_itself_is_an_error(
     api: FakeWatchApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
