@@ -24,6 +24,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
+from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.node_view import NodeView
 
@@ -138,6 +139,7 @@ class _Decision:
         result["selected"] = []
         if found.fits.any():
             return result | self._scores(found)
+        found.state.write(DefaultPreemption.name, EveryCandidate())
         post = self._framework.run_post_filters(found.state, pod, diagnosis)
         return result | {
             "message": fit_error(diagnosis, post.status.message),

@@ -23,6 +23,7 @@ from stellwerk.framework.interface import (
     WaitingPod,
 )
 from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -65,6 +66,8 @@ class Services:
     activate: Callable[[Iterable[PodInfo]], None]
     waiting_pods: WaitingPods
     wait_until: WaitUntil
+    is_preempting: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 nobody, for any uid
+    """Whether victims are still being sent away for the pod of that uid."""
 
 
 class ProfileHandle(Handle):
@@ -140,6 +143,14 @@ class ProfileHandle(Handle):
     @override
     def waiting_pod(self, uid: str) -> WaitingPod | None:
         return self._services.waiting_pods.get_waiting(uid)
+
+    @override
+    def is_preempting(self, uid: str) -> bool:
+        return self._services.is_preempting(uid)
+
+    @override
+    def feasible(self, pod: PodInfo) -> Mask:
+        return self.framework.find_feasible(pod, sample=False).fits
 
     @override
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> "Verdicts":

@@ -16,7 +16,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import QueueingHint
 from stellwerk.framework.status import OK, Status
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import IntColumn, VerdictColumn
+from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -444,6 +444,14 @@ class Handle(Protocol):
     def waiting_pods(self) -> Iterable[WaitingPod]: ...
 
     def waiting_pod(self, uid: str) -> WaitingPod | None: ...
+
+    def is_preempting(self, uid: str) -> bool:
+        """Return whether victims are still being sent away for a pod."""
+        ...
+
+    def feasible(self, pod: PodInfo) -> Mask:
+        """Return (N,) bool, the rows that would take the pod if it came now: an attempt of its own."""
+        ...
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> "Verdicts":
         """Return each row's first rejection, with nominated pods counted (two passes)."""

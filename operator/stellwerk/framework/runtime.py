@@ -352,9 +352,7 @@ class Framework:
         self.add_pods(state, pod, narrow, nominated)
         crowded = self.run_filters(state, pod, narrow)
         self.remove_pods(state, pod, narrow, nominated)
-        first = Verdicts(np.full(len(nodes), FITS, np.int16), crowded.results)
-        first.rejected_by[positions] = crowded.rejected_by
-        return merge_passes(first, plain)
+        return merge_passes(_widened(crowded, positions, len(nodes)), plain)
 
     def _recheck_nominated(self, found: Feasibility, pod: PodInfo) -> None:
         """The pass with nominated pods, for the feasible rows that hold some."""
@@ -388,9 +386,7 @@ class Framework:
         self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
     ) -> None:
         """Put pods on positions of a view with overlay, and tell the plugins that keep count."""
-        overlay = _overlay(nodes)
-        for position, other in pods:
-            overlay.add_pod(position, other)
+        _overlay(nodes).change_pods(pods, 1)
         for plugin in self._extensions:
             _must_be_ok(plugin.add_pods(state, pod, nodes, pods), "AddPod")
 
@@ -398,9 +394,7 @@ class Framework:
         self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
     ) -> None:
         """Take pods off positions of a view with overlay, and tell the plugins that keep count."""
-        overlay = _overlay(nodes)
-        for position, other in pods:
-            overlay.remove_pod(position, other)
+        _overlay(nodes).change_pods(pods, -1)
         for plugin in self._extensions:
             _must_be_ok(plugin.remove_pods(state, pod, nodes, pods), "RemovePod")
 
@@ -567,14 +561,22 @@ def _excluded(restricted_by: Iterable[str]) -> Status:
 
 def _narrowed(nodes: NodeView, positions: RowColumn) -> NodeView:
     """Some positions of a view as a view of their own, with a copy of the overlay's changes."""
-    narrow = nodes.take(nodes.row_numbers()[positions]).with_overlay()
-    if nodes.overlay is not None:
-        place = {int(position): place for place, position in enumerate(positions)}
-        overlay = _overlay(narrow)
-        for position, pod, change in nodes.overlay.changes():
-            if position in place:
-                (overlay.add_pod if change > 0 else overlay.remove_pod)(place[position], pod)
-    return narrow
+    narrow = nodes.take(nodes.row_numbers()[positions])
+    if nodes.overlay is None:
+        return narrow.with_overlay()
+    return NodeView(narrow.snapshot, narrow.rows, nodes.overlay.take(positions))
+
+
+def _widened(narrow: Verdicts, positions: RowColumn, rows: int) -> Verdicts:
+    """Verdicts on some positions of a view as verdicts on the whole view; the others fit."""
+    rejected_by = np.full(rows, FITS, np.int16)
+    rejected_by[positions] = narrow.rejected_by
+    results = []
+    for result in narrow.results:
+        codes = np.zeros(rows, np.int32)
+        codes[positions] = result.codes
+        results.append(FilterResult(codes, result.status))
+    return Verdicts(rejected_by, results)
 
 
 def _overlay(nodes: NodeView) -> NodeOverlay:

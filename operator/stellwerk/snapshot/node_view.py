@@ -5,8 +5,8 @@ use views of a few rows whose overlay adds and removes pods. Invariant: every ro
 change at one position never shows at another.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from stellwerk.snapshot.snapshot import Snapshot
 
 Element = TypeVar("Element", bound=np.generic)
 
+_WORTH_A_COLUMN: Final = 4
+"""From so many pods alike, one operation on a column is cheaper than one on each entry."""
+
 
 class NodeOverlay:
     """Pods added to and taken from the rows of one view, and what that does to resource usage."""
@@ -30,6 +33,8 @@ class NodeOverlay:
         self._changes: dict[tuple[int, str], tuple[PodInfo, int]] = {}
         self.version = 0
         """Grows with every change; plugins that derive something from the changes compare it."""
+        self.log: list[tuple[int, PodInfo, int]] = []
+        """(position, pod, +1 or −1) in the order of the calls, for those who follow step by step."""
 
     def add_pod(self, position: int, pod: PodInfo) -> None:
         """Put a pod on the node at a position of the view."""
@@ -38,6 +43,30 @@ class NodeOverlay:
     def remove_pod(self, position: int, pod: PodInfo) -> None:
         """Take a pod off the node at a position of the view."""
         self._change(position, pod, -1)
+
+    def change_pods(self, pods: Sequence[tuple[int, PodInfo]], change: int) -> None:
+        """Put many pods (+1), each on the node at its position, or take them off (−1)."""
+        alike: dict[int, list[tuple[int, PodInfo]]] = {}
+        for placed in pods:
+            alike.setdefault(id(placed[1].amounts), []).append(placed)
+        for group in alike.values():
+            if len(group) < _WORTH_A_COLUMN:
+                for position, pod in group:
+                    self._change(position, pod, change)
+            else:
+                self._change_alike(group, change)
+
+    def take(self, positions: RowColumn) -> "NodeOverlay":
+        """A copy of the overlay at some positions, none of them twice."""
+        taken = NodeOverlay(self._snapshot, 0)
+        taken._requested = self._requested[:, positions]
+        taken._nonzero = self._nonzero[:, positions]
+        place = {position: index for index, position in enumerate(positions.tolist())}
+        for (position, _), (pod, change) in self._changes.items():
+            if position in place:
+                taken._note(place[position], pod, change)
+        taken.version = self.version
+        return taken
 
     def changes(self) -> Iterator[tuple[int, PodInfo, int]]:
         """(position, pod, +1 or −1) of every pod added or taken away, net."""
@@ -54,11 +83,32 @@ class NodeOverlay:
         column: IntColumn = self._nonzero[index]
         return column
 
-    def _change(self, position: int, pod: PodInfo, change: int) -> None:
+    def _change_alike(self, pods: Sequence[tuple[int, PodInfo]], change: int) -> None:
+        """`_change` for pods that request the same, with one operation per resource."""
+        for position, pod in pods:
+            self._note(position, pod, change)
+        amounts = pods[0][1].amounts
+        positions = [position for position, _ in pods]
+        count: IntColumn = np.bincount(positions, minlength=self._nonzero.shape[1]) * change
+        resource_row = self._snapshot.resource_row
+        for resource, amount in amounts.requests.items():
+            row = resource_row.get(resource, len(self._requested))
+            if row < len(self._requested):
+                self._requested[row] += count * amount
+        self._requested[resource_row[PODS]] += count
+        self._nonzero[0] += count * amounts.nonzero_cpu_millis
+        self._nonzero[1] += count * amounts.nonzero_memory_bytes
+        self.version += 1
+
+    def _note(self, position: int, pod: PodInfo, change: int) -> None:
         key = (position, pod.uid)
         net = self._changes.pop(key, (pod, 0))[1] + change
         if net:
             self._changes[key] = (pod, net)
+        self.log.append((position, pod, change))
+
+    def _change(self, position: int, pod: PodInfo, change: int) -> None:
+        self._note(position, pod, change)
         resource_row = self._snapshot.resource_row
         for resource, amount in pod.amounts.requests.items():
             if resource in resource_row:

@@ -1,0 +1,132 @@
+"""PriorityClasses, and what admission would have made of them for pods without a priority.
+
+Event handlers keep it in step with the cluster and hand `resolver` to the pod parser; `decide`
+fills one from its case. Invariant: a priority that has been resolved for a pod stays that pod's
+until it is gone, whatever is added, made default or deleted meanwhile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stellwerk.models.pod import PREEMPT_LOWER_PRIORITY, ResolvePriority
+
+JsonObject = Mapping[str, Any]
+
+NO_PRIORITY: Final = (0, PREEMPT_LOWER_PRIORITY)
+"""What a pod without a class gets where no class is the default."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """One class, as far as pods are concerned."""
+
+    value: int
+    preemption_policy: str = PREEMPT_LOWER_PRIORITY
+    global_default: bool = False
+
+    @property
+    def resolved(self) -> tuple[int, str]:
+        """What a pod of the class gets."""
+        return self.value, self.preemption_policy
+
+
+_SYSTEM: Final = {
+    "system-cluster-critical": PriorityClass(2_000_000_000),
+    "system-node-critical": PriorityClass(2_000_001_000),
+}
+"""The API server makes these itself; they hold before it shows them, and without one (`decide`)."""
+
+
+class PriorityClasses:
+    """See the module docstring."""
+
+    def __init__(self) -> None:
+        self._classes: dict[str, PriorityClass] = dict(_SYSTEM)
+        self._resolved: dict[str, tuple[int, str]] = {}
+        """By uid, what pods without a priority of their own were given."""
+        self._waiting: dict[str, str] = {}
+        """By uid, the class that a pod names and nobody has shown yet ("": the default)."""
+        self._synced = False
+
+    # --- what event handlers write --------------------------------------------------------------
+
+    def set(self, obj: JsonObject) -> frozenset[str]:
+        """Add or update a class; returns the uids of pods that had asked for it in vain.
+
+        Those are to be parsed again.
+
+        Raises:
+            KeyError, TypeError, ValueError: the object is malformed.
+        """
+        name = obj["metadata"]["name"]
+        self._classes[name] = PriorityClass(
+            value=int(obj["value"]),
+            preemption_policy=obj.get("preemptionPolicy") or PREEMPT_LOWER_PRIORITY,
+            global_default=bool(obj.get("globalDefault")),
+        )
+        return self._answer(name)
+
+    def remove(self, name: str) -> None:
+        """A class is gone; pods keep the priority they have. System classes cannot go."""
+        self._classes.pop(name, None)
+        if name in _SYSTEM:
+            self._classes[name] = _SYSTEM[name]
+
+    def synced(self) -> frozenset[str]:
+        """The first list is complete; returns the uids of pods to parse again.
+
+        Only now is it known which class is the default, if any.
+        """
+        self._synced = True
+        return self._answer("")
+
+    def is_waiting(self, uid: str) -> bool:
+        """Whether the pod asked for a class that nobody has shown yet."""
+        return uid in self._waiting
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._resolved.pop(uid, None)
+        self._waiting.pop(uid, None)
+
+    # --- what the pod parser asks ---------------------------------------------------------------
+
+    def resolver(self, uid: str) -> ResolvePriority:
+        """The parser's question for one pod; what is known for sure is remembered for that pod."""
+
+        def resolve(name: str) -> tuple[int, str]:
+            known = self._resolved.get(uid)
+            if known is not None:
+                return known
+            if self._is_final(name):
+                self._waiting.pop(uid, None)
+                self._resolved[uid] = self.resolve(name)
+                return self._resolved[uid]
+            self._waiting[uid] = name
+            return self.resolve(name)
+
+        return resolve
+
+    def resolve(self, name: str) -> tuple[int, str]:
+        """(priority, preemption policy) of a class as of now; "" asks for the default.
+
+        A class that does not exist gives what no class gives: admission would have refused the pod.
+        """
+        found = self._classes.get(name) if name else self._default()
+        return found.resolved if found is not None else NO_PRIORITY
+
+    def _is_final(self, name: str) -> bool:
+        return name in self._classes if name else self._synced
+
+    def _default(self) -> PriorityClass | None:
+        """The global default; of several the lowest counts, as at admission."""
+        defaults = (each for each in self._classes.values() if each.global_default)
+        return min(defaults, key=lambda each: each.value, default=None)
+
+    def _answer(self, name: str) -> frozenset[str]:
+        """The pods that waited for a class, which are then no longer held as waiting."""
+        uids = frozenset(uid for uid, wanted in self._waiting.items() if wanted == name)
+        for uid in uids:
+            del self._waiting[uid]
+        return uids

@@ -1,0 +1,190 @@
+"""DefaultPreemption: finds pods of lower priority whose leaving would make room for a pod.
+
+The runtime calls it when no node fits; what it finds is carried out by `scheduler.preemption`, and
+until the last victim is on its way, the pod is kept out of the queue. Invariant: candidates, their
+victims and the texts are kube-scheduler's (v1.36).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    Candidate,
+    Diagnosis,
+    EnqueueExtensions,
+    Handle,
+    PostFilterPlugin,
+    PostFilterResult,
+    PreEnqueuePlugin,
+)
+from stellwerk.framework.status import OK, Code, Status, error, unresolvable, unschedulable
+from stellwerk.framework.verdicts import fit_error
+from stellwerk.models.plugin_args import DefaultPreemptionArgs
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.preemption_dry_run import DryRun
+from stellwerk.plugins.victim_order import best_candidates
+from stellwerk.snapshot.columns import RowColumn
+
+_NAME: Final = "DefaultPreemption"
+_NEVER: Final = "Never"
+_NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
+_UNDER_WAY: Final = unresolvable(_NAME, "waiting for the preemption for this pod to be finished")
+PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
+
+
+@dataclass(frozen=True, slots=True)
+class EveryCandidate:
+    """Written into the cycle state, it asks for every candidate, in the order of the nodes.
+
+    `decide` and explanations do: they report what there is, where the scheduler stops at enough.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What the dry run of some nodes has brought."""
+
+    candidates: Sequence[Candidate]
+    """Those without budget violations first."""
+    statuses: dict[int, Status]
+    """By row, why the node is no candidate."""
+
+
+class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
+    """See the module docstring."""
+
+    name: ClassVar[str] = _NAME
+    args_model: ClassVar[type[DefaultPreemptionArgs]] = DefaultPreemptionArgs
+
+    def __init__(self, handle: Handle, args: DefaultPreemptionArgs) -> None:
+        self._handle = handle
+        self._args = args
+        self._budgets = DisruptionBudgets(handle.objects)
+
+    # --- PreEnqueue -----------------------------------------------------------------------------
+
+    @override
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return _UNDER_WAY if self._handle.is_preempting(pod.uid) else OK
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        # A victim's deletion makes the queue ask PreEnqueue again; whether the pod is then tried is
+        # for the plugins to say that rejected it for lack of room.
+        return (QueueingHint(Resource.POD, Action.DELETE, _never),)
+
+    # --- PostFilter -----------------------------------------------------------------------------
+
+    @override
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        obstacle = self._why_not_eligible(pod, diagnosis)
+        if obstacle:
+            return PostFilterResult(unschedulable(_NAME, f"preemption: {obstacle}"))
+        rows = _resolvable_rows(diagnosis)
+        found = self._find(state, pod, rows)
+        if found.candidates:
+            return PostFilterResult(OK, tuple(found.candidates), best_candidates)
+        failures = [status for status in found.statuses.values() if status.code is Code.ERROR]
+        if failures:
+            return PostFilterResult(error(_NAME, f"preemption: {_aggregate(failures)}"))
+        message = self._nothing_found(diagnosis, found)
+        return PostFilterResult(
+            unschedulable(_NAME, f"preemption: {message}"), clear_nomination=True
+        )
+
+    def _why_not_eligible(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
+        """Empty if the pod may preempt others (`PodEligibleToPreemptOthers`)."""
+        if pod.spec.preemption_policy == _NEVER:
+            return "not eligible due to preemptionPolicy=Never."
+        row = self._handle.snapshot.row_of.get(pod.nominated_node_name)
+        if row is None or _code_at(row, diagnosis) is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+            return ""
+        victims = self._handle.snapshot.pods[row].values()
+        if any(other.priority < pod.priority and is_leaving_as_victim(other) for other in victims):
+            return "not eligible due to a terminating pod on the nominated node."
+        return ""
+
+    def _find(self, state: CycleState, pod: PodInfo, rows: RowColumn) -> _Findings:
+        """Dry-run nodes, from a random one on, until there are enough candidates."""
+        wanted = len(rows)
+        if state.get(_NAME, EveryCandidate) is None and wanted:
+            wanted = self._enough(len(rows))
+            rows = np.roll(rows, -self._handle.random(len(rows)))
+        dry_run = DryRun(self._handle, state, pod, self._budgets)
+        harmless: list[Candidate] = []
+        harmful: list[Candidate] = []
+        statuses: dict[int, Status] = {}
+        step = max(1, wanted)
+        for start in range(0, len(rows), step):
+            batch = rows[start : start + step]
+            for row, outcome in zip(batch.tolist(), dry_run.run(batch), strict=True):
+                if isinstance(outcome, Status):
+                    statuses[row] = outcome
+                    continue
+                (harmful if outcome.pdb_violations else harmless).append(outcome)
+                if harmless and len(harmless) + len(harmful) >= wanted:
+                    return _Findings([*harmless, *harmful], statuses)
+        return _Findings([*harmless, *harmful[:wanted]], statuses)
+
+    def _enough(self, nodes: int) -> int:
+        """How many candidates are enough to choose from (`calculateNumCandidates`)."""
+        share = nodes * self._args.min_candidate_nodes_percentage // 100
+        return min(max(share, self._args.min_candidate_nodes_absolute), nodes)
+
+    @staticmethod
+    def _nothing_found(diagnosis: Diagnosis, found: _Findings) -> str:
+        """How many nodes cannot be cleared, and why."""
+        statuses = [found.statuses.get(row, _NOT_HELPFUL) for row in diagnosis.rows]
+        return fit_error(Diagnosis(diagnosis.rows, statuses))
+
+
+def is_leaving_as_victim(pod: PodInfo) -> bool:
+    """Whether the pod is terminating because it was preempted (`podTerminatingByPreemption`)."""
+    if not pod.terminating:
+        return False
+    for condition in pod.conditions:
+        if condition.get("type") == "DisruptionTarget":
+            return (
+                condition.get("status") == "True"
+                and condition.get("reason") == PREEMPTION_BY_SCHEDULER
+            )
+    return False
+
+
+def _resolvable_rows(diagnosis: Diagnosis) -> RowColumn:
+    """Rows of the nodes on which taking pods away may help."""
+    return np.array(
+        [
+            row
+            for row, status in zip(diagnosis.rows, diagnosis.statuses, strict=True)
+            if status.code is Code.UNSCHEDULABLE
+        ],
+        dtype=np.intp,
+    )
+
+
+def _code_at(row: int, diagnosis: Diagnosis) -> Code:
+    """What a node's status says; a node that was not looked at cannot be resolved."""
+    for each, status in zip(diagnosis.rows, diagnosis.statuses, strict=True):
+        if each == row:
+            return status.code
+    return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+
+
+def _aggregate(failures: Sequence[Status]) -> str:
+    """Several errors as one text, each once."""
+    messages = list(dict.fromkeys(status.message for status in failures))
+    return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
+
+
+def _never(_pod: PodInfo, _change: ClusterChange) -> bool:
+    return False

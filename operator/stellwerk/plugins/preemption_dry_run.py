@@ -1,0 +1,115 @@
+"""Preemption's dry run: who would have to leave each of many nodes, found for all of them at once.
+
+DefaultPreemption calls it for the nodes that it considers. Invariant: for every node the answer is
+that of kube-scheduler's `SelectVictimsOnNode` (v1.36), which looks at one node at a time: take off
+all pods of lower priority, and if the pod then fits, put them back one after the other where it
+still does. Here one such step is made on every node before the next; nodes do not influence each
+other, because each row of a view with overlay is a hypothesis of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import Candidate, Handle
+from stellwerk.framework.status import Status, error, unresolvable
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.victim_order import by_importance, importance
+from stellwerk.snapshot.columns import Mask, RowColumn
+from stellwerk.snapshot.node_view import NodeView
+
+Placed: TypeAlias = list[tuple[int, PodInfo]]
+"""(position in the view, pod on the node there)."""
+
+_NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One node during the dry run."""
+
+    position: int
+    reprieve: list[tuple[PodInfo, bool]]
+    """Whom to put back, in this order, and whether taking that pod would violate a budget."""
+    victims: list[PodInfo] = field(default_factory=list)
+    pdb_violations: int = 0
+
+    def outcome(self, node_name: str) -> Candidate | Status:
+        """The candidate, now that everybody has had a chance to stay."""
+        if not self.victims:
+            # The filters contradict themselves: the pod fits with everybody in place.
+            return error("", f'expected at least one victim pod on node "{node_name}"')
+        self.victims.sort(key=importance)
+        return Candidate(node_name, tuple(self.victims), self.pdb_violations)
+
+
+class DryRun:
+    """The dry run for one pod."""
+
+    def __init__(
+        self, handle: Handle, state: CycleState, pod: PodInfo, budgets: DisruptionBudgets
+    ) -> None:
+        self._handle = handle
+        self._state = state
+        self._pod = pod
+        self._budgets = budgets
+
+    def run(self, rows: RowColumn) -> list[Candidate | Status]:
+        """For each row, the candidate, or the status that says why the node is none."""
+        snapshot = self._handle.snapshot
+        view = NodeView(snapshot, rows).with_overlay()
+        lower = [self._lower(snapshot.pods[row].values()) for row in rows.tolist()]
+        self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
+        emptied = self._handle.run_filters(self._state, self._pod, view)
+        outcomes: list[Candidate | Status] = list(emptied.statuses(range(len(rows))))
+        trials = []
+        for position, fits in enumerate(emptied.fits.tolist()):
+            if not lower[position]:
+                outcomes[position] = _NO_VICTIMS
+            elif fits:
+                trials.append(_Trial(position, self._in_order_of_reprieve(lower[position])))
+        self._reprieve(view, trials)
+        names = snapshot.names(rows[[trial.position for trial in trials]].tolist())
+        for trial, name in zip(trials, names, strict=True):
+            outcomes[trial.position] = trial.outcome(name)
+        return outcomes
+
+    def _lower(self, pods: Sequence[PodInfo]) -> list[PodInfo]:
+        """The pods that this one may preempt."""
+        priority = self._pod.spec.priority
+        return [pod for pod in pods if pod.spec.priority < priority]
+
+    def _in_order_of_reprieve(self, pods: list[PodInfo]) -> list[tuple[PodInfo, bool]]:
+        """Those whose budget would be violated first, then the others; the most important first."""
+        ordered = by_importance(pods)
+        marked = list(zip(ordered, self._budgets.violating(ordered), strict=True))
+        return [each for each in marked if each[1]] + [each for each in marked if not each[1]]
+
+    def _reprieve(self, view: NodeView, trials: Sequence[_Trial]) -> None:
+        """Give everybody back who need not go: the first of every node, then the second, ..."""
+        longest = max((len(trial.reprieve) for trial in trials), default=0)
+        for rank in range(longest):
+            trying = [trial for trial in trials if rank < len(trial.reprieve)]
+            self._add(view, [(trial.position, trial.reprieve[rank][0]) for trial in trying])
+            fits = self._fits(view)
+            gone: Placed = []
+            for trial in trying:
+                pod, violates = trial.reprieve[rank]
+                if not fits[trial.position]:
+                    trial.victims.append(pod)
+                    trial.pdb_violations += violates
+                    gone.append((trial.position, pod))
+            self._remove(view, gone)
+
+    def _fits(self, view: NodeView) -> Mask:
+        return self._handle.run_filters(self._state, self._pod, view).fits
+
+    def _add(self, view: NodeView, pods: Placed) -> None:
+        if pods:
+            self._handle.add_pods(self._state, self._pod, view, pods)
+
+    def _remove(self, view: NodeView, pods: Placed) -> None:
+        if pods:
+            self._handle.remove_pods(self._state, self._pod, view, pods)
