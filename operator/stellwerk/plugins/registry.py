@@ -17,18 +17,27 @@ from pydantic import BaseModel
 from stellwerk.framework.interface import Handle, Plugin
 from stellwerk.models.plugin_description import UNSET_WEIGHT, ExtensionPoint, PluginDescription
 from stellwerk.plugins.default_binder import DefaultBinder
+from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.dynamic_resources import DynamicResources
 from stellwerk.plugins.image_locality import ImageLocality
+from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
+from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated
+from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequestedToCapacityRatio
 from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_declared_features import NodeDeclaredFeatures
 from stellwerk.plugins.node_name import NodeName
 from stellwerk.plugins.node_ports import NodePorts
+from stellwerk.plugins.node_prefer_avoid_pods import NodePreferAvoidPods
 from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
+from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
 from stellwerk.plugins.priority_sort import PrioritySort
 from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.plugins.taint_toleration import TaintToleration
+from stellwerk.plugins.volume_binding import VolumeBinding
+from stellwerk.plugins.volume_restrictions import VolumeRestrictions
+from stellwerk.plugins.volume_zone import VolumeZone
 
 ENTRY_POINT_GROUP: Final = "stellwerk.plugins"
 
@@ -43,11 +52,20 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     NodeAffinity,
     NodePorts,
     NodeResourcesFit,
+    VolumeRestrictions,
+    NodeVolumeLimits,
+    VolumeBinding,
+    VolumeZone,
     DynamicResources,
+    DefaultPreemption,
     NodeResourcesBalancedAllocation,
     ImageLocality,
     DefaultBinder,
     NodeDeclaredFeatures,
+    NodePreferAvoidPods,
+    LegacyBalancedAllocation,
+    LegacyLeastAllocated,
+    LegacyRequestedToCapacityRatio,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 

@@ -1,0 +1,112 @@
+"""Run one plugin by itself on a small cluster and read its answers by node name."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from stellwerk.backend.object_store import ObjectStore
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import (
+    FilterPlugin,
+    Handle,
+    PreFilterPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+)
+from stellwerk.framework.status import Status
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import Snapshot
+from tests.support.builders import make_cache
+
+PluginT = TypeVar("PluginT")
+JsonObject = dict[str, Any]
+
+
+@dataclass
+class PluginHandle:
+    """The parts of a Handle that plugins ask for when they run alone."""
+
+    snapshot: Snapshot
+    objects: ObjectStore = field(default_factory=ObjectStore)
+    client: Any = None
+
+
+def make_plugin(
+    kind: type[PluginT],
+    snapshot: Snapshot | None = None,
+    args: Mapping[str, Any] | None = None,
+    **handle: Any,
+) -> PluginT:
+    """Return an instance with arguments in the API's words, validated as a profile's are."""
+    model = getattr(kind, "args_model", None)
+    make = cast("Any", kind)
+    made: PluginT = make(
+        cast("Handle", PluginHandle(snapshot or Snapshot(), **handle)),
+        model.model_validate(args or {}) if model is not None else None,
+    )
+    return made
+
+
+def statuses(plugin: FilterPlugin, pod: PodInfo, nodes: NodeView) -> dict[str, Status]:
+    """Return the status of each node that the plugin rejects; none if its PreFilter skips."""
+    state = CycleState()
+    if isinstance(plugin, PreFilterPlugin) and plugin.pre_filter(state, pod, nodes).status.skip:
+        return {}
+    return filtered(plugin, state, pod, nodes)
+
+
+def filtered(
+    plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeView
+) -> dict[str, Status]:
+    """Return the status of each node that Filter rejects."""
+    result = plugin.filter(state, pod, nodes)
+    assert result.codes.dtype == "int32"
+    assert result.codes.shape == (len(nodes),)
+    return {
+        node.name: result.status(code)
+        for node, code in zip(nodes.nodes(), result.codes.tolist(), strict=True)
+        if node is not None and code
+    }
+
+
+def raw_scores(plugin: ScorePlugin, pod: PodInfo, nodes: NodeView) -> dict[str, int] | None:
+    """Return raw scores by node; None if PreScore skips."""
+    state = CycleState()
+    if isinstance(plugin, PreScorePlugin) and plugin.pre_score(state, pod, nodes).skip:
+        return None
+    scores = plugin.score(state, pod, nodes)
+    assert scores.dtype == "int64"
+    assert scores.shape == (len(nodes),)
+    return {
+        node.name: score
+        for node, score in zip(nodes.nodes(), scores.tolist(), strict=True)
+        if node is not None
+    }
+
+
+def reasons_on(
+    kind: type[FilterPlugin],
+    pod: PodInfo,
+    nodes: Iterable[JsonObject],
+    pods: Iterable[JsonObject] = (),
+    args: Mapping[str, Any] | None = None,
+) -> dict[str, tuple[str, ...]]:
+    """Return why each rejected node is rejected."""
+    cache = make_cache(nodes, pods)
+    plugin = make_plugin(kind, cache.snapshot, args)
+    found = statuses(plugin, pod, NodeView(cache.snapshot))
+    return {name: status.reasons for name, status in found.items()}
+
+
+def scores_on(
+    kind: type[ScorePlugin],
+    pod: PodInfo,
+    nodes: Iterable[JsonObject],
+    pods: Iterable[JsonObject] = (),
+    args: Mapping[str, Any] | None = None,
+) -> dict[str, int] | None:
+    """Return the raw score of each node."""
+    cache = make_cache(nodes, pods)
+    plugin = make_plugin(kind, cache.snapshot, args)
+    return raw_scores(plugin, pod, NodeView(cache.snapshot))
