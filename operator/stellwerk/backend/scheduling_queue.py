@@ -98,7 +98,7 @@ class SchedulingQueue:
             self._enter(pod, QueueEvent.POD_UPDATE, now)
             return None
         before, entry.newest = entry.newest, pod
-        if pod.resource_version and pod.resource_version == before.resource_version:
+        if _same_version(before, pod):
             return before
         if entry.place in TAKEN:
             for change in _own_changes(before, pod):
@@ -478,6 +478,12 @@ class SchedulingQueue:
         if self._observer is not None:
             self._observer.incoming(queue, event)
         _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
+
+
+def _same_version(before: PodInfo, pod: PodInfo) -> bool:
+    """Whether this is an echo; a priority resolved late changes the spec of the same version."""
+    version = pod.resource_version
+    return bool(version) and version == before.resource_version and pod.spec is before.spec
 
 
 def _own_changes(old: PodInfo, new: PodInfo) -> Iterator[ClusterChange]:

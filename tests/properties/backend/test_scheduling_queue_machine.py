@@ -1,0 +1,429 @@
+"""The scheduling queue against a plain model: any order of events, failures and ticks of the clock.
+
+The model is a dict of pods that asks every hint of every pod about every change, and sorts when it
+has to choose. Order is compared by what it is documented to depend on; ties may fall either way.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from stellwerk.backend.backoff_queue import Backoff
+from stellwerk.backend.queued_pod import Place, QueuedPod
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.models.node import NodeInfo, parse_node
+from stellwerk.models.pod import PodInfo
+from tests.support.builders import make_node, pod_info
+from tests.support.queue_driver import Policy, QueueDriver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROFILES = ("default-scheduler", "second")
+MAX_UNSCHEDULABLE_SECONDS = 300
+
+
+def fits_new_node(pod: PodInfo, change: ClusterChange) -> bool:
+    assert isinstance(change.new, NodeInfo)
+    return pod.amounts.requests.get("cpu", 0) <= change.new.allocatable["cpu"]
+
+
+def has_tier_of_deleted(pod: PodInfo, change: ClusterChange) -> bool:
+    assert isinstance(change.old, PodInfo)
+    return pod.labels.get("tier") == change.old.labels.get("tier")
+
+
+def is_own(pod: PodInfo, change: ClusterChange) -> bool:
+    return isinstance(change.new, PodInfo) and change.new.uid == pod.uid
+
+
+HINTS = {
+    "Fit": [QueueingHint(Resource.NODE, Action.ADD, fits_new_node)],
+    "Spread": [
+        QueueingHint(Resource.POD, Action.DELETE, has_tier_of_deleted, HintScope.SPEC_AND_LABELS)
+    ],
+    "Own": [QueueingHint(Resource.POD, Action.UPDATE_POD_LABEL, is_own, HintScope.POD)],
+    "Gate": [QueueingHint(Resource.NODE, Action.DELETE)],
+    "Deaf": [],
+}
+"""Extender is missing on purpose: it waits for every event."""
+PLUGINS = ("Fit", "Spread", "Own", "Deaf", "Extender")
+
+
+@dataclass
+class ModelPod:
+    """What the documents say about one pod."""
+
+    pod: PodInfo
+    newest: PodInfo
+    queued_at: float
+    place: Place = Place.GONE
+    unschedulable: set[str] = field(default_factory=set)
+    pending: set[str] = field(default_factory=set)
+    gating: bool = False
+    rejections: int = 0
+    errors: int = 0
+    backoff_until: float = 0
+    missed: list[ClusterChange | None] | None = None
+    """Changes during the attempt (None: everything); None: not in flight."""
+
+
+def registrations(plugin: str) -> list[QueueingHint] | None:
+    found = HINTS.get(plugin)
+    if plugin == "Fit":
+        # New nodes are watched, taints are not: upstream's workaround adds them without a hint.
+        return [*HINTS["Fit"], QueueingHint(Resource.NODE, Action.UPDATE_NODE_TAINT)]
+    return found
+
+
+def registered(plugin: str, change: ClusterChange) -> list[QueueingHint]:
+    hints = registrations(plugin)
+    if hints is None:
+        return [QueueingHint(Resource.WILDCARD, Action.ALL)]
+    kinds = {change.resource}
+    if change.resource in {Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD}:
+        kinds.add(Resource.POD)
+    return [hint for hint in hints if hint.resource in kinds and hint.action & change.action]
+
+
+class SchedulingQueueMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.driver = QueueDriver(Policy(registered=HINTS, backoffs=Backoff(1, 10)))
+        self.pods: dict[str, ModelPod] = {}
+        self.taken: dict[str, QueuedPod] = {}
+        self.made = 0
+
+    # --- the model's rules ------------------------------------------------------------------------
+
+    def asked(self, model: ModelPod, change: ClusterChange) -> int:
+        """0 stay, 1 after backoff, 2 immediately."""
+        strategy = 0
+        for plugin in model.unschedulable | model.pending:
+            for hint in registered(plugin, change):
+                if hint.hint is None or hint.hint(model.pod, change):
+                    strategy = max(strategy, 2 if plugin in model.pending else 1)
+        return strategy
+
+    def requeue(self, model: ModelPod, strategy: int) -> None:
+        if strategy == 0:
+            model.place = Place.UNSCHEDULABLE
+        elif model.pod.uid in self.driver.policy.gates:
+            model.place, model.gating = Place.GATED, True
+            model.unschedulable = model.unschedulable | {"Gate"}
+        else:
+            model.gating = False
+            waits = model.backoff_until and model.backoff_until >= math.floor(self.driver.now)
+            if strategy == 1 and waits:
+                broken = not (model.unschedulable or model.pending)
+                model.place = Place.ERROR_BACKOFF if broken else Place.BACKOFF
+            else:
+                model.place = Place.ACTIVE
+
+    def happens(self, change: ClusterChange, max_priority: int = 1000) -> None:
+        for model in self.pods.values():
+            if model.missed is not None:
+                model.missed.append(change)
+            waits = model.place in {Place.UNSCHEDULABLE, Place.GATED}
+            deaf = model.gating and not registered("Gate", change)
+            if waits and not deaf and model.pod.priority <= max_priority:
+                strategy = self.asked(model, change)
+                if strategy:
+                    self.requeue(model, strategy)
+        self.driver.queue.on_change(
+            change, self.driver.now, max_priority=None if max_priority == 1000 else max_priority
+        )
+
+    def choose(self, pick: int, wanted: Callable[[ModelPod], bool]) -> ModelPod | None:
+        found = [model for model in self.pods.values() if wanted(model)]
+        return found[pick % len(found)] if found else None
+
+    # --- pods come, change and go -----------------------------------------------------------------
+
+    @rule(
+        cpu=st.integers(1, 3),
+        tier=st.sampled_from(["web", "db"]),
+        priority=st.integers(0, 2),
+        profile=st.sampled_from(PROFILES),
+        gated=st.booleans(),
+    )
+    def add(self, cpu: int, tier: str, priority: int, profile: str, *, gated: bool) -> None:
+        self.made += 1
+        pod = pod_info(
+            f"p{self.made}",
+            cpu=str(cpu),
+            labels={"tier": tier},
+            priority=priority,
+            scheduler_name=profile,
+        )
+        if gated:
+            self.driver.policy.gates[pod.uid] = "Gate"
+        self.driver.add(pod)
+        model = self.pods[pod.uid] = ModelPod(pod, pod, self.driver.now)
+        self.requeue(model, 2)
+
+    @rule(pick=st.integers(0, 99), gated=st.booleans())
+    def set_gate(self, pick: int, *, gated: bool) -> None:
+        model = self.choose(pick, lambda _: True)
+        if model is not None:
+            gates = self.driver.policy.gates
+            gates.pop(model.pod.uid, None)
+            if gated:
+                gates[model.pod.uid] = "Gate"
+
+    @rule(
+        pick=st.integers(0, 99),
+        cpu=st.integers(1, 3),
+        tier=st.sampled_from(["web", "db"]),
+        priority=st.integers(0, 2),
+    )
+    def update(self, pick: int, cpu: int, tier: str, priority: int) -> None:
+        model = self.choose(pick, lambda _: True)
+        if model is None:
+            return
+        before = model.newest
+        pod = pod_info(
+            before.name,
+            cpu=str(cpu),
+            labels={"tier": tier},
+            priority=priority,
+            scheduler_name=before.spec.scheduler_name,
+        )
+        self.driver.queue.update(pod, self.driver.now)
+        changes = []
+        if tier != before.labels["tier"]:
+            changes.append(Action.UPDATE_POD_LABEL)
+        if pod.amounts.requests["cpu"] < before.amounts.requests["cpu"]:
+            changes.append(Action.UPDATE_POD_SCALE_DOWN)
+        model.newest = pod
+        own = [
+            ClusterChange(Resource.UNSCHEDULED_POD, action, before, pod)
+            for action in changes or [Action.UPDATE_POD_OTHER]
+        ]
+        if model.missed is not None:
+            model.missed += own
+        if model.place in {Place.IN_FLIGHT, Place.BINDING}:
+            return
+        model.pod = pod
+        if model.place in {Place.UNSCHEDULABLE, Place.GATED}:
+            place = model.place
+            for change in own:
+                strategy = self.asked(model, change)
+                if strategy:
+                    self.requeue(model, strategy)
+                if model.place is not place:
+                    break
+
+    @rule(pick=st.integers(0, 99))
+    def delete(self, pick: int) -> None:
+        model = self.choose(pick, lambda _: True)
+        if model is not None:
+            assert self.driver.queue.delete(model.pod.uid) is model.newest
+            del self.pods[model.pod.uid]
+
+    # --- attempts ---------------------------------------------------------------------------------
+
+    @rule()
+    def pop(self) -> None:
+        entry = self.driver.pop()
+        models = self.pods.values()
+        active = [model for model in models if model.place is Place.ACTIVE]
+        backing_off = [model for model in models if model.place is Place.BACKOFF]
+
+        def active_order(model: ModelPod) -> tuple[float, ...]:
+            return (-model.pod.priority, model.queued_at)
+
+        def backoff_order(model: ModelPod) -> tuple[float, ...]:
+            return (model.backoff_until, *active_order(model))
+
+        if entry is None:
+            assert not active
+            assert not backing_off
+            return
+        model = self.pods[entry.pod.uid]
+        if active:
+            assert model in active
+            assert active_order(model) == min(map(active_order, active))
+        else:
+            assert model in backing_off
+            assert backoff_order(model) == min(map(backoff_order, backing_off))
+        assert entry.pod is model.pod
+        model.place, model.missed = Place.IN_FLIGHT, []
+        model.unschedulable, model.pending = set(), set()
+        self.taken[entry.pod.uid] = entry
+
+    @precondition(lambda self: self.taken)
+    @rule(
+        pick=st.integers(0, 99),
+        unschedulable=st.sets(st.sampled_from(PLUGINS), max_size=3),
+        pending=st.sets(st.sampled_from(PLUGINS), max_size=1),
+        error=st.booleans(),
+    )
+    def fail(self, pick: int, unschedulable: set[str], pending: set[str], *, error: bool) -> None:
+        uid = list(self.taken)[pick % len(self.taken)]
+        entry = self.taken.pop(uid)
+        place = self.driver.queue.requeue_failed(
+            entry, unschedulable, pending, error=error, now=self.driver.now
+        )
+        model = self.pods.get(uid)
+        if model is None:
+            assert place is None
+            return
+        missed, model.missed = model.missed, None
+        model.pod, model.queued_at = model.newest, self.driver.now
+        model.unschedulable, model.pending = (set(), set()) if error else (unschedulable, pending)
+        if model.unschedulable or model.pending:
+            model.rejections, model.errors = model.rejections + 1, 0
+            failures = model.rejections
+        else:
+            model.errors += 1
+            failures = model.errors
+        model.backoff_until = math.floor(self.driver.now + min(10, 2 ** (failures - 1)))
+        if not (model.unschedulable or model.pending) or missed is None:
+            strategy = 1
+        else:
+            answers = [1 if change is None else self.asked(model, change) for change in missed]
+            strategy = max(answers, default=0)
+        self.requeue(model, strategy)
+        assert place is model.place
+
+    @precondition(lambda self: self.taken)
+    @rule(pick=st.integers(0, 99))
+    def done(self, pick: int) -> None:
+        uid = list(self.taken)[pick % len(self.taken)]
+        self.driver.queue.done(uid)
+        if uid in self.pods:
+            self.pods[uid].place, self.pods[uid].missed = Place.BINDING, None
+
+    @precondition(lambda self: self.taken)
+    @rule(pick=st.integers(0, 99))
+    def bind(self, pick: int) -> None:
+        uid = list(self.taken)[pick % len(self.taken)]
+        del self.taken[uid]
+        self.driver.queue.done(uid)
+        self.driver.queue.delete(uid)
+        self.pods.pop(uid, None)
+
+    # --- the world changes ------------------------------------------------------------------------
+
+    @rule(cpu=st.integers(1, 3))
+    def add_node(self, cpu: int) -> None:
+        node = parse_node(make_node("n", cpu=str(cpu)))
+        self.happens(ClusterChange(Resource.NODE, Action.ADD, None, node))
+
+    @rule(action=st.sampled_from([Action.DELETE, Action.UPDATE_NODE_TAINT]))
+    def change_node(self, action: Action) -> None:
+        node = parse_node(make_node("n"))
+        self.happens(ClusterChange(Resource.NODE, action, node, node))
+
+    @rule(tier=st.sampled_from(["web", "db"]), max_priority=st.sampled_from([0, 1, 1000]))
+    def delete_bound_pod(self, tier: str, max_priority: int) -> None:
+        pod = pod_info("gone", labels={"tier": tier}, node_name="n")
+        change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, pod, None)
+        self.happens(change, max_priority)
+
+    @rule(pick=st.integers(0, 99))
+    def activate(self, pick: int) -> None:
+        model = self.choose(pick, lambda _: True)
+        if model is None:
+            return
+        self.driver.queue.activate([model.pod], self.driver.now)
+        if model.missed is not None:
+            model.missed.append(None)
+        elif model.place in {Place.BACKOFF, Place.ERROR_BACKOFF}:
+            model.place = Place.ACTIVE
+        elif model.place in {Place.UNSCHEDULABLE, Place.GATED}:
+            self.requeue(model, 2)
+
+    @rule(profile=st.sampled_from(PROFILES))
+    def reload(self, profile: str) -> None:
+        self.driver.queue.retry_profile(profile, self.driver.now)
+        for model in self.pods.values():
+            if model.pod.spec.scheduler_name == profile:
+                if model.missed is not None:
+                    model.missed.append(None)
+                elif model.place in {Place.UNSCHEDULABLE, Place.GATED}:
+                    self.requeue(model, 1)
+
+    # --- time passes ------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 1.0, 3.0, 11.0]))
+    def advance(self, seconds: float) -> None:
+        self.driver.now += seconds
+        self.driver.queue.flush_backoff(self.driver.now)
+        for model in self.pods.values():
+            over = model.backoff_until < math.floor(self.driver.now)
+            if over and model.place in {Place.BACKOFF, Place.ERROR_BACKOFF}:
+                model.place = Place.ACTIVE
+
+    @rule(seconds=st.sampled_from([100.0, 400.0]))
+    def flush_leftovers(self, seconds: float) -> None:
+        self.advance(seconds)
+        self.driver.queue.flush_unschedulable(self.driver.now)
+        for model in self.pods.values():
+            waited = self.driver.now - model.queued_at
+            if model.place is Place.UNSCHEDULABLE and waited > MAX_UNSCHEDULABLE_SECONDS:
+                self.requeue(model, 1)
+
+    # --- what always holds ------------------------------------------------------------------------
+
+    @invariant()
+    def every_pod_is_where_it_belongs_and_nowhere_else(self) -> None:
+        queue = self.driver.queue
+        assert {entry.pod.uid: entry.place for entry in queue.entries()} == {
+            uid: model.place for uid, model in self.pods.items()
+        }
+        live = [entry for _, _, entry in self.driver.active if entry.place is Place.ACTIVE]
+        assert len(live) == len({entry.pod.uid for entry in live}) == queue.counted(Place.ACTIVE)
+
+    @invariant()
+    def counts_agree_with_a_recount(self) -> None:
+        places = [model.place for model in self.pods.values()]
+        assert self.driver.queue.pending() == {
+            "active": places.count(Place.ACTIVE),
+            "backoff": places.count(Place.BACKOFF) + places.count(Place.ERROR_BACKOFF),
+            "unschedulable": places.count(Place.UNSCHEDULABLE),
+            "gated": places.count(Place.GATED),
+        }
+
+    @invariant()
+    def pods_count_for_exactly_their_rejectors(self) -> None:
+        wanted: dict[tuple[str, str], int] = {}
+        for model in self.pods.values():
+            for plugin in model.unschedulable | model.pending:
+                key = (plugin, model.pod.spec.scheduler_name)
+                wanted[key] = wanted.get(key, 0) + 1
+        counted = self.driver.observed.rejected_pods
+        assert {key: count for key, count in counted.items() if count} == wanted
+
+    @invariant()
+    def nothing_is_remembered_for_nobody(self) -> None:
+        counts = dict(self.driver.queue.in_flight_event_counts())
+        in_flight = counts.pop("PodPopped")
+        assert in_flight >= sum(model.missed is not None for model in self.pods.values())
+        if not in_flight:
+            assert not counts
+
+    @invariant()
+    def the_next_deadline_misses_nothing(self) -> None:
+        queue, now = self.driver.queue, self.driver.now
+        waiting = queue.counted(Place.BACKOFF, Place.ERROR_BACKOFF, Place.UNSCHEDULABLE)
+        deadline = queue.next_deadline()
+        assert (deadline is None) == (waiting == 0)
+        if deadline is not None and deadline > now:
+            backing_off = queue.counted(Place.BACKOFF, Place.ERROR_BACKOFF)
+            queue.flush_backoff(now)
+            assert queue.counted(Place.BACKOFF, Place.ERROR_BACKOFF) == backing_off
+
+
+TestSchedulingQueueMachine = pytest.mark.slow(SchedulingQueueMachine.TestCase)
+SchedulingQueueMachine.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=60, deadline=None
+)

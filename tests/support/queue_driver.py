@@ -1,0 +1,149 @@
+"""A scheduling queue driven as the scheduler does it, over virtual time and without an event loop.
+
+Tests of the queue, its properties and its cost use it. Invariant: activeQ is a plain heap that only
+`push` fills and only `take` empties, as the PriorityQueue of the scheduling coroutine is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from stellwerk.backend.backoff_queue import Backoff
+from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.framework.status import OK, Status, unschedulable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from stellwerk.backend.queued_pod import Place, QueuedPod
+    from stellwerk.backend.scheduling_queue import ActiveItem
+    from stellwerk.framework.events import ClusterChange, QueueingHint
+    from stellwerk.models.pod import PodInfo
+
+
+@dataclass
+class Policy:
+    """One set of rules for every profile, open to the test's changes."""
+
+    registered: Mapping[str, Sequence[QueueingHint]] = field(default_factory=dict)
+    backoffs: Backoff = field(default_factory=Backoff)
+    gates: dict[str, str] = field(default_factory=dict)
+    """uid → the plugin that gates the pod."""
+    reversed_sort: bool = False
+    asked_first: list[str] = field(default_factory=list)
+
+    def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
+        return (pod.priority if self.reversed_sort else -pod.priority, queued_at_seconds)
+
+    def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
+        self.asked_first.append(first_plugin)
+        gate = self.gates.get(pod.uid)
+        return unschedulable(gate, "gated") if gate else OK
+
+    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[QueueingHint]]:
+        assert scheduler_name
+        return self.registered
+
+    def backoff(self, scheduler_name: str) -> Backoff:
+        assert scheduler_name
+        return self.backoffs
+
+
+@dataclass
+class Observed:
+    """What the queue told."""
+
+    moves: Counter[tuple[str, str]] = field(default_factory=Counter)
+    rejected_pods: Counter[tuple[str, str]] = field(default_factory=Counter)
+    hints: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    failures: list[tuple[str, str, Exception]] = field(default_factory=list)
+
+    def incoming(self, queue: str, event: str) -> None:
+        self.moves[queue, event] += 1
+
+    def rejected(self, plugin: str, profile: str, change: int) -> None:
+        self.rejected_pods[plugin, profile] += change
+
+    def hint_evaluated(self, plugin: str, event: str, result: str, seconds: float) -> None:
+        assert seconds >= 0
+        self.hints[plugin, event, result] += 1
+
+    def hint_failed(
+        self, plugin: str, pod: PodInfo, change: ClusterChange, failure: Exception
+    ) -> None:
+        assert pod.uid
+        self.failures.append((plugin, change.name, failure))
+
+
+class QueueDriver:
+    """The queue, its activeQ and a clock that stands until it is moved."""
+
+    def __init__(self, policy: Policy | None = None, *, now: float = 1000.0) -> None:
+        self.policy = policy or Policy()
+        self.observed = Observed()
+        self.active: list[ActiveItem] = []
+        self.wakes = 0
+        self.now = now
+        self.queue = SchedulingQueue(
+            self._push, self.policy, observer=self.observed, wake=self._wake
+        )
+
+    def _push(self, sort_key: tuple[float, ...], sequence: int, entry: QueuedPod) -> None:
+        heappush(self.active, (sort_key, sequence, entry))
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def add(self, *pods: PodInfo) -> None:
+        for pod in pods:
+            self.queue.add(pod, self.now)
+
+    def pop(self) -> QueuedPod | None:
+        """The next pod, as the scheduling coroutine gets it; None: it would wait."""
+        while self.active:
+            taken = self.queue.take(heappop(self.active)[2], self.now)
+            if taken is not None:
+                return taken
+        return self.queue.next_from_backoff(self.now)
+
+    def pop_named(self, name: str) -> QueuedPod:
+        """The next pod, which must be this one."""
+        taken = self.pop()
+        assert taken is not None
+        assert taken.pod.name == name
+        return taken
+
+    def fail(
+        self, entry: QueuedPod, *unschedulable_plugins: str, pending: Sequence[str] = ()
+    ) -> Place | None:
+        """Give a pod back: rejected by these plugins, or, without any, because something broke."""
+        return self.queue.requeue_failed(entry, unschedulable_plugins, pending, now=self.now)
+
+    def reject(self, pod: PodInfo, *unschedulable_plugins: str) -> QueuedPod:
+        """Add a pod to an idle queue and let it be rejected."""
+        self.add(pod)
+        entry = self.pop_named(pod.name)
+        self.fail(entry, *unschedulable_plugins)
+        return entry
+
+    def change(self, change: ClusterChange) -> int:
+        return self.queue.on_change(change, self.now)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with the timers ticking as the scheduler's do."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now // 1 + 1)
+            self.queue.flush_backoff(self.now)
+            if self.now % 30 == 0:
+                self.queue.flush_unschedulable(self.now)
+
+    def drain(self) -> list[str]:
+        """Take everything that can be taken, in order."""
+        names = []
+        while (entry := self.pop()) is not None:
+            names.append(entry.pod.name)
+        return names

@@ -1,0 +1,83 @@
+"""Which kinds of change an update is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
+from stellwerk.framework.events import Action
+from stellwerk.models.node import parse_node
+from tests.support.builders import make_node, pod_info
+
+GATED = {"schedulingGates": [{"name": "x/one"}]}
+TOLERANT = {"tolerations": [{"operator": "Exists"}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "actions"),
+    [
+        pytest.param({}, {"labels": {"a": "b"}}, [Action.UPDATE_POD_LABEL], id="labels"),
+        pytest.param(
+            {"cpu": "2"}, {"cpu": "1"}, [Action.UPDATE_POD_SCALE_DOWN], id="a smaller request"
+        ),
+        pytest.param({"cpu": "2"}, {}, [Action.UPDATE_POD_SCALE_DOWN], id="a request gone"),
+        pytest.param({"cpu": "1"}, {"cpu": "2"}, [Action.UPDATE_POD_OTHER], id="a larger request"),
+        pytest.param({}, TOLERANT, [Action.UPDATE_POD_TOLERATION], id="a toleration"),
+        pytest.param(
+            GATED, {}, [Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED], id="the last gate"
+        ),
+        pytest.param(
+            {"schedulingGates": [{"name": "x/one"}, {"name": "x/two"}]},
+            GATED,
+            [Action.UPDATE_POD_OTHER],
+            id="a gate that was not the last",
+        ),
+        pytest.param({}, {}, [Action.UPDATE_POD_OTHER], id="nothing but the status"),
+        pytest.param(
+            {**GATED, "cpu": "2"},
+            {"cpu": "1", "labels": {"a": "b"}},
+            [
+                Action.UPDATE_POD_LABEL,
+                Action.UPDATE_POD_SCALE_DOWN,
+                Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+            ],
+            id="several at once",
+        ),
+    ],
+)
+def test_a_pods_update(
+    before: dict[str, Any], after: dict[str, Any], actions: list[Action]
+) -> None:
+    assert pod_update_actions(pod_info("a", **before), pod_info("a", **after)) == actions
+
+
+TAINT = {"key": "k", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "actions"),
+    [
+        pytest.param({}, {}, [], id="a heartbeat"),
+        pytest.param({"taints": [TAINT]}, {}, [Action.UPDATE_NODE_TAINT], id="taints"),
+        pytest.param({"unschedulable": True}, {}, [Action.UPDATE_NODE_TAINT], id="uncordoned"),
+        pytest.param({}, {"unschedulable": True}, [], id="cordoned helps nobody"),
+        pytest.param({}, {"cpu": "8"}, [Action.UPDATE_NODE_ALLOCATABLE], id="allocatable"),
+        pytest.param({}, {"labels": {"a": "b"}}, [Action.UPDATE_NODE_LABEL], id="labels"),
+        pytest.param({}, {"images": [{"names": ["i"], "sizeBytes": 1}]}, [], id="images"),
+    ],
+)
+def test_a_nodes_update(
+    before: dict[str, Any], after: dict[str, Any], actions: list[Action]
+) -> None:
+    old, new = parse_node(make_node("n", **before)), parse_node(make_node("n", **after))
+    assert node_update_actions(old, new) == actions
+
+
+def test_annotations_and_declared_features_of_a_node_are_changes_of_their_own() -> None:
+    node = parse_node(make_node("n"))
+    changed = replace(node, annotations={"a": "b"}, declared_features=frozenset({"F"}))
+    assert node_update_actions(node, changed) == [
+        Action.UPDATE_NODE_ANNOTATION,
+        Action.UPDATE_NODE_DECLARED_FEATURE,
+    ]

@@ -1,0 +1,81 @@
+"""What is remembered for pods that are being scheduled, and for how long."""
+
+from stellwerk.backend.in_flight_events import InFlightEvents
+from stellwerk.framework.events import Action, ClusterChange, Resource
+from tests.support.builders import pod_info
+
+FIRST, SECOND, THIRD = (
+    ClusterChange(Resource.NODE, action)
+    for action in (Action.ADD, Action.DELETE, Action.UPDATE_NODE_LABEL)
+)
+A, B = pod_info("a"), pod_info("b", scheduler_name="other")
+
+
+def test_a_pod_is_told_what_came_after_it_was_taken() -> None:
+    events = InFlightEvents()
+    events.start(A.uid)
+    events.record(FIRST)
+    events.start(B.uid)
+    events.record(SECOND)
+    assert events.since_taken(A) == [FIRST, SECOND]
+    assert events.since_taken(B) == [SECOND]
+
+
+def test_nothing_is_kept_while_nobody_is_in_flight() -> None:
+    events = InFlightEvents()
+    events.record(FIRST)
+    events.start(A.uid)
+    events.end(A.uid)
+    events.record(SECOND)
+    assert dict(events.counts()) == {"PodPopped": 0}
+
+
+def test_events_go_with_the_last_pod_that_needs_them() -> None:
+    events = InFlightEvents()
+    events.start(A.uid)
+    events.record(FIRST)
+    events.start(B.uid)
+    events.record(SECOND)
+    events.end(A.uid)
+    assert dict(events.counts()) == {"NodeDelete": 1, "PodPopped": 1}
+    events.end(B.uid)
+    assert dict(events.counts()) == {"PodPopped": 0}
+
+
+def test_events_stay_when_a_later_pod_ends_first() -> None:
+    events = InFlightEvents()
+    events.start(A.uid)
+    events.record(FIRST)
+    events.start(B.uid)
+    events.end(B.uid)
+    assert events.since_taken(A) == [FIRST]
+
+
+def test_events_of_one_pod_or_profile_are_for_it_alone() -> None:
+    events = InFlightEvents()
+    events.start(A.uid)
+    events.start(B.uid)
+    events.record(FIRST, uid=A.uid)
+    events.record(SECOND, scheduler_name="other")
+    events.record(THIRD, uid="not in flight")
+    assert events.since_taken(A) == [FIRST]
+    assert events.since_taken(B) == [SECOND]
+    assert "NodeUpdateNodeLabel" not in events.counts()
+
+
+def test_of_too_many_the_oldest_become_anything_may_have_happened() -> None:
+    events = InFlightEvents(max_events=10)
+    events.start(A.uid)
+    for _ in range(8):
+        events.record(FIRST)
+    events.start(B.uid)
+    for _ in range(3):
+        events.record(SECOND)
+    assert events.since_taken(A) is None
+    assert events.since_taken(B) == [SECOND] * 3
+    events.end(A.uid)
+    assert dict(events.counts()) == {"NodeDelete": 3, "PodPopped": 1}
+
+
+def test_an_unknown_pod_may_have_missed_anything() -> None:
+    assert InFlightEvents().since_taken(A) is None
