@@ -20,6 +20,7 @@ from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.dynamic_resources import DynamicResources
 from stellwerk.plugins.image_locality import ImageLocality
+from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
 from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated
 from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequestedToCapacityRatio
@@ -32,8 +33,10 @@ from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBa
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
+from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.plugins.priority_sort import PrioritySort
 from stellwerk.plugins.scheduling_gates import SchedulingGates
+from stellwerk.plugins.selector_spread import SelectorSpread
 from stellwerk.plugins.taint_toleration import TaintToleration
 from stellwerk.plugins.volume_binding import VolumeBinding
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
@@ -56,6 +59,8 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     NodeVolumeLimits,
     VolumeBinding,
     VolumeZone,
+    PodTopologySpread,
+    InterPodAffinity,
     DynamicResources,
     DefaultPreemption,
     NodeResourcesBalancedAllocation,
@@ -66,6 +71,7 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     LegacyBalancedAllocation,
     LegacyLeastAllocated,
     LegacyRequestedToCapacityRatio,
+    SelectorSpread,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 

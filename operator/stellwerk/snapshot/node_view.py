@@ -1,8 +1,10 @@
-"""What a plugin sees of the nodes: the snapshot's columns gathered for some rows, plus an optional overlay per row.
+"""What a plugin sees of the nodes.
 
-The plain cycle uses a view of all rows without overlay; the pass with nominated pods, preemption's dry run and what-if
-use views of a few rows whose overlay adds and removes pods. Invariant: every row is a hypothesis of its own: an overlay's
-change at one position never shows at another.
+The snapshot's columns gathered for some rows, plus an optional overlay per row.
+
+The plain cycle uses a view of all rows without overlay; the pass with nominated pods, preemption's
+dry run and what-if use views of a few rows whose overlay adds and removes pods. Invariant: every
+row is a hypothesis of its own: an overlay's change at one position never shows at another.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +21,8 @@ from stellwerk.snapshot.snapshot import Snapshot
 
 Element = TypeVar("Element", bound=np.generic)
 
-_WORTH_A_COLUMN: Final = 4
-"""From so many pods alike, one operation on a column is cheaper than one on each entry."""
+_WORTH_COLUMNS: Final = 16
+"""From so many pods on, operations on columns are cheaper than one on each entry."""
 
 
 class NodeOverlay:
@@ -30,11 +32,11 @@ class NodeOverlay:
         self._snapshot = snapshot
         self._requested: IntColumn = np.zeros((len(snapshot.resource_row), rows), np.int64)
         self._nonzero: IntColumn = np.zeros((2, rows), np.int64)
-        self._changes: dict[tuple[int, str], tuple[PodInfo, int]] = {}
-        self.version = 0
-        """Grows with every change; plugins that derive something from the changes compare it."""
         self.log: list[tuple[int, PodInfo, int]] = []
         """(position, pod, +1 or −1) in the order of the calls, for those who follow step by step."""
+        self._net: dict[tuple[int, str], tuple[PodInfo, int]] = {}
+        self._netted = 0
+        """How much of the log `_net` sums up."""
 
     def add_pod(self, position: int, pod: PodInfo) -> None:
         """Put a pod on the node at a position of the view."""
@@ -46,15 +48,26 @@ class NodeOverlay:
 
     def change_pods(self, pods: Sequence[tuple[int, PodInfo]], change: int) -> None:
         """Put many pods (+1), each on the node at its position, or take them off (−1)."""
-        alike: dict[int, list[tuple[int, PodInfo]]] = {}
-        for placed in pods:
-            alike.setdefault(id(placed[1].amounts), []).append(placed)
-        for group in alike.values():
-            if len(group) < _WORTH_A_COLUMN:
-                for position, pod in group:
-                    self._change(position, pod, change)
-            else:
-                self._change_alike(group, change)
+        if len(pods) < _WORTH_COLUMNS:
+            for position, pod in pods:
+                self._change(position, pod, change)
+            return
+        self.log.extend([(position, pod, change) for position, pod in pods])
+        positions = [position for position, _ in pods]
+        amounts = [pod.amounts for _, pod in pods]
+        resource_row, known = self._snapshot.resource_row, len(self._requested)
+        for resource in set().union(*{id(each): each.requests for each in amounts}.values()):
+            row = resource_row.get(resource, known)
+            if row < known:
+                requested = [each.requests.get(resource, 0) for each in amounts]
+                _add_at(self._requested[row], positions, requested, change)
+        self._requested[resource_row[PODS]] += change * np.bincount(
+            positions, minlength=self._nonzero.shape[1]
+        )
+        cpu_millis = [each.nonzero_cpu_millis for each in amounts]
+        _add_at(self._nonzero[0], positions, cpu_millis, change)
+        memory_bytes = [each.nonzero_memory_bytes for each in amounts]
+        _add_at(self._nonzero[1], positions, memory_bytes, change)
 
     def take(self, positions: RowColumn) -> "NodeOverlay":
         """A copy of the overlay at some positions, none of them twice."""
@@ -62,15 +75,22 @@ class NodeOverlay:
         taken._requested = self._requested[:, positions]
         taken._nonzero = self._nonzero[:, positions]
         place = {position: index for index, position in enumerate(positions.tolist())}
-        for (position, _), (pod, change) in self._changes.items():
-            if position in place:
-                taken._note(place[position], pod, change)
-        taken.version = self.version
+        taken.log = [
+            (place[position], pod, change)
+            for position, pod, change in self.log
+            if position in place
+        ]
         return taken
 
     def changes(self) -> Iterator[tuple[int, PodInfo, int]]:
         """(position, pod, +1 or −1) of every pod added or taken away, net."""
-        for (position, _), (pod, change) in self._changes.items():
+        for position, pod, change in self.log[self._netted :]:
+            key = (position, pod.uid)
+            net = self._net.pop(key, (pod, 0))[1] + change
+            if net:
+                self._net[key] = (pod, net)
+        self._netted = len(self.log)
+        for (position, _), (pod, change) in self._net.items():
             yield position, pod, change
 
     def requested(self, resource_row: int) -> IntColumn:
@@ -83,32 +103,8 @@ class NodeOverlay:
         column: IntColumn = self._nonzero[index]
         return column
 
-    def _change_alike(self, pods: Sequence[tuple[int, PodInfo]], change: int) -> None:
-        """`_change` for pods that request the same, with one operation per resource."""
-        for position, pod in pods:
-            self._note(position, pod, change)
-        amounts = pods[0][1].amounts
-        positions = [position for position, _ in pods]
-        count: IntColumn = np.bincount(positions, minlength=self._nonzero.shape[1]) * change
-        resource_row = self._snapshot.resource_row
-        for resource, amount in amounts.requests.items():
-            row = resource_row.get(resource, len(self._requested))
-            if row < len(self._requested):
-                self._requested[row] += count * amount
-        self._requested[resource_row[PODS]] += count
-        self._nonzero[0] += count * amounts.nonzero_cpu_millis
-        self._nonzero[1] += count * amounts.nonzero_memory_bytes
-        self.version += 1
-
-    def _note(self, position: int, pod: PodInfo, change: int) -> None:
-        key = (position, pod.uid)
-        net = self._changes.pop(key, (pod, 0))[1] + change
-        if net:
-            self._changes[key] = (pod, net)
-        self.log.append((position, pod, change))
-
     def _change(self, position: int, pod: PodInfo, change: int) -> None:
-        self._note(position, pod, change)
+        self.log.append((position, pod, change))
         resource_row = self._snapshot.resource_row
         for resource, amount in pod.amounts.requests.items():
             if resource in resource_row:
@@ -119,7 +115,11 @@ class NodeOverlay:
         self._requested[resource_row[PODS], position] += change
         self._nonzero[0, position] += change * pod.amounts.nonzero_cpu_millis
         self._nonzero[1, position] += change * pod.amounts.nonzero_memory_bytes
-        self.version += 1
+
+
+def _add_at(column: IntColumn, positions: list[int], amounts: list[int], change: int) -> None:
+    """Add amounts (change 1) or subtract them (−1); a position may occur several times."""
+    np.add.at(column, positions, np.array(amounts, np.int64) * change)
 
 
 class NodeView:
@@ -135,7 +135,10 @@ class NodeView:
     ) -> None:
         self.snapshot = snapshot
         self.rows: RowColumn | slice = slice(0, snapshot.size) if rows is None else rows
-        """The snapshot's rows in view: an index array, or the slice of all rows (free ones included)."""
+        """The snapshot's rows in view.
+
+        An index array, or the slice of all rows (free ones included).
+        """
         self.overlay = overlay
 
     def __len__(self) -> int:
@@ -159,7 +162,10 @@ class NodeView:
         return NodeView(self.snapshot, self.rows, NodeOverlay(self.snapshot, len(self)))
 
     def gather(self, column: npt.NDArray[Element]) -> npt.NDArray[Element]:
-        """A column of the snapshot at the rows of the view; read only (it may be the column itself)."""
+        """A column of the snapshot at the rows of the view.
+
+        Read only (it may be the column itself).
+        """
         return column[self.rows]
 
     def allocatable(self, resource: str) -> IntColumn:
@@ -178,7 +184,10 @@ class NodeView:
         return column if self.overlay is None else column + self.overlay.requested(row)
 
     def nonzero_requested(self, resource: str) -> IntColumn:
-        """(n,) int64, usage for scoring: cpu and memory with defaults for silent containers, others as requested."""
+        """(n,) int64, usage for scoring.
+
+        Cpu and memory with defaults for silent containers, others as requested.
+        """
         if resource not in {CPU, MEMORY}:
             return self.requested(resource)
         index = 0 if resource == CPU else 1
@@ -199,7 +208,7 @@ class NodeView:
         return self.gather(column.ids[: self.snapshot.size]), column
 
     def users(self, rows: Mapping[int, int]) -> IntColumn:
-        """(n,) int64, the counts of one key of a SparseCounts at the rows of the view, without overlay."""
+        """(n,) int64, one key's counts of a SparseCounts at the rows of the view, without overlay."""
         size = self.snapshot.size
         dense: IntColumn = np.zeros(size, np.int64)
         if isinstance(self.rows, slice) or len(self.rows) > len(rows):
@@ -209,7 +218,10 @@ class NodeView:
         return np.array([rows.get(row, 0) for row in self.rows.tolist()], dtype=np.int64)
 
     def nodes(self) -> Iterator[NodeInfo | None]:
-        """The parsed nodes in order; None at free rows. For adapters and texts, never in a built-in plugin's scan."""
+        """The parsed nodes in order; None at free rows.
+
+        For adapters and texts, never in a built-in plugin's scan.
+        """
         nodes = self.snapshot.nodes
         if isinstance(self.rows, slice):
             return iter(nodes[: self.snapshot.size])

@@ -1,33 +1,466 @@
-"""How many pods match a pairwise term on each node.
+"""How many pods match each pairwise term on each node, and how many own one.
 
-The snapshot owns one and tells it of every pod and node that changes; InterPodAffinity and
-PodTopologySpread read it.
+The snapshot tells it of every pod, node and namespace that changes; InterPodAffinity and
+PodTopologySpread ask. Pods are grouped by LabelSet, so that a new term is counted from groups and
+not from pods. Invariant: whatever the order of events, every count equals one made from scratch.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
 
-from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod import LabelSet, PodInfo, SchedulingSpec
+from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity, PodMatcher
+from stellwerk.models.selectors import LabelSelector, Requirement
+from stellwerk.snapshot.counted_terms import CountedTerm
+from stellwerk.snapshot.term_index import TermIndex, most_selective
+from stellwerk.snapshot.topology import Topology
 
 if TYPE_CHECKING:
     from stellwerk.snapshot.snapshot import Snapshot
 
+_MAX_TERMS: Final = 1024
+"""Terms of pending pods that are kept counted; the least recently used ones make room."""
+
+NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
+
+
+# --- which pods a term counts -------------------------------------------------------------------
+
+
+class PodSelection(Protocol):
+    """Which pods are counted; hashable, equal selections share their counts."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Requirements that every counted pod's labels fulfil."""
+        ...
+
+    @property
+    def reads_namespaces(self) -> bool:
+        """Whether the answer depends on the labels of namespaces."""
+        ...
+
+    @property
+    def counts_terminating(self) -> bool:
+        """Whether pods that are being deleted count."""
+        ...
+
+    def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:
+        """Whether pods with these labels count."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadSelection:
+    """Pods that a spread constraint counts: same namespace, not terminating."""
+
+    namespace: str
+    selector: LabelSelector
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Those of the selector."""
+        return self.selector.requirements
+
+    @property
+    def reads_namespaces(self) -> bool:
+        """Only the namespace's name matters."""
+        return False
+
+    @property
+    def counts_terminating(self) -> bool:
+        """`countPodsMatchSelector` passes over terminating pods."""
+        return False
+
+    def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:  # noqa: ARG002 of the protocol
+        """An empty selector counts nothing (`countPodsMatchSelector`, v1.36)."""
+        return (
+            bool(self.selector.requirements)
+            and label_set.namespace == self.namespace
+            and self.selector.matches(label_set.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AffinitySelection:
+    """Pods that every one of a pending pod's terms speaks of."""
+
+    matchers: frozenset[PodMatcher]
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Those of all selectors."""
+        return tuple(
+            requirement
+            for matcher in self.matchers
+            if matcher.selector is not None
+            for requirement in matcher.selector.requirements
+        )
+
+    @property
+    def reads_namespaces(self) -> bool:
+        """Whether a term has a namespaceSelector."""
+        return any(matcher.namespace_selector is not None for matcher in self.matchers)
+
+    @property
+    def counts_terminating(self) -> bool:
+        """A terminating pod attracts and repels until it is gone."""
+        return True
+
+    def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:
+        """Whether every matcher means these pods."""
+        return all(matches_as_incoming(matcher, label_set, namespaces) for matcher in self.matchers)
+
+
+def matches_as_incoming(
+    matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels
+) -> bool:
+    """Whether a pending pod's term means pods with these labels.
+
+    v1.36 resolves the namespaceSelector to the namespaces it knows, and then compares it with empty
+    labels as well (`mergeAffinityTermNamespacesIfNotEmpty` works on a copy): a selector that
+    matches a namespace without labels matches every namespace.
+    """
+    namespace, labels = label_set.namespace, label_set.labels
+    if matcher.matches(namespace, labels, {}):
+        return True
+    known = namespaces.get(namespace)
+    return known is not None and matcher.matches(namespace, labels, known)
+
+
+def matches_as_existing(
+    matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels
+) -> bool:
+    """Whether a placed pod's term means a pending pod with these labels."""
+    namespace = label_set.namespace
+    return matcher.matches(namespace, label_set.labels, namespaces.get(namespace, {}))
+
+
+class PodTerm(CountedTerm):
+    """Pods of a selection, counted."""
+
+    __slots__ = ("dropped", "last_use", "selection")
+
+    def __init__(self, selection: PodSelection) -> None:
+        super().__init__()
+        self.selection = selection
+        self.last_use = 0
+        self.dropped = False
+        """Made room for other terms: no longer counted."""
+
+
+# --- terms that placed pods own -----------------------------------------------------------------
+
+
+class Ownership(Enum):
+    """What a placed pod's term does to pending pods that it matches."""
+
+    REQUIRED = auto()
+    """Required affinity: attracts with hardPodAffinityWeight."""
+    REQUIRED_ANTI = auto()
+    """Required anti-affinity: keeps them away."""
+    PREFERRED = auto()
+    """Preferred affinity, or with a negative weight anti-affinity."""
+
+
+class OwnedTerm(CountedTerm):
+    """Placed pods that have a term; a pod that has it twice counts twice."""
+
+    __slots__ = ("matcher", "ownership", "topology_key", "users", "weight")
+
+    def __init__(self, ownership: Ownership, term: AffinityTerm, weight: int) -> None:
+        super().__init__()
+        self.ownership = ownership
+        self.matcher = term.matcher
+        self.topology_key = term.topology_key
+        self.weight = weight
+        """1–100, −100–−1 for preferred anti-affinity; 0 for required terms."""
+        self.users = 0
+        """Specs of placed pods that have it."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Those of the selector."""
+        return self.matcher.selector.requirements if self.matcher.selector is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedMatches:
+    """The owned terms that mean a pending pod."""
+
+    required: tuple[OwnedTerm, ...] = ()
+    required_anti: tuple[OwnedTerm, ...] = ()
+    preferred: tuple[OwnedTerm, ...] = ()
+
+
+_NO_MATCHES: Final = OwnedMatches()
+
+
+class _Owners:
+    """The placed pods of one spec with affinity terms."""
+
+    __slots__ = ("pods", "terms")
+
+    def __init__(self, terms: tuple[OwnedTerm, ...]) -> None:
+        self.terms = terms
+        self.pods = 0
+
+
+class _Group:
+    """The placed pods of one LabelSet."""
+
+    __slots__ = ("label_set", "rows", "terminating", "terms")
+
+    def __init__(self, label_set: LabelSet) -> None:
+        self.label_set = label_set
+        self.rows: dict[int, int] = {}
+        """Pods by row."""
+        self.terminating: dict[int, int] | None = None
+        """Those of them that are being deleted, by row."""
+        self.terms: list[PodTerm] = []
+        """The terms in use that count them."""
+
 
 class PairCounts:
-    """Counts per term and node."""
+    """Counts per term and row; see the module docstring."""
 
     def __init__(self, snapshot: "Snapshot") -> None:
         self._snapshot = snapshot
         self.namespaces: dict[str, Mapping[str, str]] = {}
+        """Labels of every known namespace."""
+        self._groups: dict[LabelSet, _Group] = {}
+        self._groups_by_label: dict[str, dict[str, dict[_Group, None]]] = {}
+        """Label key → value → groups, for keys that some term has asked for."""
+        self._terms: dict[PodSelection, PodTerm] = {}
+        self._term_index: TermIndex[PodTerm] = TermIndex()
+        self._uses = 0
+        self._owners: dict[SchedulingSpec, _Owners] = {}
+        self._owned: dict[tuple[Ownership, AffinityTerm, int], OwnedTerm] = {}
+        self._owned_index: TermIndex[OwnedTerm] = TermIndex()
+        self._owned_version = 0
+        self._owned_matches: WeakKeyDictionary[LabelSet, tuple[int, OwnedMatches]] = (
+            WeakKeyDictionary()
+        )
+        self._topologies: dict[str, Topology] = {}
+
+    # --- what plugins ask -----------------------------------------------------------------------
+
+    def term(self, selection: PodSelection) -> PodTerm:
+        """The counts of a selection; counted from now on, until others need the room."""
+        self._uses += 1
+        term = self._terms.get(selection)
+        if term is None:
+            if len(self._terms) >= _MAX_TERMS:
+                self._drop_terms()
+            term = self._terms[selection] = PodTerm(selection)
+            self._term_index.add(term, selection.requirements)
+            self._count_groups(term)
+        term.last_use = self._uses
+        return term
+
+    def keep(self, terms: Iterable[PodTerm]) -> bool:
+        """Note that the terms are in use; False: one was dropped meanwhile, ask for all again."""
+        self._uses += 1
+        kept = True
+        for term in terms:
+            term.last_use = self._uses
+            kept &= not term.dropped
+        return kept
+
+    def owned_matches(self, label_set: LabelSet) -> OwnedMatches:
+        """The terms of placed pods that mean a pending pod with these labels."""
+        if not self._owned:
+            return _NO_MATCHES
+        known = self._owned_matches.get(label_set)
+        if known is None or known[0] != self._owned_version:
+            known = (self._owned_version, self._find_owned(label_set))
+            self._owned_matches[label_set] = known
+        return known[1]
+
+    def topology(self, key: str) -> Topology:
+        """The domains of a topology key; good until a node's labels change."""
+        topology = self._topologies.get(key)
+        if topology is None:
+            snapshot = self._snapshot
+            topology = self._topologies[key] = Topology(
+                key, snapshot.label(key), snapshot.size, snapshot.node_count
+            )
+        return topology
+
+    # --- what the snapshot tells ----------------------------------------------------------------
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
         """Add (+1) or take out (−1) a pod on a row."""
+        group = self._groups.get(pod.label_set) or self._add_group(pod.label_set)
+        _count(group.rows, row, change)
+        if pod.terminating:
+            if group.terminating is None:
+                group.terminating = {}
+            _count(group.terminating, row, change)
+        for term in group.terms:
+            if not pod.terminating or term.selection.counts_terminating:
+                term.add(row, change)
+        if not group.rows:
+            self._remove_group(group)
+        if has_terms(pod.spec.pod_affinity):
+            self._count_owner(row, pod.spec, change)
 
-    def node_changed(self, row: int) -> None:
+    def node_changed(self, row: int) -> None:  # noqa: ARG002 every domain may look different now
         """The node's labels changed, or it is about to leave its row."""
+        for topology in self._topologies.values():
+            topology.valid = False
+        self._topologies.clear()
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:
         """A namespace's labels; None: it is gone."""
+        if self.namespaces.get(namespace) == labels:
+            return
+        if labels is None:
+            del self.namespaces[namespace]
+        else:
+            self.namespaces[namespace] = labels
+        self._owned_version += 1
+        for term in self._terms.values():
+            if term.selection.reads_namespaces:
+                self._uncount_groups(term)
+                self._count_groups(term)
 
-    def grow(self, capacity: int) -> None:
-        """Make room for more rows."""
+    # --- groups and the terms that count them ---------------------------------------------------
+
+    def _add_group(self, label_set: LabelSet) -> _Group:
+        group = self._groups[label_set] = _Group(label_set)
+        for key, by_value in self._groups_by_label.items():
+            if key in label_set.labels:
+                by_value.setdefault(label_set.labels[key], {})[group] = None
+        group.terms = [
+            term
+            for term in self._term_index.candidates(label_set.labels)
+            if term.selection.matches(label_set, self.namespaces)
+        ]
+        return group
+
+    def _remove_group(self, group: _Group) -> None:
+        del self._groups[group.label_set]
+        for key, by_value in self._groups_by_label.items():
+            value = group.label_set.labels.get(key)
+            if value is not None:
+                del by_value[value][group]
+                if not by_value[value]:
+                    del by_value[value]
+
+    def _count_groups(self, term: PodTerm) -> None:
+        for group in self._candidate_groups(term.selection.requirements):
+            if not term.selection.matches(group.label_set, self.namespaces):
+                continue
+            group.terms.append(term)
+            for row, pods in group.rows.items():
+                terminating = (group.terminating or {}).get(row, 0)
+                counted = pods if term.selection.counts_terminating else pods - terminating
+                if counted:
+                    term.add(row, counted)
+
+    def _uncount_groups(self, term: PodTerm) -> None:
+        for group in self._candidate_groups(term.selection.requirements):
+            if term in group.terms:
+                group.terms.remove(term)
+        term.clear()
+
+    def _candidate_groups(self, requirements: tuple[Requirement, ...]) -> Iterator[_Group]:
+        """Groups that may fulfil the requirements, each once."""
+        requirement = most_selective(requirements)
+        if requirement is None:
+            yield from self._groups.values()
+            return
+        by_value = self._groups_by_label.get(requirement.key)
+        if by_value is None:
+            by_value = self._groups_by_label[requirement.key] = {}
+            for group in self._groups.values():
+                value = group.label_set.labels.get(requirement.key)
+                if value is not None:
+                    by_value.setdefault(value, {})[group] = None
+        for value in requirement.values:
+            yield from by_value.get(value, ())
+
+    def _drop_terms(self) -> None:
+        """Drop the quarter of the terms that was used longest ago."""
+        oldest = sorted(self._terms.values(), key=lambda term: term.last_use)
+        for term in oldest[: _MAX_TERMS // 4]:
+            term.dropped = True
+            del self._terms[term.selection]
+            self._term_index.discard(term, term.selection.requirements)
+            self._uncount_groups(term)
+
+    # --- owned terms ----------------------------------------------------------------------------
+
+    def _count_owner(self, row: int, spec: SchedulingSpec, change: int) -> None:
+        owners = self._owners.get(spec)
+        if owners is None:
+            owners = self._owners[spec] = _Owners(self._own_terms(spec.pod_affinity))
+        owners.pods += change
+        for term in owners.terms:
+            term.add(row, change)
+        if owners.pods == 0:
+            del self._owners[spec]
+            self._disown_terms(owners.terms)
+
+    def _own_terms(self, affinity: PodAffinity) -> tuple[OwnedTerm, ...]:
+        terms = []
+        for ownership, term, weight in _terms_of(affinity):
+            key = (ownership, term, weight)
+            owned = self._owned.get(key)
+            if owned is None:
+                owned = self._owned[key] = OwnedTerm(ownership, term, weight)
+                self._owned_index.add(owned, owned.requirements)
+                self._owned_version += 1
+            owned.users += 1
+            terms.append(owned)
+        return tuple(terms)
+
+    def _disown_terms(self, terms: tuple[OwnedTerm, ...]) -> None:
+        for owned in terms:
+            owned.users -= 1
+            if owned.users == 0:
+                term = AffinityTerm(owned.matcher, owned.topology_key)
+                del self._owned[owned.ownership, term, owned.weight]
+                self._owned_index.discard(owned, owned.requirements)
+                self._owned_version += 1
+
+    def _find_owned(self, label_set: LabelSet) -> OwnedMatches:
+        found: dict[Ownership, list[OwnedTerm]] = {ownership: [] for ownership in Ownership}
+        for owned in self._owned_index.candidates(label_set.labels):
+            if matches_as_existing(owned.matcher, label_set, self.namespaces):
+                found[owned.ownership].append(owned)
+        return OwnedMatches(
+            tuple(found[Ownership.REQUIRED]),
+            tuple(found[Ownership.REQUIRED_ANTI]),
+            tuple(found[Ownership.PREFERRED]),
+        )
+
+
+def has_terms(affinity: PodAffinity) -> bool:
+    """Whether there is any term at all."""
+    return bool(
+        affinity.required or affinity.required_anti or affinity.preferred or affinity.preferred_anti
+    )
+
+
+def _terms_of(affinity: PodAffinity) -> Iterator[tuple[Ownership, AffinityTerm, int]]:
+    for term in affinity.required:
+        yield Ownership.REQUIRED, term, 0
+    for term in affinity.required_anti:
+        yield Ownership.REQUIRED_ANTI, term, 0
+    for weighted in affinity.preferred:
+        yield Ownership.PREFERRED, weighted.term, weighted.weight
+    for weighted in affinity.preferred_anti:
+        yield Ownership.PREFERRED, weighted.term, -weighted.weight
+
+
+def _count(rows: dict[int, int], row: int, change: int) -> None:
+    count = rows.get(row, 0) + change
+    if count:
+        rows[row] = count
+    else:
+        del rows[row]

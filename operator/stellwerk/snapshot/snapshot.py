@@ -1,13 +1,16 @@
-"""The cluster as columns: one long-lived object that a scheduling cycle reads and only the cache writes, between cycles.
+"""The cluster as columns.
 
-Plugins see it through a NodeView. Rows are stable slots: capacity doubles, `alive` marks those in use, and
-`node_names` and `node_uids` tell a re-used row. Invariant: after `Cache.update_snapshot` every column equals a rebuild
-from the cache's nodes and pods; the two change logs name every row that differs from any earlier state.
+One long-lived object that a scheduling cycle reads and only the cache writes, between cycles.
+
+Plugins see it through a NodeView. Rows are stable slots: capacity doubles, `alive` marks those in
+use, and `node_names` and `node_uids` tell a re-used row. Invariant: after `Cache.update_snapshot`
+every column equals a rebuild from the cache's nodes and pods; the two change logs name every row
+that differs from any earlier state.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +35,8 @@ from stellwerk.snapshot.pair_counts import PairCounts
 
 NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 _FIRST_CAPACITY: Final = 16
+
+Element = TypeVar("Element", bound=np.generic)
 
 
 class Snapshot:
@@ -66,7 +71,10 @@ class Snapshot:
         self.image_rows: dict[str, dict[int, int]] = {}
         """Image name → {row: bytes}: which nodes hold it, and how large it is there."""
         self.images_version = 0
-        """Grows when ImageLocality's inputs change anywhere: images of a node, or the number of nodes."""
+        """Grows when ImageLocality's inputs change anywhere.
+
+        Images of a node, or the number of nodes.
+        """
         self.host_ports: SparseCounts[HostPort] = SparseCounts()
         self.volume_users: SparseCounts[UsageKey] = SparseCounts()
         """Users of claims and disks, by PodVolume.usage_keys."""
@@ -90,7 +98,7 @@ class Snapshot:
         self.requested: IntColumn = _read_only(self._requested[:, :size])
         """(R, N) int64, what bound and assumed pods request; row "pods" is their number."""
         self.nonzero_requested: IntColumn = _read_only(self._nonzero_requested[:, :size])
-        """(2, N) int64, cpu millicores and memory bytes with scoring's defaults for containers without requests."""
+        """(2, N) int64, cpu millicores and memory bytes, silent containers counted with defaults."""
         self.alive: Mask = _read_only(self._alive[:size])
         """(N,) bool, True where the row holds a node."""
         self.unschedulable: Mask = _read_only(self._unschedulable[:size])
@@ -110,7 +118,10 @@ class Snapshot:
 
     @property
     def visit_order(self) -> RowColumn:
-        """(alive,) rows in the order of kube-scheduler's node tree: one node of each zone in turn."""
+        """(alive,) rows in the order of kube-scheduler's node tree.
+
+        One node of each zone in turn.
+        """
         if self._visit_order is None:
             zones: dict[str, list[int]] = {}
             for row in self.row_of.values():
@@ -188,7 +199,10 @@ class Snapshot:
         self.usage_changes.append(row)
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
-        """Add (+1) or take out (−1) a pod in everything that is counted per key: ports, disks, matching terms."""
+        """Add (+1) or take out (−1) a pod in everything that is counted per key.
+
+        Ports, disks, matching terms.
+        """
         for port in pod.spec.host_ports:
             self.host_ports.add(row, port, change)
         if pod.volumes:
@@ -250,7 +264,6 @@ class Snapshot:
         self._taint_set = grown(self._taint_set, capacity)
         for column in self._labels.values():
             column.grow(capacity)
-        self.pair_counts.grow(capacity)
 
     def _write_allocatable(self, row: int, node: NodeInfo) -> None:
         rows = [self.resource(resource) for resource in node.allocatable]
@@ -290,6 +303,6 @@ def _with_row(columns: IntColumn) -> IntColumn:
     return np.vstack([columns, np.zeros((1, columns.shape[1]), columns.dtype)])
 
 
-def _read_only(view: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _read_only(view: npt.NDArray[Element]) -> npt.NDArray[Element]:
     view.setflags(write=False)
     return view

@@ -1,0 +1,352 @@
+"""InterPodAffinity: places pods beside those they need or like, and away from those they shun.
+
+It looks both ways: at what the pending pod asks of placed pods, and at what placed pods ask of it.
+Invariant: verdicts and scores are those of kube-scheduler v1.36.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from pydantic import BaseModel
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.interface import (
+    MAX_NODE_SCORE,
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    Handle,
+    NormalizeScorePlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reuse,
+    ScorePlugin,
+)
+from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
+from stellwerk.models.plugin_args import InterPodAffinityArgs
+from stellwerk.models.pod import PodInfo, SchedulingSpec
+from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
+from stellwerk.plugins.affinity_hints import affinity_hints
+from stellwerk.plugins.overlay_deltas import DeltaTracker, OverlayDeltas
+from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
+from stellwerk.snapshot.counted_terms import CountedTerm
+from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.pair_counts import (
+    AffinitySelection,
+    PairCounts,
+    PodTerm,
+    matches_as_existing,
+)
+from stellwerk.snapshot.topology import Topology
+
+_NAME: Final = "InterPodAffinity"
+
+# The first reason to fail, in kube-scheduler's order, has the highest code.
+_EXISTING_ANTI: Final = 1
+_ANTI: Final = 2
+_AFFINITY: Final = 3
+_ALL_TERMS: Final = -1
+"""In an overlay's deltas: pods that match all required affinity terms. Pods that match an
+anti-affinity term are filed under its index, placed pods' anti-affinity under its topology key."""
+
+_STATUSES: Final = {
+    _EXISTING_ANTI: unschedulable(
+        _NAME, "node(s) didn't satisfy existing pods anti-affinity rules"
+    ),
+    _ANTI: unschedulable(_NAME, "node(s) didn't match pod anti-affinity rules"),
+    _AFFINITY: unresolvable(_NAME, "node(s) didn't match pod affinity rules"),
+}
+
+
+@dataclass(slots=True, eq=False)
+class _OwnTerms:
+    """The terms of one spec, ready to be counted."""
+
+    affinity: PodTerm | None
+    """Pods that match every required affinity term; None: there is no such term."""
+    affinity_keys: tuple[str, ...]
+    anti: tuple[tuple[PodTerm, str], ...]
+    """(pods that match, topology key) of each required anti-affinity term."""
+    preferred: tuple[tuple[PodTerm, str, int], ...]
+    """(pods that match, topology key, weight); the weight of anti-affinity is negative."""
+
+    @property
+    def terms(self) -> Iterator[PodTerm]:
+        """All of them."""
+        if self.affinity is not None:
+            yield self.affinity
+        for term, _ in self.anti:
+            yield term
+        for term, _, _ in self.preferred:
+            yield term
+
+
+@dataclass(slots=True)
+class _Table:
+    """Pods by domain of a topology."""
+
+    topology: Topology
+    totals: IntColumn
+    """(D,) int64, at least 0; read only."""
+
+
+@dataclass(slots=True)
+class _FilterState:
+    affinity: tuple[_Table, ...]
+    """Pods that match all required terms, for each term's topology."""
+    first_of_its_kind: bool
+    """Whether the pod matches its own required affinity terms."""
+    anti: tuple[_Table, ...]
+    existing_anti: dict[str, _Table]
+    """Placed pods whose anti-affinity means the pod, by topology key."""
+    tracker: DeltaTracker
+
+
+@dataclass(slots=True)
+class _ScoreState:
+    tables: tuple[_Table, ...]
+    """Sums of weights by domain, one per topology key."""
+
+
+class InterPodAffinity(
+    PreFilterPlugin,
+    FilterPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    NormalizeScorePlugin,
+    EnqueueExtensions,
+):
+    """Filters by required terms and scores by preferred ones, of the pod and of placed pods."""
+
+    name: ClassVar[str] = _NAME
+    args_model: ClassVar[type[BaseModel] | None] = InterPodAffinityArgs
+    filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+    score_reuse: ClassVar[Reuse] = Reuse.NEVER
+
+    def __init__(self, handle: Handle, args: InterPodAffinityArgs | None = None) -> None:
+        self._counts: PairCounts = handle.snapshot.pair_counts
+        self._args = args or InterPodAffinityArgs()
+        self._own: WeakKeyDictionary[SchedulingSpec, _OwnTerms] = WeakKeyDictionary()
+
+    # --- filter ---------------------------------------------------------------------------------
+
+    @override
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        affinity = pod.spec.pod_affinity
+        existing_anti = self._summed(
+            (owned, owned.topology_key, 1)
+            for owned in self._counts.owned_matches(pod.label_set).required_anti
+        )
+        if not existing_anti and not affinity.required and not affinity.required_anti:
+            return PreFilterResult(SKIP)
+        own = self._own_terms(pod)
+        state.write(
+            _NAME,
+            _FilterState(
+                affinity=(
+                    tuple(self._table(own.affinity, key) for key in own.affinity_keys)
+                    if own.affinity
+                    else ()
+                ),
+                first_of_its_kind=own.affinity is not None
+                and own.affinity.selection.matches(pod.label_set, self._counts.namespaces),
+                anti=tuple(self._table(term, key) for term, key in own.anti),
+                existing_anti=existing_anti,
+                tracker=DeltaTracker(self._measure(pod, own)),
+            ),
+        )
+        return PreFilterResult()
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        found = state.read(_NAME, _FilterState)
+        deltas = found.tracker.deltas(nodes)
+        codes: VerdictColumn = np.zeros(len(nodes), np.int32)
+        for code, masks in (
+            (_AFFINITY, _unmet_affinity(found, nodes, deltas)),
+            (_ANTI, _violated_anti(found, nodes, deltas)),
+            (_EXISTING_ANTI, self._repelled(found, nodes, deltas)),
+        ):
+            for fails in masks:
+                np.maximum(codes, np.multiply(fails, code, dtype=np.int32), out=codes)
+        return FilterResult(codes, _STATUSES.__getitem__)
+
+    def _repelled(
+        self, found: _FilterState, nodes: NodeView, deltas: OverlayDeltas | None
+    ) -> Sequence[Mask]:
+        """Where a placed pod's anti-affinity keeps the pod away."""
+        tables = found.existing_anti
+        if deltas is None:
+            return [_some(table, nodes, None) for table in tables.values()]
+        # An overlay's pod may shun the pod by a topology that no placed pod's term names.
+        for key in deltas.changed():
+            if isinstance(key, str) and key not in tables:
+                topology = self._counts.topology(key)
+                tables[key] = _Table(topology, np.zeros(topology.size, np.int64))
+        return [_some(table, nodes, deltas.of(key)) for key, table in tables.items()]
+
+    def _measure(
+        self, pod: PodInfo, own: _OwnTerms
+    ) -> Callable[[PodInfo], Sequence[tuple[Hashable, int]]]:
+        """What of the filter's counts another pod changes."""
+        namespaces = self._counts.namespaces
+
+        def measure(other: PodInfo) -> Sequence[tuple[Hashable, int]]:
+            amounts: list[tuple[Hashable, int]] = []
+            if own.affinity and own.affinity.selection.matches(other.label_set, namespaces):
+                amounts.append((_ALL_TERMS, 1))
+            amounts += (
+                (index, 1)
+                for index, (term, _) in enumerate(own.anti)
+                if term.selection.matches(other.label_set, namespaces)
+            )
+            amounts += (
+                (term.topology_key, 1)
+                for term in other.spec.pod_affinity.required_anti
+                if matches_as_existing(term.matcher, pod.label_set, namespaces)
+            )
+            return amounts
+
+        return measure
+
+    # --- score ----------------------------------------------------------------------------------
+
+    @override
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
+        affinity = pod.spec.pod_affinity
+        prefers = bool(affinity.preferred or affinity.preferred_anti)
+        if self._args.ignore_preferred_terms_of_existing_pods and not prefers:
+            return SKIP
+        weighted: list[tuple[CountedTerm, str, int]] = []
+        if prefers:
+            weighted += self._own_terms(pod).preferred
+        matches = self._counts.owned_matches(pod.label_set)
+        hard_weight = self._args.hard_pod_affinity_weight
+        if hard_weight:
+            weighted += ((term, term.topology_key, hard_weight) for term in matches.required)
+        weighted += ((term, term.topology_key, term.weight) for term in matches.preferred)
+        tables = self._summed(weighted)
+        if not tables:
+            return SKIP
+        state.write(f"{_NAME}/score", _ScoreState(tuple(tables.values())))
+        return OK
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        scores: IntColumn = np.zeros(len(nodes), np.int64)
+        for table in state.read(f"{_NAME}/score", _ScoreState).tables:
+            scores += table.topology.at_rows(table.totals, nodes, missing=0)
+        return scores
+
+    @override
+    def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
+        if len(scores) == 0:
+            return scores
+        lowest, highest = int(scores.min()), int(scores.max())
+        if lowest == highest:
+            return np.zeros_like(scores)
+        # In this order of operations, on floats: truncation then agrees with kube-scheduler.
+        normalized = MAX_NODE_SCORE * ((scores - lowest) / (highest - lowest))
+        return normalized.astype(np.int64)
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return affinity_hints(self._counts)
+
+    # --- terms ----------------------------------------------------------------------------------
+
+    def _own_terms(self, pod: PodInfo) -> _OwnTerms:
+        own = self._own.get(pod.spec)
+        if own is None or not self._counts.keep(own.terms):
+            own = self._own[pod.spec] = _prepare(pod.spec.pod_affinity, self._counts)
+        return own
+
+    def _table(self, term: CountedTerm, topology_key: str) -> _Table:
+        topology = self._counts.topology(topology_key)
+        return _Table(topology, term.by_domain(topology).totals)
+
+    def _summed(self, weighted: Iterable[tuple[CountedTerm, str, int]]) -> dict[str, _Table]:
+        """Per topology key the sums of weight × pods; keys without any counted pod are left out."""
+        tables: dict[str, _Table] = {}
+        for term, key, weight in weighted:
+            if not term.counts_in(self._counts.topology(key)):
+                continue
+            table = self._table(term, key)
+            if weight != 1:
+                table.totals = table.totals * weight
+            if key in tables:
+                table.totals = table.totals + tables[key].totals
+            tables[key] = table
+        return tables
+
+
+def _prepare(affinity: PodAffinity, counts: PairCounts) -> _OwnTerms:
+    def counted(*terms: AffinityTerm) -> PodTerm:
+        return counts.term(AffinitySelection(frozenset(term.matcher for term in terms)))
+
+    preferred = [(item.term, item.weight) for item in affinity.preferred]
+    preferred += [(item.term, -item.weight) for item in affinity.preferred_anti]
+    required = affinity.required
+    return _OwnTerms(
+        affinity=counted(*required) if required else None,
+        affinity_keys=tuple(dict.fromkeys(term.topology_key for term in required)),
+        anti=tuple((counted(term), term.topology_key) for term in affinity.required_anti),
+        preferred=tuple((counted(term), term.topology_key, weight) for term, weight in preferred),
+    )
+
+
+def _unmet_affinity(
+    found: _FilterState, nodes: NodeView, deltas: OverlayDeltas | None
+) -> Sequence[Mask]:
+    """Where a required affinity term is not fulfilled (`satisfyPodAffinity`)."""
+    delta = None if deltas is None else deltas.of(_ALL_TERMS)
+    unmet = [_none(table, nodes, delta) for table in found.affinity]
+    if not unmet or not found.first_of_its_kind:
+        return unmet
+    # The first pod of a group that wants to be together may go wherever all labels are.
+    first: Mask = np.ones(len(nodes), np.bool_)
+    for table in found.affinity:
+        anywhere = table.totals.sum()
+        if delta is not None:
+            anywhere = anywhere + delta * nodes.gather(table.topology.has)
+        first &= anywhere == 0
+    if not first.any():
+        return unmet
+    return [
+        np.where(first, ~nodes.gather(table.topology.has), fails)
+        for table, fails in zip(found.affinity, unmet, strict=True)
+    ]
+
+
+def _violated_anti(
+    found: _FilterState, nodes: NodeView, deltas: OverlayDeltas | None
+) -> Sequence[Mask]:
+    """Where a pod is that the pod's own anti-affinity means."""
+    return [
+        _some(table, nodes, None if deltas is None else deltas.of(index))
+        for index, table in enumerate(found.anti)
+    ]
+
+
+def _some(table: _Table, nodes: NodeView, delta: IntColumn | None) -> Mask:
+    """(n,) bool, where the node's domain has counted pods."""
+    topology = table.topology
+    if delta is None:
+        return topology.at_rows(table.totals > 0, nodes, missing=False)
+    found: Mask = topology.at_rows(table.totals, nodes, missing=0) + delta > 0
+    return found & nodes.gather(topology.has)
+
+
+def _none(table: _Table, nodes: NodeView, delta: IntColumn | None) -> Mask:
+    """(n,) bool, where the node's domain has no counted pod, or the node lacks the label."""
+    topology = table.topology
+    if delta is None:
+        return topology.at_rows(table.totals <= 0, nodes, missing=True)
+    lacking: Mask = topology.at_rows(table.totals, nodes, missing=0) + delta <= 0
+    return lacking | ~nodes.gather(topology.has)

@@ -1,0 +1,352 @@
+"""PodTopologySpread: keeps the pods of a group evenly spread over domains, strictly or if it can.
+
+Filter compares each domain with the emptiest one, score prefers emptier domains; both look up
+tables by domain. Invariant: verdicts and scores are those of kube-scheduler v1.36, terminating
+pods not counted.
+"""
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.interface import (
+    MAX_NODE_SCORE,
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    Handle,
+    NormalizeScorePlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reuse,
+    ScorePlugin,
+)
+from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
+from stellwerk.models.node import HOSTNAME_LABEL
+from stellwerk.models.plugin_args import PodTopologySpreadArgs
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.node_eligibility import NodeEligibility
+from stellwerk.plugins.overlay_deltas import DeltaTracker, OverlayDeltas
+from stellwerk.plugins.spread_constraints import Constraint, SpreadConstraints
+from stellwerk.plugins.spread_hints import spread_hints
+from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
+from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
+from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.topology import NO_DOMAIN, EligibleRows, Topology
+
+_NAME: Final = "PodTopologySpread"
+_SCORE_KEY: Final = f"{_NAME}/score"
+_REASON: Final = "node(s) didn't match pod topology spread constraints"
+_TOO_SKEWED: Final = 1
+_NO_LABEL: Final = 2
+_STATUSES: Final = {
+    _TOO_SKEWED: unschedulable(_NAME, _REASON),
+    _NO_LABEL: unresolvable(_NAME, f"{_REASON} (missing required label)"),
+}
+
+FloatColumn: TypeAlias = npt.NDArray[np.float64]
+Element = TypeVar("Element", bound=np.generic)
+
+
+@dataclass(slots=True)
+class _Check:
+    """One hard constraint in one attempt."""
+
+    constraint: Constraint
+    counts: DomainCounts
+    eligible: EligibleRows | None
+    self_match: int
+    """1 if the pod will count in its own domain."""
+
+
+@dataclass(slots=True)
+class _FilterState:
+    checks: tuple[_Check, ...]
+    tracker: DeltaTracker
+
+
+@dataclass(slots=True)
+class _Part:
+    """One soft constraint in one attempt: what a domain, or a node, adds to the raw score."""
+
+    topology: Topology
+    table: FloatColumn
+    """(D,) or, per node, (N,)."""
+    per_node: bool
+    """Whether pods are counted on the node itself: kubernetes.io/hostname."""
+
+    def at_rows(self, table: npt.NDArray[Element], nodes: NodeView) -> npt.NDArray[Element]:
+        """(n,) the entries of a table like `table`; 0 where the node lacks the label."""
+        if not self.per_node:
+            return self.topology.at_rows(table, nodes, missing=0)
+        values = nodes.gather(table)
+        if self.topology.complete:
+            return values
+        return np.where(nodes.gather(self.topology.has), values, table.dtype.type(0))
+
+
+@dataclass(slots=True)
+class _ScoreState:
+    parts: tuple[_Part, ...]
+    ignored: Mask | None
+    """(n,) bool over the feasible rows, nodes that are not scored; None: all are."""
+
+
+class PodTopologySpread(
+    PreFilterPlugin,
+    FilterPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    NormalizeScorePlugin,
+    EnqueueExtensions,
+):
+    """Filters by DoNotSchedule constraints, scores by ScheduleAnyway ones."""
+
+    name: ClassVar[str] = _NAME
+    args_model: ClassVar[type[BaseModel] | None] = PodTopologySpreadArgs
+    filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+    score_reuse: ClassVar[Reuse] = Reuse.NEVER
+
+    def __init__(self, handle: Handle, args: PodTopologySpreadArgs | None = None) -> None:
+        self._counts = handle.snapshot.pair_counts
+        self._eligibility = NodeEligibility(handle.snapshot)
+        self._constraints = SpreadConstraints(
+            args or PodTopologySpreadArgs(), self._counts, handle.objects
+        )
+
+    # --- filter ---------------------------------------------------------------------------------
+
+    @override
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        hard = self._constraints.of(pod).hard
+        if not hard:
+            return PreFilterResult(SKIP)
+        checks = tuple(self._check(pod, constraint) for constraint in hard)
+        state.write(_NAME, _FilterState(checks, DeltaTracker(_measure(hard))))
+        return PreFilterResult()
+
+    def _check(self, pod: PodInfo, constraint: Constraint) -> _Check:
+        topology = self._counts.topology(constraint.topology_key)
+        eligible = self._eligibility.rows(constraint.needed_for(pod))
+        counts = constraint.term.by_domain(topology, eligible)
+        return _Check(constraint, counts, eligible, int(constraint.matches(pod)))
+
+    @override
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
+        found = state.read(_NAME, _FilterState)
+        deltas = found.tracker.deltas(nodes)
+        first, *more = (
+            _verdicts(check, nodes)
+            if deltas is None
+            else _verdicts_with_overlay(check, found.checks, nodes, deltas)
+            for check in found.checks
+        )
+        for codes in more:
+            first = np.where(first == 0, codes, first)
+        return FilterResult(first, _STATUSES.__getitem__)
+
+    # --- score ----------------------------------------------------------------------------------
+
+    @override
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
+        constraints = self._constraints.of(pod)
+        if not constraints.soft or not nodes.snapshot.node_count:
+            return SKIP
+        ignored = None
+        if constraints.require_all_topologies:
+            keys = [constraint.topology_key for constraint in constraints.soft]
+            ignored = _lacking_any([self._counts.topology(key) for key in keys], nodes)
+        parts = tuple(
+            self._per_node(constraint, nodes, ignored)
+            if constraint.topology_key == HOSTNAME_LABEL
+            else self._per_domain(pod, constraint, nodes, ignored)
+            for constraint in constraints.soft
+        )
+        state.write(_SCORE_KEY, _ScoreState(parts, ignored))
+        return OK
+
+    def _per_node(self, constraint: Constraint, nodes: NodeView, ignored: Mask | None) -> _Part:
+        topology = self._counts.topology(constraint.topology_key)
+        counts = constraint.term.column.dense(nodes.snapshot.size)
+        scored = len(nodes) - (0 if ignored is None else int(np.count_nonzero(ignored)))
+        return _Part(topology, _table(constraint, counts, scored), per_node=True)
+
+    def _per_domain(
+        self, pod: PodInfo, constraint: Constraint, nodes: NodeView, ignored: Mask | None
+    ) -> _Part:
+        topology = self._counts.topology(constraint.topology_key)
+        eligible = self._eligibility.rows(constraint.needed_for(pod))
+        counts = constraint.term.by_domain(topology, eligible).totals
+        domains = _domains_among(topology, nodes, ignored)
+        if ignored is None and not topology.complete:
+            # Only system defaults get here; an absent label is an empty value to them.
+            counts = _with_unlabelled(topology, nodes, constraint.term, eligible)
+            domains += _unlabelled_domain(topology, nodes)
+        return _Part(topology, _table(constraint, counts, domains), per_node=False)
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        found = state.read(_SCORE_KEY, _ScoreState)
+        first, *more = found.parts
+        if more:
+            score = first.at_rows(first.table, nodes)
+            for part in more:
+                score = score + part.at_rows(part.table, nodes)
+            raw = _rounded(score)
+        else:
+            raw = first.at_rows(_rounded(first.table), nodes)
+        if found.ignored is not None:
+            lacking = _lacking_any([part.topology for part in found.parts], nodes)
+            if lacking is not None:
+                raw = np.where(lacking, 0, raw)
+        return raw
+
+    @override
+    def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
+        ignored = state.read(_SCORE_KEY, _ScoreState).ignored
+        scored = scores if ignored is None else scores[~ignored]
+        if len(scored) == 0:
+            return np.zeros_like(scores)
+        highest, lowest = int(scored.max()), int(scored.min())
+        if highest == 0:
+            normalized = np.full_like(scores, MAX_NODE_SCORE)
+        else:
+            normalized = MAX_NODE_SCORE * (highest + lowest - scores) // highest
+        if ignored is not None:
+            normalized[ignored] = 0
+        return normalized
+
+    @override
+    def events_to_register(self) -> Sequence[QueueingHint]:
+        return spread_hints(self._constraints)
+
+
+# --- filter -------------------------------------------------------------------------------------
+
+
+def _verdicts(check: _Check, nodes: NodeView) -> VerdictColumn:
+    """(n,) int32, verdict code at each position."""
+    counts = check.counts
+    constraint = check.constraint
+    minimum = 0
+    if counts.domain_count() >= constraint.min_domains:
+        minimum = counts.smallest()
+    too_skewed = counts.totals > constraint.max_skew - check.self_match + minimum
+    return counts.topology.at_rows(too_skewed.astype(np.int32), nodes, missing=_NO_LABEL)
+
+
+def _verdicts_with_overlay(
+    check: _Check, checks: Sequence[_Check], nodes: NodeView, deltas: OverlayDeltas
+) -> VerdictColumn:
+    """(n,) int32, each position judged as if only its own overlay changes had happened."""
+    counts, topology, constraint = check.counts, check.counts.topology, check.constraint
+    delta = deltas.of(checks.index(check)).copy()
+    for other in checks:
+        # A node that lacks any of the topology keys counts for none of the constraints.
+        delta[~nodes.gather(other.counts.topology.has)] = 0
+    if check.eligible is not None:
+        delta[~nodes.gather(check.eligible.mask)] = 0
+    if not counts.topology.size:
+        return np.full(len(nodes), _NO_LABEL, np.int32)
+    domain = topology.domains_at(nodes)
+    count = counts.totals[domain] + delta
+    minimum: IntColumn = np.zeros(len(nodes), np.int64)
+    if counts.domain_count() >= constraint.min_domains:
+        emptiest, smallest, second = counts.two_smallest()
+        others = np.where(domain == emptiest, second, smallest)
+        minimum = np.where(counts.present[domain], np.minimum(others, count), smallest)
+    too_skewed = count + check.self_match - minimum > constraint.max_skew
+    has = nodes.gather(topology.has)
+    return np.where(has, too_skewed, _NO_LABEL).astype(np.int32)
+
+
+def _measure(
+    constraints: Sequence[Constraint],
+) -> Callable[[PodInfo], Sequence[tuple[Hashable, int]]]:
+    """Which constraints (by index) a pod counts for when it is put on a node or taken off."""
+
+    def measure(other: PodInfo) -> Sequence[tuple[Hashable, int]]:
+        # `updateWithPod` (v1.36) does not make the exceptions that counting makes: terminating pods
+        # are included, and an empty selector matches everything.
+        return [
+            (index, 1) for index, constraint in enumerate(constraints) if constraint.matches(other)
+        ]
+
+    return measure
+
+
+# --- score --------------------------------------------------------------------------------------
+
+
+def _table(constraint: Constraint, counts: IntColumn, domains: int) -> FloatColumn:
+    """What each count adds to a score: the fewer domains there are, the less a pod weighs."""
+    table: FloatColumn = np.multiply(counts, math.log(domains + 2))
+    table += constraint.max_skew - 1
+    return table
+
+
+def _lacking_any(topologies: Sequence[Topology], nodes: NodeView) -> Mask | None:
+    """(n,) bool, nodes that lack the label of any topology; None: no node does."""
+    lacking: Mask | None = None
+    for topology in topologies:
+        if not topology.complete:
+            lacks = ~nodes.gather(topology.has)
+            lacking = lacks if lacking is None else lacking | lacks
+    return lacking
+
+
+def _domains_among(topology: Topology, nodes: NodeView, ignored: Mask | None) -> int:
+    """In how many domains the scored nodes are."""
+    if ignored is None and len(nodes) == nodes.snapshot.node_count:
+        return topology.domain_count
+    if topology.separate:
+        has = nodes.gather(topology.has)
+        return int(np.count_nonzero(has if ignored is None else has & ~ignored))
+    domains = topology.domains_at(nodes)
+    if ignored is not None:
+        domains = domains[~ignored]
+    return int(np.count_nonzero(np.bincount(domains, minlength=topology.size)[NO_DOMAIN + 1 :]))
+
+
+def _unlabelled_domain(topology: Topology, nodes: NodeView) -> int:
+    """1 if nodes without the label form a domain of their own among the scored ones.
+
+    Without requireAllTopologies v1.36 reads an absent label as an empty value.
+    """
+    if bool(nodes.gather(topology.has).all()):
+        return 0
+    unnamed = topology.unnamed
+    shared = unnamed is not None and bool(
+        ((topology.domains_at(nodes) == unnamed) & nodes.gather(topology.has)).any()
+    )
+    return 0 if shared else 1
+
+
+def _with_unlabelled(
+    topology: Topology, nodes: NodeView, term: CountedTerm, eligible: EligibleRows | None
+) -> IntColumn:
+    """(D,) counts by domain where pods on nodes without the label count for the empty value."""
+    totals = term.by_domain(topology, eligible).totals
+    if topology.unnamed is None:
+        return totals
+    unlabelled = nodes.snapshot.alive & ~topology.has
+    if eligible is not None:
+        unlabelled &= eligible.mask
+    totals = totals.copy()
+    totals[topology.unnamed] += term.column.dense(nodes.snapshot.size)[unlabelled].sum()
+    return totals
+
+
+def _rounded(score: FloatColumn) -> IntColumn:
+    """Rounded half away from zero, as Go does; scores are not negative."""
+    whole = np.floor(score)
+    return (whole + (2 * (score - whole) >= 1)).astype(np.int64)
