@@ -40,6 +40,8 @@ class RetryPolicy:
     """Also the longest Retry-After that is waited for; a longer one is left to the caller."""
     timeout_seconds: float = 30.0
     """Of one attempt, connecting included."""
+    patience_seconds: float = 60.0
+    """After so long, no further attempt is begun."""
     connect_timeout_seconds: float = 10.0
 
     def delay_seconds(self, attempt: int) -> float:
@@ -113,6 +115,7 @@ class Transport:
         """
         wire = _Wire.of(self.server, request)
         last = attempts or self._retry.attempts
+        give_up_at_seconds = self._clock.monotonic() + self._retry.patience_seconds
         attempt = 1
         earlier: ApiError | None = None
         while True:
@@ -122,6 +125,8 @@ class Transport:
                 error.earlier = earlier
                 delay_seconds = self._delay_seconds(error, attempt)
                 if attempt >= last or delay_seconds is None:
+                    raise
+                if self._clock.monotonic() + delay_seconds > give_up_at_seconds:
                     raise
                 earlier = error
             await asyncio.sleep(delay_seconds)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.errors import ApiError, Forbidden, NotFound
@@ -28,6 +29,15 @@ _RETRY_SECONDS: Final = 2.0
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why a kind cannot be watched."""
+
+    reason: str
+    absent: bool
+    """The kind does not exist, so nothing of it does; False: it exists, and we may not see it."""
+
+
 class Availability:
     """Asks the API about kinds."""
 
@@ -35,22 +45,23 @@ class Availability:
         self._client = client
         self._check_seconds = check_seconds
 
-    async def reason_against(self, watched: WatchedKind) -> str | None:
+    async def obstacle(self, watched: WatchedKind) -> Obstacle | None:
         """Return why a kind cannot be watched, or None if it can; waits until it is known."""
         while True:
             try:
                 if not await self._exists(watched):
-                    return f"the API serves no {watched.group_version_path}/{watched.plural}"
+                    served = f"{watched.group_version_path}/{watched.plural}"
+                    return Obstacle(f"the API serves no {served}", absent=True)
                 return await self._missing_right(watched)
             except ApiError as error:
                 logger.warning("cannot tell whether %s can be watched: %s", watched.kind, error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def wait_for(self, delivery: Delivery) -> None:
-        """Return once the kind can be watched; until then it counts as empty."""
+        """Return once the kind can be watched; until then it counts as synced."""
         pauses = self.pauses()
-        while reason := await self.reason_against(delivery.watched):
-            delivery.unavailable(reason)
+        while obstacle := await self.obstacle(delivery.watched):
+            delivery.unavailable(obstacle.reason, absent=obstacle.absent)
             await asyncio.sleep(next(pauses))
 
     def pauses(self) -> Iterator[float]:
@@ -67,10 +78,11 @@ class Availability:
             return False
         return any(item.get("name") == watched.plural for item in discovery.get("resources") or ())
 
-    async def _missing_right(self, watched: WatchedKind) -> str | None:
+    async def _missing_right(self, watched: WatchedKind) -> Obstacle | None:
         for verb in ("list", "watch"):
             if not await self._may(verb, watched):
-                return f"the role lacks the right to {verb} {watched.plural}"
+                reason = f"the role lacks the right to {verb} {watched.plural}"
+                return Obstacle(reason, absent=False)
         return None
 
     async def _may(self, verb: str, watched: WatchedKind) -> bool:

@@ -9,6 +9,7 @@ to be gone is exactly `known`, up to objects that cannot be read at all.
 from __future__ import annotations
 
 import logging
+from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ class Delivery:
         try:
             metadata = obj["metadata"]
             uid: str = metadata["uid"]
+            namespace = metadata.get("namespace")
             now = KnownObject(
-                metadata.get("namespace"), metadata["name"], metadata["resourceVersion"]
+                namespace and intern(namespace), metadata["name"], metadata["resourceVersion"]
             )
         except (KeyError, TypeError, AttributeError):
             self._malformed(f"{obj!r:.200}", "it has no usable metadata")
@@ -113,14 +115,19 @@ class Delivery:
             self._unavailable = None
         self._mark_synced()
 
-    def unavailable(self, reason: str) -> None:
-        """The kind cannot be watched: it counts as synced and empty until it can."""
+    def unavailable(self, reason: str, *, absent: bool) -> None:
+        """The kind cannot be watched: it counts as synced until it can.
+
+        Where the kind is absent, so are its objects. Where we may no longer see it, what was known
+        last is a better guess than nothing: nodes would look empty without their pods.
+        """
         if self._unavailable != reason:
             self._unavailable = reason
             logger.warning("%s is not watched: %s", self.watched.kind, reason)
         self._met = None
-        for uid in list(self._known):
-            self.vanished(uid)
+        if absent:
+            for uid in list(self._known):
+                self.vanished(uid)
         self._mark_synced()
 
     def vanished(self, uid: str) -> None:

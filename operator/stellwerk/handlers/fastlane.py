@@ -137,9 +137,9 @@ class FastLane:
                     await self._find(delivery, settings)
 
     async def _find(self, delivery: Delivery, settings: configuration.OperatorSettings) -> None:
-        reason = await self._availability.reason_against(delivery.watched)
-        if reason is not None:
-            delivery.unavailable(reason)
+        obstacle = await self._availability.obstacle(delivery.watched)
+        if obstacle is not None:
+            delivery.unavailable(obstacle.reason, absent=obstacle.absent)
             return
         # Have kopf look again at what the API serves, as if a definition had changed.
         await observation.process_discovered_resource_event(

@@ -11,6 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from stellwerk.models import profile
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -63,7 +65,7 @@ WATCHED: Final = (
     WatchedKind("Pod", "", "v1", "pods", "status.phase!=Succeeded,status.phase!=Failed"),
     WatchedKind("Node", "", "v1", "nodes"),
     WatchedKind("PriorityClass", "scheduling.k8s.io", "v1", "priorityclasses"),
-    WatchedKind("SchedulerProfile", "scheduling.stellwerk.dev", "v1alpha1", "schedulerprofiles"),
+    WatchedKind(profile.KIND, profile.GROUP, profile.VERSION, profile.PLURAL),
     WatchedKind("Namespace", "", "v1", "namespaces"),
     WatchedKind("Service", "", "v1", "services"),
     WatchedKind("ReplicationController", "", "v1", "replicationcontrollers"),

@@ -100,6 +100,15 @@ async def test_patience_is_bounded(api: FakeApi, client: KubernetesClient) -> No
     assert len(api.asked) == FAST.attempts
 
 
+async def test_no_attempt_is_begun_when_patience_has_run_out(api: FakeApi, tmp_path: Path) -> None:
+    api.decide = lambda _: Answer(503, after_seconds=0.06)
+    hasty = RetryPolicy(attempts=100, first_delay_seconds=0.001, patience_seconds=0.1)
+    async with client_of(api, tmp_path, retry=hasty) as client:
+        with pytest.raises(Unavailable):
+            await client.get("/readyz")
+    assert 1 < len(api.asked) < 5
+
+
 @pytest.mark.parametrize(
     "throttled",
     [

@@ -1,8 +1,11 @@
 """The limiter under a virtual clock: what it lets through, and how it moves."""
 
 import asyncio
+import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stellwerk.client.limiter import AdaptiveLimiter
 from stellwerk.clock import VirtualClock
@@ -121,6 +124,38 @@ async def test_a_waiter_cancelled_while_being_served_passes_its_slot_on() -> Non
     await asyncio.gather(first, return_exceptions=True)
     await asyncio.wait_for(second, timeout=1)
     assert limiter.in_flight == 1
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0001, 0.5), st.booleans()), max_size=200),
+    st.integers(0, 2**32),
+)
+def test_whatever_the_answers_the_limit_holds_and_everybody_is_served(
+    answers: list[tuple[float, bool]], seed: int
+) -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=4, minimum=2, maximum=8)
+    served = 0
+
+    async def request(seconds: float, *, overloaded: bool) -> None:
+        nonlocal served
+        await limiter.acquire()
+        assert limiter.in_flight <= 8
+        started = clock.monotonic()
+        clock.advance(seconds)
+        for _ in range(order.randrange(3)):
+            await asyncio.sleep(0)
+        limiter.release(started, overloaded=overloaded)
+        served += 1
+
+    async def all_requests() -> None:
+        await asyncio.gather(*(request(time, overloaded=bad) for time, bad in answers))
+
+    order = random.Random(seed)
+    asyncio.run(all_requests())
+    assert served == len(answers)
+    assert limiter.in_flight == 0
+    assert 2 <= limiter.limit <= 8
 
 
 def test_bounds_out_of_order_are_refused() -> None:

@@ -124,17 +124,22 @@ def test_synced_once(bench: Bench) -> None:
     assert bench.metrics.kind_synced.labels("Pod").value == 1
 
 
-def test_an_unavailable_kind_is_synced_empty_and_told_once_in_the_log(
+def test_an_absent_kind_is_synced_empty_and_told_once_in_the_log(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.delivery.deliver("ADDED", pod("a"))
     for _ in range(3):
-        bench.delivery.unavailable("the role lacks the right to list pods")
+        bench.delivery.unavailable("the API serves no pods", absent=True)
     assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
     assert bench.events.synced == ["Pod"]
-    assert [record.message for record in caplog.records] == [
-        "Pod is not watched: the role lacks the right to list pods"
-    ]
+    assert caplog.messages == ["Pod is not watched: the API serves no pods"]
+
+
+def test_a_right_that_is_withdrawn_makes_nothing_vanish(bench: Bench) -> None:
+    bench.delivery.deliver("ADDED", pod("a"))
+    bench.delivery.unavailable("the role lacks the right to list pods", absent=False)
+    assert bench.told() == [("ADDED", "a")]
+    assert bench.events.synced == ["Pod"]
 
 
 @pytest.mark.parametrize(

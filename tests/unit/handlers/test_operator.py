@@ -1,6 +1,8 @@
 """kopf against a small API server: the same behaviour on the fast lane and on kopf's own path."""
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -68,6 +70,7 @@ async def operator(
     *watched: WatchedKind,
     fast: bool = True,
     metrics: Metrics | None = None,
+    on_signal: Callable[[], None] = lambda: None,
 ) -> AsyncIterator[Recorded]:
     """Run the operator until the block ends."""
     events = Recorded()
@@ -83,7 +86,7 @@ async def operator(
                 credentials=await credentials_for(api, directory),
                 metrics=metrics,
                 jitter=lambda: 0.0,
-                on_signal=lambda: None,
+                on_signal=on_signal,
                 options=options,
             )
         )
@@ -307,6 +310,15 @@ async def test_watching_goes_on_after_an_outage(
         await eventually(lambda: pods.watchers, seconds=20)
         pods.put("after")
         await eventually(lambda: events.live() == {"before", "after"}, seconds=20)
+
+
+async def test_signals_are_ours_also_the_second_one(api: FakeWatchApi, tmp_path: Path) -> None:
+    signals: list[str] = []
+    async with operator(api, tmp_path, PODS, on_signal=lambda: signals.append("signal")) as events:
+        await eventually(lambda: events.synced)
+        for count in (1, 2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            await eventually(lambda: len(signals) == count)  # noqa: B023 - called in this turn
 
 
 async def test_kopf_ending_by_itself_is_an_error(
