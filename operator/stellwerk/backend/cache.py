@@ -123,7 +123,8 @@ class Cache:
     def set_pod(self, pod: PodInfo) -> PodInfo | None:
         """A bound pod as the watch shows it: added, updated, or an assumption confirmed.
 
-        Returns the pod as it was counted before. The API's word on the node wins over an assumption.
+        Returns the pod as it was counted before. The API's word on the node wins over an
+        assumption.
         """
         before = self._pods.get(pod.uid)
         self._assumed.pop(pod.uid, None)

@@ -1,4 +1,6 @@
-"""`stellwerk decide`: one cluster and one pod in, the whole decision out, with the scheduler's own framework.
+"""`stellwerk decide`.
+
+One cluster and one pod in, the whole decision out, with the scheduler's own framework.
 
 Called by the command line and by conformance tests. A case and a result have the schema in which
 kube-scheduler's decisions were recorded. Invariant: nothing is computed here that the scheduling
@@ -6,8 +8,9 @@ cycle does not compute in the same way; this module only feeds it and writes dow
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from random import Random
-from typing import Any, Final
+from functools import partial
+from random import Random  # noqa: TID251 breaks ties; seeded, so that a case is repeatable
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -29,6 +32,7 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.node_view import NodeView
 
 JsonObject = dict[str, Any]
+Parsed = TypeVar("Parsed")
 
 OBJECT_KINDS: Final = {
     "services": "Service",
@@ -75,15 +79,15 @@ class Case:
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
-            self.cache.set_node(_parsed(f"nodes[{index}]", lambda node=node: parse_node(node)))
+            self.cache.set_node(_parsed(f"nodes[{index}]", partial(parse_node, node)))
         for field, kind in OBJECT_KINDS.items():
             for index, obj in enumerate(case.get(field) or ()):
-                _parsed(f"{field}[{index}]", lambda kind=kind, obj=obj: self.objects.set(kind, obj))
+                _parsed(f"{field}[{index}]", partial(self.objects.set, kind, obj))
         for namespace in case.get("namespaces") or ():
             metadata = namespace["metadata"]
             self.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
         for index, obj in enumerate(case.get("pods") or ()):
-            pod = _parsed(f"pods[{index}]", lambda obj=obj: parse_pod(obj))
+            pod = _parsed(f"pods[{index}]", partial(parse_pod, obj))
             if pod.finished:
                 continue
             if pod.node_name:
@@ -114,7 +118,8 @@ class _Decision:
         self._rows = np.array(list(self._snapshot.row_of.values()), dtype=np.intp)
 
     def result(self) -> JsonObject:
-        pod, result = self._case.pod, {"id": self._case.id, "error": None}
+        pod = self._case.pod
+        result: JsonObject = {"id": self._case.id, "error": None}
         if not self._names:
             diagnosis = Diagnosis((), ())
             return (
@@ -147,7 +152,7 @@ class _Decision:
         }
 
     def _all_filters(self, found: Feasibility) -> JsonObject:
-        """Every filter on its own, without nominated pods and regardless of PreFilter's restriction."""
+        """Every filter on its own, nominated pods and PreFilter's restriction aside."""
         failing: JsonObject = {name: {} for name in self._names}
         view = NodeView(self._snapshot, self._rows)
         for plugin in self._framework.active_filters(found.state):
@@ -237,7 +242,7 @@ def _check_fields(case: Mapping[str, Any]) -> None:
             raise CaseError(field, "required field is missing")
 
 
-def _parsed(field: str, parse: Callable[[], Any]) -> Any:
+def _parsed(field: str, parse: Callable[[], Parsed]) -> Parsed:
     try:
         return parse()
     except (KeyError, TypeError, ValueError, AttributeError) as error:

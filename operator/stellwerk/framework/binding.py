@@ -1,11 +1,12 @@
-"""One profile's plugins at the points after a node is chosen: Reserve, Permit, PreBind, Bind, PostBind.
+"""One profile's plugins at the points after a node is chosen.
+
+Reserve, Permit, PreBind, Bind, PostBind.
 
 The scheduler's binding tasks drive it. Invariant: Unreserve runs for every Reserve plugin in
 reverse order, whichever of them failed, so plugins may rely on being asked to clean up.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
@@ -21,8 +22,6 @@ from stellwerk.framework.status import OK, SKIP, Code, Status
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 
-Role = TypeVar("Role")
-
 MAX_PERMIT_TIMEOUT_SECONDS = 15 * 60.0
 
 
@@ -30,14 +29,19 @@ class BindingPoints:
     """The binding half of a profile's plugins, in calling order."""
 
     def __init__(self, plugins: Mapping[ExtensionPoint, Sequence[Plugin]]) -> None:
-        def at(point: ExtensionPoint, role: type[Role]) -> list[Role]:
-            return [plugin for plugin in plugins.get(point, ()) if isinstance(plugin, role)]
-
-        self._reserve = at(ExtensionPoint.RESERVE, ReservePlugin)
-        self._permit = at(ExtensionPoint.PERMIT, PermitPlugin)
-        self._pre_bind = at(ExtensionPoint.PRE_BIND, PreBindPlugin)
-        self._bind = at(ExtensionPoint.BIND, BindPlugin)
-        self._post_bind = at(ExtensionPoint.POST_BIND, PostBindPlugin)
+        self._reserve = [
+            p for p in plugins.get(ExtensionPoint.RESERVE, ()) if isinstance(p, ReservePlugin)
+        ]
+        self._permit = [
+            p for p in plugins.get(ExtensionPoint.PERMIT, ()) if isinstance(p, PermitPlugin)
+        ]
+        self._pre_bind = [
+            p for p in plugins.get(ExtensionPoint.PRE_BIND, ()) if isinstance(p, PreBindPlugin)
+        ]
+        self._bind = [p for p in plugins.get(ExtensionPoint.BIND, ()) if isinstance(p, BindPlugin)]
+        self._post_bind = [
+            p for p in plugins.get(ExtensionPoint.POST_BIND, ()) if isinstance(p, PostBindPlugin)
+        ]
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
         """Run Reserve; the first that does not succeed ends it."""

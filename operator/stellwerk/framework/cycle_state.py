@@ -1,6 +1,7 @@
 """What plugins remember during one scheduling attempt.
 
-The runtime makes one per attempt and passes it to every extension point. Invariant: nothing in it outlives the attempt.
+The runtime makes one per attempt and passes it to every extension point. Invariant: nothing in it
+outlives the attempt.
 """
 
 from typing import Any, TypeVar
@@ -45,7 +46,7 @@ class CycleState:
         value = self._values.get(key)
         if not isinstance(value, kind):
             message = f"cycle state holds no {kind.__name__} under {key!r}"
-            raise LookupError(message)
+            raise LookupError(message)  # noqa: TRY004 nothing was written, whatever lies there
         return value
 
     def get(self, key: str, kind: type[Value]) -> Value | None:

@@ -1,7 +1,7 @@
 """Cluster events and queueing hints: which change can make which plugin's rejection go away.
 
-Plugins register hints, event handlers classify changes, the queue matches the two. Invariant: names are those of
-kube-scheduler's metrics and logs ("Node/UpdateNodeTaint").
+Plugins register hints, event handlers classify changes, the queue matches the two. Invariant:
+names are those of kube-scheduler's metrics and logs ("Node/UpdateNodeTaint").
 """
 
 from collections.abc import Callable
@@ -14,7 +14,10 @@ from stellwerk.models.pod import PodInfo
 
 
 class Resource(Enum):
-    """What changed. ASSIGNED_POD are pods on nodes, UNSCHEDULED_POD those that wait; both register as POD."""
+    """What changed. ASSIGNED_POD are pods on nodes, UNSCHEDULED_POD those that wait.
+
+    Both register as POD.
+    """
 
     POD = "Pod"
     ASSIGNED_POD = "AssignedPod"
@@ -89,7 +92,10 @@ ACTION_NAMES: Final = {
 
 
 class HintScope(Enum):
-    """What of the waiting pod a hint reads: hints are evaluated once per distinct such part, not once per pod."""
+    """What of the waiting pod a hint reads.
+
+    Hints are evaluated once per distinct such part, not once per pod.
+    """
 
     SPEC = auto()
     """pod.spec alone."""
@@ -101,7 +107,9 @@ class HintScope(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterChange:
-    """One change in the cluster, as hints see it; objects are None where there is none (before an Add …).
+    """One change in the cluster, as hints see it.
+
+    Objects are None where there is none (before an Add …).
 
     Nodes and pods are parsed records, every other kind is the object as in the API.
     """
@@ -125,7 +133,10 @@ HintFunction: TypeAlias = Callable[[PodInfo, ClusterChange], bool]
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """A plugin's registration: these changes may end my rejection, if the hint says so (None: always)."""
+    """A plugin's registration: these changes may end my rejection, if the hint says so (None.
+
+    Always).
+    """
 
     resource: Resource
     action: Action

@@ -236,7 +236,7 @@ class Offline(ClusterClient, Recorder, WaitingPods):
     def get_waiting(self, uid: str) -> WaitingPod | None:
         return None
 
-    async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:
+    async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:  # noqa: ARG002 the contract
         """Nothing changes while nobody watches."""
         return predicate()
 
@@ -261,7 +261,11 @@ def offline_services(
         recorder=offline,
         now_seconds=lambda: 0.0,
         random=random,
-        activate=lambda pods: None,
+        activate=_nobody_waits,
         waiting_pods=offline,
         wait_until=offline.wait_until,
     )
+
+
+def _nobody_waits(_: Iterable[PodInfo]) -> None:
+    """Nothing is queued behind a decision that is only thought."""

@@ -179,7 +179,7 @@ class FilterPlugin(Plugin, Protocol):
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
 
-    def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+    def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
         """What of the pod the verdict depends on (its spec, unless overridden); None: no reuse."""
         return pod.spec
 
@@ -210,8 +210,11 @@ class ScorePlugin(Plugin, Protocol):
         """Return (n,) int64 raw scores; 0–100 unless the plugin also normalises."""
         ...
 
-    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        """What of the pod the raw score depends on (its spec, unless overridden); None: no reuse."""
+    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
+        """What of the pod the raw score depends on (its spec, unless overridden); None.
+
+        No reuse.
+        """
         return pod.spec
 
 
@@ -374,7 +377,10 @@ class ObjectStore(Protocol):
         ...
 
     def assume(self, kind: str, obj: JsonObject) -> None:
-        """Show an object that is about to be written; ValueError if it is not based on the stored one."""
+        """Show an object that is about to be written.
+
+        ValueError if it is not based on the stored one.
+        """
         ...
 
     def restore(self, kind: str, obj: JsonObject) -> None:
@@ -450,7 +456,10 @@ class Handle(Protocol):
         ...
 
     def feasible(self, pod: PodInfo) -> Mask:
-        """Return (N,) bool, the rows that would take the pod if it came now: an attempt of its own."""
+        """Return (N,) bool, the rows that would take the pod if it came now.
+
+        An attempt of its own.
+        """
         ...
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> "Verdicts":

@@ -39,16 +39,10 @@ class SpecColumns:
     def __init__(self) -> None:
         self.filters: dict[str, KeptColumn[np.int32]] = {}
         self.statuses: dict[str, FilterResult] = {}
-        """By plugin, the last answer, which knows how to name any code of the plugin for this key."""
+        """By plugin, the last answer: it can name any code of the plugin for this key."""
         self.scores: dict[str, KeptColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], KeptColumn[np.bool_]] = {}
         """By the plugins taken together: True where all of them let the pod pass."""
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory of the columns."""
-        kept = (*self.filters.values(), *self.scores.values(), *self.fits.values())
-        return sum(column.values.nbytes for column in kept)
 
 
 def log_of(snapshot: Snapshot, reuse: Reuse) -> ChangeLog:

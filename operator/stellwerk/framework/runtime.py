@@ -8,6 +8,7 @@ nothing else.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -41,7 +42,6 @@ from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
 
 Answer = TypeVar("Answer")
-Role = TypeVar("Role")
 
 _IN_TREE: Final = "stellwerk.plugins."
 
@@ -130,11 +130,23 @@ class Framework:
         self.check_all_filters = check_all_filters
         self.guard: PluginGuard | None = None
         """Set by the scheduler: runs calls of out-of-tree plugins under a time limit."""
-        self._pre_filters = self._at(ExtensionPoint.PRE_FILTER, PreFilterPlugin)
-        self._filters = self._at(ExtensionPoint.FILTER, FilterPlugin)
-        self._post_filters = self._at(ExtensionPoint.POST_FILTER, PostFilterPlugin)
-        self._pre_scores = self._at(ExtensionPoint.PRE_SCORE, PreScorePlugin)
-        self._scores = self._at(ExtensionPoint.SCORE, ScorePlugin)
+        self._pre_filters = [
+            p for p in plugins.get(ExtensionPoint.PRE_FILTER, ()) if isinstance(p, PreFilterPlugin)
+        ]
+        self._filters = [
+            p for p in plugins.get(ExtensionPoint.FILTER, ()) if isinstance(p, FilterPlugin)
+        ]
+        self._post_filters = [
+            p
+            for p in plugins.get(ExtensionPoint.POST_FILTER, ())
+            if isinstance(p, PostFilterPlugin)
+        ]
+        self._pre_scores = [
+            p for p in plugins.get(ExtensionPoint.PRE_SCORE, ()) if isinstance(p, PreScorePlugin)
+        ]
+        self._scores = [
+            p for p in plugins.get(ExtensionPoint.SCORE, ()) if isinstance(p, ScorePlugin)
+        ]
         self._extensions = [
             plugin for plugin in self._pre_filters if isinstance(plugin, PreFilterExtensions)
         ]
@@ -147,9 +159,6 @@ class Framework:
     def profile_name(self) -> str:
         """The schedulerName served."""
         return self.handle.profile_name
-
-    def _at(self, point: ExtensionPoint, role: type[Role]) -> list[Role]:
-        return [plugin for plugin in self.plugins.get(point, ()) if isinstance(plugin, role)]
 
     # --- PreFilter and Filter -------------------------------------------------------------------
 
@@ -191,7 +200,7 @@ class Framework:
     def run_post_filters(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        """Look for a way to make room, plugin after plugin until one finds it or proves there is none."""
+        """Look for a way to make room, until a plugin finds it or proves that there is none."""
         reasons: tuple[str, ...] = ()
         clear_nomination = False
         for plugin in self._post_filters:
@@ -199,7 +208,7 @@ class Framework:
                 plugin,
                 "PostFilter",
                 PostFilterResult,
-                lambda plugin=plugin: plugin.post_filter(state, pod, diagnosis),
+                partial(plugin.post_filter, state, pod, diagnosis),
             )
             if result.status.ok or result.status.code is not Code.UNSCHEDULABLE:
                 return result
@@ -217,7 +226,7 @@ class Framework:
                 plugin,
                 "PreFilter",
                 PreFilterResult,
-                lambda plugin=plugin: plugin.pre_filter(state, pod, everything),
+                partial(plugin.pre_filter, state, pod, everything),
             )
             if result.status.skip:
                 state.skipped_filters.add(plugin.name)
@@ -276,7 +285,8 @@ class Framework:
         self, state: CycleState, pod: PodInfo
     ) -> tuple[list[FilterPlugin], list[FilterPlugin]]:
         """(filters whose columns are kept for pod.spec, filters computed in every cycle)."""
-        kept, others = [], []
+        kept: list[FilterPlugin] = []
+        others: list[FilterPlugin] = []
         for plugin in self._filters:
             if plugin.name in state.skipped_filters:
                 continue
@@ -325,7 +335,10 @@ class Framework:
         return kept.values
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Verdicts:
-        """Every active filter on the rows of a view, in order; overlays count, nominations do not."""
+        """Every active filter on the rows of a view, in order.
+
+        Overlays count, nominations do not.
+        """
         rejected_by = np.full(len(nodes), FITS, np.int16)
         results = []
         for index, plugin in enumerate(self.active_filters(state)):
@@ -337,21 +350,26 @@ class Framework:
     def run_filters_with_nominated(
         self, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> Verdicts:
-        """`RunFilterPluginsWithNominatedPods`: rows that hold nominations must pass with and without.
+        """`RunFilterPluginsWithNominatedPods`.
 
-        Only nominated pods of equal or higher priority count: a lower one would be preempted anyway.
+        Rows that hold nominations must pass with and without.
+
+        Only nominated pods of equal or higher priority count: a lower one would be preempted
+        anyway.
         """
         plain = self.run_filters(state, pod, nodes)
         added = self._nominated_at(pod, nodes)
         if not added:
             return plain
         positions = np.unique(np.array([position for position, _ in added], dtype=np.intp))
-        place = {int(position): place for place, position in enumerate(positions)}
+        place = {position: place for place, position in enumerate(positions.tolist())}
         narrow = _narrowed(nodes, positions)
         nominated = [(place[position], other) for position, other in added]
         self.add_pods(state, pod, narrow, nominated)
         crowded = self.run_filters(state, pod, narrow)
-        self.remove_pods(state, pod, narrow, nominated)
+        if self._extensions:
+            # The view is thrown away; only plugins that keep books of their own must take it back.
+            self.remove_pods(state, pod, narrow, nominated)
         return merge_passes(_widened(crowded, positions, len(nodes)), plain)
 
     def _recheck_nominated(self, found: Feasibility, pod: PodInfo) -> None:
@@ -369,15 +387,21 @@ class Framework:
     def _nominated_at(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
         """(position, nominated pod) for the pods that count against this one."""
         nominations, snapshot = self.handle.nominations, self.handle.snapshot
-        names = [name for name in nominations.nominated_nodes() if name in snapshot.row_of]
-        if not names:
+        named = frozenset(nominations.nominated_nodes())
+        if not named:
             return []
-        rows = nodes.row_numbers()
-        place = {int(row): position for position, row in enumerate(rows)}
+        rows = nodes.row_numbers().tolist()
+        if len(rows) < len(named):
+            names = ((position, snapshot.nodes[row]) for position, row in enumerate(rows))
+            held = [(position, node.name) for position, node in names if node is not None]
+        else:
+            place = {row: position for position, row in enumerate(rows)}
+            row_of = snapshot.row_of
+            held = [(place[row_of[name]], name) for name in named if row_of.get(name) in place]
         return [
-            (place[snapshot.row_of[name]], other)
-            for name in names
-            if snapshot.row_of[name] in place
+            (position, other)
+            for position, name in held
+            if name in named
             for other in nominations.pods_for_node(name)
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
@@ -431,7 +455,7 @@ class Framework:
                 plugin,
                 "PreScore",
                 Status,
-                lambda plugin=plugin: plugin.pre_score(state, pod, nodes),
+                partial(plugin.pre_score, state, pod, nodes),
             )
             if status.skip:
                 state.skipped_scores.add(plugin.name)
@@ -456,7 +480,7 @@ class Framework:
         normalized = raw
         if isinstance(plugin, NormalizeScorePlugin):
             normalized = self._call(
-                plugin, "NormalizeScore", np.ndarray, lambda: plugin.normalize(state, pod, raw)
+                plugin, "NormalizeScore", np.ndarray, partial(plugin.normalize, state, pod, raw)
             )
         if not _trusted(plugin):
             _check_scores(plugin.name, normalized, len(nodes))
@@ -466,7 +490,7 @@ class Framework:
         self, plugin: ScorePlugin, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> IntColumn:
         def compute(view: NodeView) -> IntColumn:
-            raw = self._call(plugin, "Score", np.ndarray, lambda: plugin.score(state, pod, view))
+            raw = self._call(plugin, "Score", np.ndarray, partial(plugin.score, state, pod, view))
             if raw.shape != (len(view),):
                 message = f"{raw.shape} scores for {len(view)} nodes"
                 raise PluginFailure(plugin.name, "Score", message)
@@ -487,7 +511,7 @@ class Framework:
         self, plugin: FilterPlugin, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> FilterResult:
         result = self._call(
-            plugin, "Filter", FilterResult, lambda: plugin.filter(state, pod, nodes)
+            plugin, "Filter", FilterResult, partial(plugin.filter, state, pod, nodes)
         )
         if result.codes.shape != (len(nodes),):
             message = f"{result.codes.shape} verdicts for {len(nodes)} nodes"

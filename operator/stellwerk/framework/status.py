@@ -1,6 +1,7 @@
 """Statuses: what an extension point answers. An unschedulable pod is a status, never an exception.
 
-Used by every plugin, the runtime and the queue. Invariant: a Status is immutable; reasons are kube-scheduler's texts.
+Used by every plugin, the runtime and the queue. Invariant: a Status is immutable; reasons are
+kube-scheduler's texts.
 """
 
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ class Code(Enum):
     WAIT = auto()
     """Permit only: hold the pod until it is allowed, rejected, or times out."""
     SKIP = auto()
-    """Nothing to do here: the coupled point (Filter, Score, PreBind) is left out, or the next Bind plugin asked."""
+    """Nothing to do here.
+
+    The coupled point (Filter, Score, PreBind) is left out, or the next Bind plugin asked.
+    """
     PENDING = auto()
     """Waiting for something outside the cluster's room; woken without backoff."""
 

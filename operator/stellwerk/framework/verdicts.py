@@ -66,7 +66,10 @@ def merge_passes(first: Verdicts, second: Verdicts) -> Verdicts:
 
 
 def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
-    """The text of the FailedScheduling event (`FitError.Error`): reasons counted, sorted as text."""
+    """The text of the FailedScheduling event (`FitError.Error`).
+
+    Reasons counted, sorted as text.
+    """
     if not diagnosis.rows:
         return "no nodes available to schedule pods"
     text = f"0/{len(diagnosis.rows)} nodes are available:"

@@ -1,7 +1,8 @@
 """A node as the scheduler sees it: parsed once per change, small, immutable.
 
-The cache keeps one per node; raw objects are not kept. Invariant: two parses of nodes that differ only in what a
-scheduler does not read (heartbeats, addresses) compare equal, so that a heartbeat dirties nothing.
+The cache keeps one per node; raw objects are not kept. Invariant: two parses of nodes that differ
+only in what a scheduler does not read (heartbeats, addresses) compare equal, so that a heartbeat
+dirties nothing.
 """
 
 from collections.abc import Mapping
@@ -51,7 +52,10 @@ class NodeInfo:
 
 
 def zone_key(labels: Mapping[str, str]) -> str:
-    """The key that interleaves zones in the visiting order (`GetZoneKey`): the beta labels first, as upstream."""
+    """The key that interleaves zones in the visiting order (`GetZoneKey`).
+
+    The beta labels first, as upstream.
+    """
     region = labels.get(_LEGACY_REGION_LABEL) or labels.get(REGION_LABEL) or ""
     zone = labels.get(_LEGACY_ZONE_LABEL) or labels.get(ZONE_LABEL) or ""
     return f"{region}:\x00:{zone}" if region or zone else ""

@@ -1,9 +1,12 @@
-"""A pod as the scheduler sees it: parsed once per change, sharing everything that many pods have in common.
+"""A pod as the scheduler sees it.
 
-Whole pods do not repeat, but three parts do. A `SchedulingSpec` (what the pod asks for) and a `LabelSet` (namespace and
-labels) are interned and compared by identity; a `PodInfo` is the small rest. Called by event handlers and `decide`.
-Invariant: equal JSON gives the identical SchedulingSpec for as long as any pod uses it, so that verdicts, scores
-and hints are computed once per spec and not once per pod.
+Parsed once per change, sharing everything that many pods have in common.
+
+Whole pods do not repeat, but three parts do. A `SchedulingSpec` (what the pod asks for) and a
+`LabelSet` (namespace and labels) are interned and compared by identity; a `PodInfo` is the small
+rest. Called by event handlers and `decide`. Invariant: equal JSON gives the identical
+SchedulingSpec for as long as any pod uses it, so that verdicts, scores and hints are computed once
+per spec and not once per pod.
 """
 
 import sys
@@ -74,7 +77,10 @@ class SchedulingSpec:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LabelSet:
-    """Namespace and labels of a pod, shared by all pods that have the same; compared by identity."""
+    """Namespace and labels of a pod, shared by all pods that have the same.
+
+    Compared by identity.
+    """
 
     namespace: str
     labels: Mapping[str, str]
@@ -98,7 +104,10 @@ class PodInfo:
     """The node it is bound or assumed to; empty: unbound."""
     nominated_node_name: str
     node_names: frozenset[str] | None
-    """Nodes named by metadata.name matchFields of every required term; None: no such restriction."""
+    """Nodes named by metadata.name matchFields of every required term; None.
+
+    No such restriction.
+    """
     volumes: tuple[PodVolume, ...]
     phase: str
     terminating: bool
@@ -106,7 +115,10 @@ class PodInfo:
     """status.startTime, RFC 3339; empty: not started."""
     creation_time: str
     conditions: tuple[JsonObject, ...]
-    """status.conditions of a pod that is not bound, or is terminating; of others nothing is kept."""
+    """status.conditions of a pod that is not bound, or is terminating.
+
+    Of others nothing is kept.
+    """
     owner: tuple[str, str, str] | None
     """(apiVersion kind, name, uid) of the controlling owner."""
 
@@ -145,7 +157,7 @@ _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) -> PodInfo:
     """Parse a v1.Pod.
 
-    `resolve_priority` fills in what priority admission would have; without it such a pod has priority 0.
+    `resolve_priority` fills in what priority admission would have; without it the priority is 0.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the object is malformed.
@@ -235,7 +247,7 @@ def _spec_key(
     """Everything that `_compile` reads, as bytes; what differs from pod to pod is left out."""
     get = spec.get
     spread = get("topologySpreadConstraints")
-    # Affinity terms default to the pod's namespace, and matchLabelKeys take values from the pod's labels.
+    # Terms default to the pod's namespace, and matchLabelKeys take values from its labels.
     context = (label_set.namespace, label_set.labels) if affinity or spread else None
     if context is not None and not _uses_label_keys(affinity, spread):
         context = (label_set.namespace, {})
@@ -285,7 +297,8 @@ def _uses_label_keys(affinity: JsonObject | None, spread: list[JsonObject] | Non
 def _without_node_names(affinity: JsonObject) -> tuple[JsonObject, frozenset[str] | None]:
     """Take `metadata.name In (…)` out of required terms, so that a DaemonSet's pods share one spec.
 
-    Only where every term has exactly one such field and nothing else: then the terms' names are one set.
+    Only where every term has exactly one such field and nothing else: then the terms' names are
+    one set.
     """
     node_affinity = affinity.get("nodeAffinity") or {}
     required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -367,7 +380,7 @@ def _images(spec: JsonObject) -> tuple[str, ...]:
 
 
 def _required_features(spec: JsonObject, containers: list[JsonObject]) -> frozenset[str]:
-    """Declared features that scheduling infers from a pod (component-helpers' nodedeclaredfeatures, v1.36)."""
+    """Declared features that scheduling infers from a pod (`InferForScheduling`, v1.36)."""
     features = set()
     if any(
         rule.get("action") == "RestartAllContainers"

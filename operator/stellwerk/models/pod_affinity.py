@@ -1,7 +1,9 @@
-"""Pod (anti-)affinity terms and topology spread constraints: parsed once per spec, their scalar meaning.
+"""Pod (anti-)affinity terms and topology spread constraints.
 
-Used by InterPodAffinity, PodTopologySpread, the pair counts and queueing hints. Invariant: terms are immutable and
-hashable; equal terms of different pods share one column of counts.
+Parsed once per spec, their scalar meaning.
+
+Used by InterPodAffinity, PodTopologySpread, the pair counts and queueing hints. Invariant: terms
+are immutable and hashable; equal terms of different pods share one column of counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,7 +84,7 @@ class SpreadConstraint:
 def parse_pod_affinity(
     affinity: JsonObject, namespace: str, labels: Mapping[str, str]
 ) -> PodAffinity:
-    """podAffinity and podAntiAffinity of a pod in that namespace and with those labels."""
+    """PodAffinity and podAntiAffinity of a pod in that namespace and with those labels."""
     attract, repel = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
 
     def required(terms: JsonObject) -> tuple[AffinityTerm, ...]:

@@ -1,7 +1,10 @@
-"""What a pod requests: containers, init and sidecar containers, overhead, pod-level resources, in-place resizes.
+"""What a pod requests.
 
-`models.pod` calls it once per distinct spec (and per pod that is being resized). Invariant: quantities are summed
-exactly and rounded up once, at the end, as kube-scheduler does (`resource.PodRequests`, v1.36).
+Containers, init and sidecar containers, overhead, pod-level resources, in-place resizes.
+
+`models.pod` calls it once per distinct spec (and per pod that is being resized). Invariant:
+quantities are summed exactly and rounded up once, at the end, as kube-scheduler does
+(`resource.PodRequests`, v1.36).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -32,13 +35,18 @@ class ResourceAmounts:
     """What one pod asks for; cpu in millicores, all else in whole units, never negative."""
 
     requests: Mapping[str, int]
-    """What filters and usage count, by resource name; pod-level requests replace the containers' sum."""
+    """What filters and usage count, by resource name.
+
+    Pod-level requests replace the containers' sum.
+    """
     nonzero_cpu_millis: int
     """The pod's share of a node's cpu usage in scoring: containers without a request count 100m."""
     nonzero_memory_bytes: int
     """The same for memory: 200 MiB."""
     scoring_requests: Mapping[str, int]
-    """What NodeResourcesFit's score adds for the incoming pod: defaults applied, pod-level requests ignored."""
+    """What NodeResourcesFit's score adds for the incoming pod: defaults, no pod-level requests."""
+    limits: Mapping[str, int]
+    """What the pod is limited to; only published as a metric."""
 
 
 def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> ResourceAmounts:
@@ -57,11 +65,12 @@ def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> Reso
         nonzero_cpu_millis=nonzero.get(CPU, 0),
         nonzero_memory_bytes=nonzero.get(MEMORY, 0),
         scoring_requests=_rounded(_total(spec, effective, {}, _SCORING_DEFAULTS)),
+        limits=_limits(spec),
     )
 
 
 def is_scalar_resource(resource: str) -> bool:
-    """Whether a resource is an extended one, huge pages, or an attachable volume limit (`IsScalarResourceName`)."""
+    """Whether a resource is extended, huge pages or a volume limit (`IsScalarResourceName`)."""
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))
 
 
@@ -75,7 +84,7 @@ def is_extended_resource(resource: str) -> bool:
 
 
 def is_resized(spec: JsonObject, status: JsonObject) -> bool:
-    """Whether the status reports resources that differ from the spec's, so that this pod's amounts are its own."""
+    """Whether the status reports other resources than the spec: the amounts are its own."""
     by_name = {
         container["name"]: ((container.get("resources") or {}).get("requests") or {})
         for containers in (spec.get("containers"), spec.get("initContainers"))
@@ -94,13 +103,28 @@ def is_resized(spec: JsonObject, status: JsonObject) -> bool:
     return bool(status.get("resources")) and _has_pod_level_requests(spec)
 
 
+def _limits(spec: JsonObject) -> dict[str, int]:
+    """Limits by the rules of requests; overhead is added where there is a limit (`PodLimits`)."""
+
+    def of(container: JsonObject, _: JsonObject) -> Requests:
+        return _parsed((container.get("resources") or {}).get("limits"))
+
+    limits = _containers_total(spec, of, {}, plain=of)
+    pod_level = _parsed((spec.get("resources") or {}).get("limits"))
+    limits |= {name: value for name, value in pod_level.items() if _is_pod_level_resource(name)}
+    for resource, amount in _parsed(spec.get("overhead")).items():
+        if limits.get(resource):
+            limits[resource] += amount
+    return _rounded(limits)
+
+
 _Effective: TypeAlias = Callable[[JsonObject, JsonObject], Requests]
 
 
 def _effective_requests(status: JsonObject | None) -> _Effective:
     """How to read a container's requests: from the spec, or from spec and status together."""
     if status is None:
-        return lambda container, requests: _parsed(requests)
+        return _declared
     infeasible = _resize_is_infeasible(status)
     statuses = {
         container_status["name"]: container_status
@@ -121,6 +145,11 @@ def _effective_requests(status: JsonObject | None) -> _Effective:
     return effective
 
 
+def _declared(_: JsonObject, requests: JsonObject) -> Requests:
+    """A container's requests as its spec declares them."""
+    return _parsed(requests)
+
+
 def _resize_is_infeasible(status: JsonObject) -> bool:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodResizePending":
@@ -138,7 +167,7 @@ def _is_pod_level_resource(resource: str) -> bool:
 
 
 def _pod_level_requests(spec: JsonObject, status: JsonObject | None) -> Requests:
-    """spec.resources.requests of the supported resources, resized like containers' where the status says so."""
+    """spec.resources.requests of the supported resources, resized as the status says."""
     declared = _parsed((spec.get("resources") or {}).get("requests"))
     requests = {name: value for name, value in declared.items() if _is_pod_level_resource(name)}
     actual_resources = (status or {}).get("resources")
@@ -154,20 +183,23 @@ def _pod_level_requests(spec: JsonObject, status: JsonObject | None) -> Requests
 def _total(
     spec: JsonObject, effective: _Effective, pod_level: Requests, missing: Requests
 ) -> Requests:
-    """Containers (each with `missing` where it says nothing), then pod-level requests, then overhead."""
+    """Containers (`missing` where one says nothing), then pod-level requests, then overhead."""
     total = _containers_total(spec, effective, missing)
     total.update(pod_level)
     _add(total, _parsed(spec.get("overhead")))
     return total
 
 
-def _containers_total(spec: JsonObject, effective: _Effective, missing: Requests) -> Requests:
-    """Sum of containers and sidecars, or what an init container needs beside the sidecars before it, if larger."""
+def _containers_total(
+    spec: JsonObject, effective: _Effective, missing: Requests, plain: _Effective | None = None
+) -> Requests:
+    """Sum of containers and sidecars, or the largest need while an init container runs."""
 
     def requests_of(container: JsonObject, read: _Effective) -> Requests:
         declared = (container.get("resources") or {}).get("requests") or {}
         return {**missing, **read(container, declared)}
 
+    plain = plain or _declared
     total: Requests = {}
     for container in spec.get("containers") or ():
         _add(total, requests_of(container, effective))
@@ -180,8 +212,8 @@ def _containers_total(spec: JsonObject, effective: _Effective, missing: Requests
             _add(sidecars, requests)
             while_starting = sidecars
         else:
-            # A plain init container is gone by the time a resize could be reported: its status does not count.
-            while_starting = requests_of(container, lambda _, declared: _parsed(declared))
+            # A plain init container is gone before a resize could be reported: no status.
+            while_starting = requests_of(container, plain)
             _add(while_starting, sidecars)
         largest_init = _maximum((largest_init, while_starting))
     return _maximum((total, largest_init))

@@ -1,8 +1,8 @@
 """Label selectors and node selectors: their scalar meaning, written once.
 
-Parsed with the object that carries them; evaluated by plugins (once per distinct label value), queueing hints, the
-hollow kubelet and the references that tests compare with. Invariant: a selector is immutable and hashable, so that equal
-selectors share one count column and one verdict.
+Parsed with the object that carries them; evaluated by plugins (once per distinct label value),
+queueing hints, the hollow kubelet and the references that tests compare with. Invariant: a
+selector is immutable and hashable, so that equal selectors share one count column and one verdict.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -72,7 +72,7 @@ class LabelSelector:
         )
 
     def with_values(self, labels: Labels, keys: Sequence[str], operator: str) -> "LabelSelector":
-        """The selector narrowed by `key operator (labels[key])` for those keys that the labels have."""
+        """The selector narrowed by `key operator (labels[key])`, for keys that the labels have."""
         added = tuple(
             Requirement(key, operator, frozenset({labels[key]})) for key in keys if key in labels
         )
@@ -106,7 +106,10 @@ def parse_requirement(expression: Mapping[str, Any]) -> Requirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """ANDed expressions over node labels and over the node's name; an empty term matches no node."""
+    """ANDed expressions over node labels and over the node's name.
+
+    An empty term matches no node.
+    """
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
@@ -157,7 +160,7 @@ def parse_node_selector(selector: Mapping[str, Any] | None) -> NodeSelector | No
 
 
 def parse_preferred_terms(terms: Sequence[Mapping[str, Any]] | None) -> tuple[PreferredTerm, ...]:
-    """preferredDuringSchedulingIgnoredDuringExecution of a node affinity."""
+    """PreferredDuringSchedulingIgnoredDuringExecution of a node affinity."""
     return tuple(
         PreferredTerm(int(item["weight"]), parse_node_selector_term(item.get("preference") or {}))
         for item in terms or ()

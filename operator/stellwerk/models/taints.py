@@ -1,7 +1,7 @@
 """Taints and tolerations: their scalar meaning, written once.
 
-Evaluated once per distinct taint set by TaintToleration, by queueing hints and by the embedded cluster.
-Invariant: both are immutable and hashable.
+Evaluated once per distinct taint set by TaintToleration, by queueing hints and by the embedded
+cluster. Invariant: both are immutable and hashable.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What lets a pod stand a taint; an empty key with Exists tolerates every key, an empty effect every effect."""
+    """What lets a pod stand a taint.
+
+    An empty key with Exists tolerates every key, an empty effect every effect.
+    """
 
     key: str = ""
     operator: str = "Equal"
@@ -34,7 +37,7 @@ class Toleration:
     toleration_seconds: int | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether the taint is tolerated (v1.Toleration.ToleratesTaint, comparison operators off as in v1.36)."""
+        """Whether the taint is tolerated (`ToleratesTaint`, v1.36: no comparison operators)."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:

@@ -1,8 +1,9 @@
 """Column types of the snapshot, and the small structures that columns are made of.
 
-Everything that computes on nodes uses these. Letters in shapes: N nodes (rows), n rows of a view, R resources, D domains.
-Units: cpu in millicores, memory and storage in bytes, the rest counts. Invariant: a row is a slot; a slot that holds no
-node is False in `alive` and means nothing elsewhere.
+Everything that computes on nodes uses these. Letters in shapes: N nodes (rows), n rows of a view,
+R resources, D domains. Units: cpu in millicores, memory and storage in bytes, the rest counts.
+Invariant: a row is a slot; a slot that holds no node is False in `alive` and means nothing
+elsewhere.
 """
 
 from collections import defaultdict
@@ -89,7 +90,10 @@ class LabelColumn:
 
 
 class SparseCounts(Generic[Key]):
-    """How many pods of a row use a key (a host port, a disk, a claim); most keys are used in few rows."""
+    """How many pods of a row use a key (a host port, a disk, a claim).
+
+    Most keys are used in few rows.
+    """
 
     def __init__(self) -> None:
         self._rows: defaultdict[Key, dict[int, int]] = defaultdict(dict)

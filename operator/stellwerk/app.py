@@ -1,0 +1,258 @@
+"""The composition root: builds every part of the operator and wires them; decides nothing.
+
+The command line calls `run`. Invariant: nothing is decided before the first list of every kind is
+complete, and the process ends only after the bindings in flight have.
+"""
+
+import asyncio
+import gc
+import logging
+import random
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from stellwerk.backend.cache import Cache
+from stellwerk.backend.nominator import Nominator
+from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk.client.event_recorder import EventRecorder
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.clock import Clock, SystemClock
+from stellwerk.errors import Conflict, SchedulerError
+from stellwerk.framework.handle import Services
+from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.handlers.watched import WATCHED
+from stellwerk.metrics import Metrics
+from stellwerk.models.profile import API_VERSION, DEFAULT_PROFILE_MANIFEST, PLURAL
+from stellwerk.plugins.registry import known_plugins
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.event_handlers import EventHandlers
+from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.predicates import Predicates
+from stellwerk.scheduler.preemption import Preemptor
+from stellwerk.scheduler.profiles import Profiles
+from stellwerk.scheduler.queue_metrics import QueueMetrics
+from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
+from stellwerk.scheduler.waiting_pods import PermitRoom
+from stellwerk.serving.http import HttpServer, Probes, Watchdog
+from stellwerk.serving.resource_metrics import resource_metrics
+
+logger = logging.getLogger(__name__)
+
+_PROFILES_PATH: Final = f"/apis/{API_VERSION}/{PLURAL}"
+_GC_THRESHOLDS: Final = (50_000, 50, 50)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """What the command line says about `stellwerk run`."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    bind_address: str = "127.0.0.1:10259"
+    fast_lane: bool = True
+    max_unschedulable_seconds: float = 300.0
+
+
+class SyncBarrier:
+    """Opens when the first list of every watched kind is complete."""
+
+    def __init__(self, kinds: frozenset[str]) -> None:
+        self._missing = set(kinds)
+        self._complete = asyncio.Event()
+
+    def on_synced(self, kind: str) -> None:
+        """A kind's first list is complete."""
+        self._missing.discard(kind)
+        if not self._missing:
+            self._complete.set()
+
+    @property
+    def missing(self) -> list[str]:
+        """Kinds that are still being listed."""
+        return sorted(self._missing)
+
+    async def wait(self) -> None:
+        """Wait until nothing is missing."""
+        await self._complete.wait()
+
+
+class Operator:
+    """The parts of one running operator."""
+
+    def __init__(
+        self,
+        client: KubernetesClient,
+        recorder: EventRecorder,
+        metrics: Metrics,
+        clock: Clock,
+        options: RunOptions,
+    ) -> None:
+        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
+        self.parts = Parts(
+            clock=clock,
+            client=client,
+            recorder=recorder,
+            metrics=metrics,
+            cache=Cache(),
+            objects=ObjectStore(),
+            priority_classes=PriorityClasses(),
+            waiting=PermitRoom(),
+            bindings=BindingTasks(),
+        )
+        active, nominator = ActiveQueue(), Nominator()
+        self.handlers = EventHandlers(self.parts, self.barrier.on_synced)
+        self.parts.profiles = Profiles(
+            self._services(nominator), known_plugins(), self._profiles_changed
+        )
+        queue_metrics = QueueMetrics(metrics)
+        self.parts.queue = SchedulingQueue(
+            active.push,
+            self.parts.profiles,
+            nominator=nominator,
+            observer=queue_metrics,
+            wake=active.wake,
+            max_unschedulable_seconds=options.max_unschedulable_seconds,
+        )
+        queue_metrics.serve(self.parts.queue)
+        self.parts.preemptor = Preemptor(self.parts)
+        self.scheduler = Scheduler(self.parts, active, self.handlers)
+
+    def _services(self, nominator: Nominator) -> Services:
+        parts = self.parts
+        predicates = Predicates()
+        parts.listeners.append(predicates.look)
+        return Services(
+            snapshot=parts.cache.snapshot,
+            objects=parts.objects,
+            nominations=nominator,
+            client=parts.client,
+            recorder=parts.recorder,
+            now_seconds=parts.clock.monotonic,
+            random=random.Random(),
+            activate=lambda pods: parts.queue.activate(pods, parts.clock.monotonic()),
+            waiting_pods=parts.waiting,
+            wait_until=predicates.wait_until,
+        )
+
+    def _profiles_changed(self, scheduler_names: Sequence[str]) -> None:
+        self.handlers.profiles_changed()
+        for name in scheduler_names:
+            self.parts.queue.retry_profile(name, self.parts.clock.monotonic())
+
+    def unready(self) -> str | None:
+        """Why the operator is not ready; None: it is."""
+        missing = self.barrier.missing
+        return f"waiting for the first list of {', '.join(missing)}" if missing else None
+
+    def heartbeat(self) -> float:
+        """When the scheduling coroutine last moved; now, while it is not running yet."""
+        if not self.scheduler.running:
+            return self.parts.clock.monotonic()
+        return self.scheduler.last_heartbeat_seconds
+
+    def resource_metrics(self) -> bytes:
+        """The text of /metrics/resources."""
+        return resource_metrics(self.parts.cache.pods())
+
+    async def schedule(self) -> None:
+        """Wait for the lists, make sure that there is a profile, and schedule."""
+        await self.barrier.wait()
+        await self._ensure_profile()
+        # What was listed stays: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        logger.info(
+            "serving %s with %d nodes",
+            ", ".join(sorted(self.parts.profiles.serving())) or "no profile",
+            sum(1 for _ in self.parts.cache.nodes()),
+        )
+        await self.scheduler.run()
+
+    async def _ensure_profile(self) -> None:
+        if self.parts.profiles.entries:
+            return
+        try:
+            created = await self.parts.client.create(_PROFILES_PATH, DEFAULT_PROFILE_MANIFEST)
+        except Conflict:
+            return
+        except SchedulerError as failure:
+            logger.warning(
+                "no SchedulerProfile exists and none can be created; serving %s from memory: %s",
+                DEFAULT_PROFILE_MANIFEST["spec"]["schedulerName"],
+                failure,
+            )
+            created = dict(DEFAULT_PROFILE_MANIFEST)
+        self.handlers.on_object("SchedulerProfile", "ADDED", created)
+
+
+async def run(options: RunOptions) -> None:
+    """Run the operator until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached as configured.
+        SchedulerError: the watches ended for good.
+    """
+    gc.set_threshold(*_GC_THRESHOLDS)
+    clock, metrics = SystemClock(), Metrics()
+    credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(
+            KubernetesClient(credentials, clock=clock, metrics=metrics, jitter=random.random)
+        )
+        version = await client.check_reachable()
+        recorder = EventRecorder(client, clock=clock, metrics=metrics, jitter=random.random)
+        recorder.start()
+        stack.push_async_callback(recorder.close)
+        operator = Operator(client, recorder, metrics, clock, options)
+        server = HttpServer(
+            Probes(
+                live={"scheduling": Watchdog(clock, operator.heartbeat)},
+                ready={"lists": operator.unready},
+            ),
+            metrics.exposition,
+            operator.resource_metrics,
+        )
+        await server.start(options.bind_address)
+        stack.push_async_callback(server.close)
+        logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
+        await _supervise(operator, client, credentials, metrics, options)
+
+
+async def _supervise(
+    operator: Operator,
+    client: KubernetesClient,
+    credentials: Credentials,
+    metrics: Metrics,
+    options: RunOptions,
+) -> None:
+    stop = asyncio.Event()
+    scheduling = asyncio.create_task(operator.schedule(), name="scheduler")
+    watching = asyncio.create_task(
+        run_operator(
+            events=operator.handlers,
+            client=client,
+            credentials=credentials,
+            metrics=metrics,
+            jitter=random.random,
+            on_signal=stop.set,
+            options=OperatorOptions(fast_lane=options.fast_lane),
+        ),
+        name="watches",
+    )
+    stopped = asyncio.create_task(stop.wait(), name="stop")
+    tasks = (scheduling, watching, stopped)
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        # The scheduler first: it drains its bindings while the watches still confirm them.
+        for task in tasks:
+            task.cancel()
+            await asyncio.wait({task})
+    for task in (scheduling, watching):
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error

@@ -1,0 +1,222 @@
+"""The command line: parses arguments and calls the rest; no logic of its own.
+
+Invariant: a mistake of the user is one clear line on standard error and exit status 2, never a
+traceback.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from stellwerk import __version__
+from stellwerk.errors import ConfigurationError, SchedulerError
+
+USAGE_ERROR: Final = 2
+_LEVELS: Final = ("trace", "debug", "info", "warning", "error")
+TRACE: Final = 5
+"""Below debug: plugin scores of every attempt."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit status."""
+    options = build_parser().parse_args(arguments)
+    _configure_logging(options.log_level)
+    try:
+        status: int = options.command(options)
+    except ConfigurationError as error:
+        print(f"stellwerk: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except SchedulerError as error:
+        print(f"stellwerk: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return status
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Every command with its options."""
+    parser = argparse.ArgumentParser(
+        prog="stellwerk", description="A Kubernetes scheduler that explains its decisions."
+    )
+    parser.add_argument("--version", action="version", version=f"stellwerk {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_run(commands)
+    _add_cluster(commands)
+    _add_demo(commands)
+    _add_decide(commands)
+    _add_convert(commands)
+    return parser
+
+
+_Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    parser.add_argument(
+        "--log-level", choices=_LEVELS, default="info", help="how much to log (default: info)"
+    )
+    return parser
+
+
+def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(commands, "run", "schedule the pods of a cluster (the operator)")
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="credentials of the cluster (default: $KUBECONFIG, then the pod's own, "
+        "then ~/.kube/config)",
+    )
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--bind-address",
+        metavar="HOST:PORT",
+        default="127.0.0.1:10259",
+        help="where /metrics, /livez and /readyz are served (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--pod-max-in-unschedulable-pods-duration",
+        metavar="SECONDS",
+        type=_seconds,
+        default=300.0,
+        help="pods that no event woke are retried after this time (default: 5m)",
+    )
+    parser.add_argument(
+        "--no-fast-lane",
+        action="store_true",
+        help="take events the way kopf delivers them: slower, without private parts of kopf",
+    )
+    parser.set_defaults(command=_run)
+
+
+def _add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(commands, "cluster", "serve an embedded cluster on this machine")
+    parser.add_argument(
+        "--nodes",
+        default="3",
+        metavar="N|FILE",
+        help="how many hollow nodes, or a file with node manifests (default: 3)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        type=Path,
+        default=Path("stellwerk.kubeconfig"),
+        help="written once the port answers (default: %(default)s)",
+    )
+    parser.set_defaults(command=_cluster)
+
+
+def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands, "demo", "run the examples of the Kubernetes documentation on an embedded cluster"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the cluster running afterwards, for kubectl"
+    )
+    parser.set_defaults(command=_demo, log_level="warning")
+
+
+def _add_decide(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(commands, "decide", "decide recorded cases without a cluster")
+    parser.add_argument("file", help="cases, one JSON object per line; - reads standard input")
+    parser.add_argument(
+        "--human", action="store_true", help="print a table instead of JSON objects"
+    )
+    parser.set_defaults(command=_decide)
+
+
+def _add_convert(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = _command(
+        commands, "convert", "turn kube-scheduler's configuration into SchedulerProfile manifests"
+    )
+    parser.add_argument(
+        "file", help="a KubeSchedulerConfiguration or Policy, YAML or JSON; - reads standard input"
+    )
+    parser.set_defaults(command=_convert)
+
+
+def _seconds(text: str) -> float:
+    """A duration: seconds, or Go's form (90s, 5m, 1h)."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 90s or 5m") from None
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError("a duration must be longer than 0")
+    return seconds
+
+
+def _configure_logging(level: str) -> None:
+    logging.addLevelName(TRACE, "TRACE")
+    logging.basicConfig(
+        level=TRACE if level == "trace" else level.upper(),
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+
+
+# Each command imports what it needs: `decide` without kopf, `convert` without NumPy.
+
+
+def _run(options: argparse.Namespace) -> int:
+    import uvloop  # noqa: PLC0415
+
+    from stellwerk.app import RunOptions, run  # noqa: PLC0415
+
+    uvloop.run(
+        run(
+            RunOptions(
+                kubeconfig=options.kubeconfig,
+                context=options.context,
+                bind_address=options.bind_address,
+                fast_lane=not options.no_fast_lane,
+                max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
+            )
+        )
+    )
+    return 0
+
+
+def _cluster(options: argparse.Namespace) -> int:
+    import uvloop  # noqa: PLC0415
+
+    from stellwerk.embedded.command import serve_cluster  # noqa: PLC0415
+
+    uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig))
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from stellwerk.demo import run_demo  # noqa: PLC0415
+
+    return asyncio.run(run_demo(keep=options.keep))
+
+
+def _decide(options: argparse.Namespace) -> int:
+    from stellwerk.explain.command import decide_lines  # noqa: PLC0415
+
+    return decide_lines(options.file, human=options.human)
+
+
+def _convert(options: argparse.Namespace) -> int:
+    from stellwerk.models.convert import convert_command  # noqa: PLC0415
+
+    return convert_command(options.file)

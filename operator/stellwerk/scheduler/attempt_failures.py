@@ -1,0 +1,111 @@
+"""What happens to a pod whose attempt failed: back to the queue, an event, a condition.
+
+Called by the cycle and by bindings. Invariant: requeueing is done before anything is awaited, so
+that no moment exists in which the pod is nowhere.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final
+
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.framework.interface import pod_reference
+from stellwerk.models.pod import PodInfo
+from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.pod_status import (
+    SCHEDULER_ERROR,
+    UNSCHEDULABLE,
+    Nomination,
+    status_patch,
+)
+
+logger = logging.getLogger(__name__)
+
+NOTE_LENGTH_LIMIT: Final = 1024
+_ELLIPSIS: Final = " ..."
+
+
+@dataclass(slots=True)
+class Failure:
+    """Why an attempt failed, and who would have to change their mind."""
+
+    message: str
+    unschedulable_plugins: frozenset[str] = frozenset()
+    pending_plugins: frozenset[str] = frozenset()
+    nomination: Nomination | None = None
+    rejected: bool = False
+    """True: plugins found no room; False.
+
+    Something broke, so the pod is retried after a backoff.
+    """
+
+    @classmethod
+    def error(cls, message: str) -> "Failure":
+        """Something broke."""
+        return cls(message, nomination=Nomination(""))
+
+
+class AttemptFailures:
+    """Requeues, then reports in the background."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._reports: set[asyncio.Task[None]] = set()
+
+    def handle(self, queued: QueuedPod, failure: Failure, started_seconds: float) -> None:
+        """Put the pod back where it belongs and report (`handleSchedulingFailure`)."""
+        parts, now = self._parts, self._parts.clock.monotonic()
+        profile = parts.metrics.profile(queued.pod.spec.scheduler_name)
+        profile.attempt("unschedulable" if failure.rejected else "error", now - started_seconds)
+        place = parts.queue.requeue_failed(
+            queued,
+            failure.unschedulable_plugins,
+            failure.pending_plugins,
+            error=not failure.rejected,
+            now=now,
+        )
+        if place is None:
+            # Deleted, or bound by somebody else meanwhile: there is nobody to report on.
+            return
+        if failure.nomination is not None:
+            parts.queue.nominate(queued.pod, failure.nomination.node_name)
+        self._report(queued.pod, failure)
+
+    def _report(self, pod: PodInfo, failure: Failure) -> None:
+        parts = self._parts
+        parts.recorder.event(
+            pod_reference(pod),
+            "Warning",
+            "FailedScheduling",
+            "Scheduling",
+            truncated(failure.message),
+            reporting_controller=pod.spec.scheduler_name,
+        )
+        patch = status_patch(
+            pod,
+            parts.clock.now(),
+            reason=UNSCHEDULABLE if failure.rejected else SCHEDULER_ERROR,
+            message=failure.message,
+            nomination=failure.nomination,
+        )
+        if patch is not None:
+            task = asyncio.get_running_loop().create_task(self._patch(pod, patch))
+            self._reports.add(task)
+            task.add_done_callback(self._reports.discard)
+
+    async def _patch(self, pod: PodInfo, patch: dict[str, object]) -> None:
+        try:
+            await self._parts.client.patch_pod_status(pod.namespace, pod.name, patch)
+        except NotFound:
+            logger.debug("%s is gone, its condition is not needed any more", pod.key)
+        except SchedulerError as failure:
+            logger.warning("cannot report on %s: %s", pod.key, failure)
+
+
+def truncated(note: str) -> str:
+    """A note as long as events allow."""
+    if len(note) <= NOTE_LENGTH_LIMIT:
+        return note
+    return note[: NOTE_LENGTH_LIMIT - len(_ELLIPSIS)] + _ELLIPSIS

@@ -1,0 +1,71 @@
+"""What the parts of the scheduler share: one object that `app` fills in and everybody is handed.
+
+Plain state with the few operations that touch several parts at once. Invariant: every unbound pod
+that a profile serves has an entry in `queue`, also while it is being scheduled or bound.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from stellwerk.backend.cache import Cache
+from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.clock import Clock
+from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.interface import ClusterClient, Recorder
+from stellwerk.metrics import Metrics, attempts_label
+from stellwerk.models.pod import PodInfo
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.waiting_pods import PermitRoom
+
+if TYPE_CHECKING:
+    from stellwerk.scheduler.preemption import Preemptor
+    from stellwerk.scheduler.profiles import Profiles
+
+
+@dataclass(slots=True)
+class Parts:
+    """See the module docstring."""
+
+    clock: Clock
+    client: ClusterClient
+    recorder: Recorder
+    metrics: Metrics
+    cache: Cache
+    objects: ObjectStore
+    priority_classes: PriorityClasses
+    waiting: PermitRoom
+    bindings: BindingTasks
+    queue: SchedulingQueue = field(init=False)
+    profiles: "Profiles" = field(init=False)
+    preemptor: "Preemptor" = field(init=False)
+    unconfirmed: dict[str, float] = field(default_factory=dict)
+    """Pods that were bound (at that monotonic time) and that the watch has not shown bound yet."""
+    listeners: list[Callable[[], None]] = field(default_factory=list)
+    """Called after watch events: predicates that plugins wait for are looked at again."""
+
+    def changed(self, change: ClusterChange) -> None:
+        """Tell the queue what may wake pods."""
+        self.queue.on_change(change, self.clock.monotonic())
+
+    def notify(self) -> None:
+        """Something was seen in the cluster."""
+        for listener in self.listeners:
+            listener()
+
+    def forget(self, assumed: PodInfo) -> None:
+        """Take back an assumption; the room it held is free again."""
+        if self.cache.forget_pod(assumed.uid) is not None:
+            self.changed(ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None))
+
+    def observe_scheduled(self, queued: QueuedPod, now: float, started_seconds: float) -> None:
+        """Count a pod that got its node."""
+        metrics = self.metrics
+        metrics.profile(queued.pod.spec.scheduler_name).attempt("scheduled", now - started_seconds)
+        metrics.pod_scheduling_attempts.labels().observe(queued.attempts)
+        metrics.pod_scheduling_sli_duration.labels(attempts_label(queued.attempts)).observe(
+            now - (queued.initial_attempt_at or now)
+        )

@@ -1,0 +1,37 @@
+"""Waiting for something that watch events make true, without polling: `Handle.wait_until`.
+
+The event handlers call `look` after every event. Invariant: nobody waits longer than their timeout.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Predicates:
+    """What is being waited for."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    def look(self) -> None:
+        """Something was seen in the cluster: wake those whose predicate holds now."""
+        if not self._waiting:
+            return
+        for future, predicate in list(self._waiting.items()):
+            if not future.done() and predicate():
+                future.set_result(None)
+
+    async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Wait until the predicate holds; False if it does not in time."""
+        if predicate():
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[future] = predicate
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await future
+        except TimeoutError:
+            return predicate()
+        finally:
+            del self._waiting[future]
+        return True
