@@ -200,6 +200,8 @@ class Store:
         self.revision = 1
         self._window = window
         self._collections: dict[str, Collection] = {}
+        self.listeners: list[Callable[[str, StoreEvent], None]] = []
+        """Called at once with (resource, change) for every change, in process: indices."""
 
     def collection(self, storage_name: str) -> Collection:
         """The collection of a resource, empty if nothing was ever written to it."""
@@ -239,5 +241,8 @@ class Store:
         self.revision += 1
         stamped = with_value(obj, ("metadata", "resourceVersion"), str(self.revision))
         entry = Entry(previous.key if previous else key_of(stamped), stamped, self.revision)
-        self.collection(storage_name).apply(StoreEvent(type_, entry, previous))
+        event = StoreEvent(type_, entry, previous)
+        self.collection(storage_name).apply(event)
+        for listener in self.listeners:
+            listener(storage_name, event)
         return entry
