@@ -1,0 +1,160 @@
+"""The object store answers by name, namespace and index, and shows assumptions until overtaken."""
+
+from typing import Any
+
+import pytest
+
+from stellwerk.backend.object_store import ObjectStore
+from tests.support.storage import make_attachment, make_claim, make_volume
+
+JsonObject = dict[str, Any]
+
+
+def versioned(obj: JsonObject, version: int) -> JsonObject:
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+
+def names(objects: Any) -> list[str]:
+    return [obj["metadata"]["name"] for obj in objects]
+
+
+def store_with(kind: str, *objects: JsonObject) -> ObjectStore:
+    store = ObjectStore()
+    for obj in objects:
+        store.set(kind, obj)
+    return store
+
+
+def test_an_object_is_found_by_kind_namespace_and_name() -> None:
+    claim = make_claim("data")
+    store = store_with("PersistentVolumeClaim", claim)
+    assert store.get("PersistentVolumeClaim", "default", "data") is claim
+    assert store.get("PersistentVolumeClaim", "other", "data") is None
+    assert store.get("PersistentVolume", "default", "data") is None
+
+
+def test_listing_a_namespace_leaves_the_others_out() -> None:
+    elsewhere = make_claim("b")
+    elsewhere["metadata"]["namespace"] = "other"
+    store = store_with("PersistentVolumeClaim", make_claim("a"), elsewhere)
+    assert names(store.list("PersistentVolumeClaim")) == ["a", "b"]
+    assert names(store.list("PersistentVolumeClaim", "other")) == ["b"]
+    assert names(store.list("Service", "other")) == []
+
+
+def test_set_returns_what_was_there_before() -> None:
+    store = ObjectStore()
+    first, second = versioned(make_volume("v"), 1), versioned(make_volume("v"), 2)
+    assert store.set("PersistentVolume", first) is None
+    assert store.set("PersistentVolume", second) is first
+    assert store.remove("PersistentVolume", second) is second
+    assert store.remove("PersistentVolume", second) is None
+
+
+def test_a_deletion_of_an_earlier_object_of_the_name_is_ignored() -> None:
+    store = store_with("PersistentVolumeClaim", make_claim("data"))
+    store.remove(
+        "PersistentVolumeClaim",
+        {"metadata": {"name": "data", "namespace": "default", "uid": "of the one before"}},
+    )
+    assert store.get("PersistentVolumeClaim", "default", "data") is not None
+
+
+def test_a_deletion_without_uid_counts() -> None:
+    store = store_with("PersistentVolumeClaim", make_claim("data"))
+    store.remove("PersistentVolumeClaim", {"metadata": {"name": "data", "namespace": "default"}})
+    assert store.get("PersistentVolumeClaim", "default", "data") is None
+
+
+@pytest.mark.parametrize(
+    ("volume", "found"),
+    [
+        pytest.param(make_volume("v"), ["v"], id="an available volume"),
+        pytest.param(make_volume("v", claim="c"), [], id="a bound one"),
+        pytest.param(make_volume("v") | {"status": {"phase": "Released"}}, [], id="a released one"),
+        pytest.param(make_volume("v", storage_class="other"), [], id="one of another class"),
+    ],
+)
+def test_available_volumes_are_found_by_class(volume: JsonObject, found: list[str]) -> None:
+    store = store_with("PersistentVolume", volume)
+    assert names(store.list_by("PersistentVolume", "available", "wait")) == found
+
+
+def test_an_index_follows_changes_and_deletions() -> None:
+    store = store_with("VolumeAttachment", make_attachment("a", "n1", "v"))
+    store.set("VolumeAttachment", make_attachment("a", "n2", "v"))
+    assert names(store.list_by("VolumeAttachment", "nodeName", "n1")) == []
+    assert names(store.list_by("VolumeAttachment", "nodeName", "n2")) == ["a"]
+    store.remove("VolumeAttachment", make_attachment("a", "n2", "v"))
+    assert names(store.list_by("VolumeAttachment", "nodeName", "n2")) == []
+
+
+def test_an_unknown_index_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        ObjectStore().list_by("PersistentVolume", "colour", "red")
+
+
+def test_changes_are_told_since_a_version() -> None:
+    store = store_with("PersistentVolume", make_volume("a"))
+    version = store.version("PersistentVolume")
+    store.set("PersistentVolume", make_volume("b"))
+    assert store.changed_since("PersistentVolume", version) == [("", "b")]
+    assert store.changed_since("PersistentVolume", store.version("PersistentVolume")) == []
+
+
+def test_a_version_before_the_first_is_too_long_ago() -> None:
+    store = store_with("PersistentVolume", make_volume("a"))
+    assert store.changed_since("PersistentVolume", -1) is None
+
+
+class TestAssumption:
+    def test_it_stands_in_for_the_stored_object(self) -> None:
+        volume = versioned(make_volume("v"), 1)
+        store = store_with("PersistentVolume", volume)
+        taken = versioned(make_volume("v", claim="c"), 1)
+        store.assume("PersistentVolume", taken)
+        assert store.get("PersistentVolume", "", "v") is taken
+        assert store.stored("PersistentVolume", "", "v") is volume
+        assert names(store.list_by("PersistentVolume", "available", "wait")) == []
+        assert names(store.list_by("PersistentVolume", "claim", "default/c")) == ["v"]
+
+    def test_it_must_be_based_on_what_is_stored(self) -> None:
+        store = store_with("PersistentVolume", versioned(make_volume("v"), 2))
+        with pytest.raises(ValueError, match=r'"v" is out of sync \(stored: 2, assume: 1\)'):
+            store.assume("PersistentVolume", versioned(make_volume("v"), 1))
+        with pytest.raises(ValueError, match="does not exist"):
+            store.assume("PersistentVolume", make_volume("gone"))
+
+    def test_restoring_brings_the_stored_object_back(self) -> None:
+        volume = versioned(make_volume("v"), 1)
+        store = store_with("PersistentVolume", volume)
+        taken = versioned(make_volume("v", claim="c"), 1)
+        store.assume("PersistentVolume", taken)
+        store.restore("PersistentVolume", taken)
+        store.restore("PersistentVolume", taken)
+        assert store.get("PersistentVolume", "", "v") is volume
+        assert names(store.list_by("PersistentVolume", "available", "wait")) == ["v"]
+
+    def test_a_newer_object_overtakes_it(self) -> None:
+        store = store_with("PersistentVolume", versioned(make_volume("v"), 1))
+        taken = versioned(make_volume("v", claim="c"), 1)
+        store.assume("PersistentVolume", taken)
+        newer = versioned(make_volume("v", claim="other"), 2)
+        store.set("PersistentVolume", newer)
+        store.restore("PersistentVolume", taken)
+        assert store.get("PersistentVolume", "", "v") is newer
+
+    def test_seeing_the_same_version_again_does_not_end_it(self) -> None:
+        store = store_with("PersistentVolume", versioned(make_volume("v"), 1))
+        taken = versioned(make_volume("v", claim="c"), 1)
+        store.assume("PersistentVolume", taken)
+        store.set("PersistentVolume", versioned(make_volume("v"), 1))
+        assert store.get("PersistentVolume", "", "v") is taken
+
+    def test_a_deletion_ends_it(self) -> None:
+        store = store_with("PersistentVolume", versioned(make_volume("v"), 1))
+        taken = versioned(make_volume("v", claim="c"), 1)
+        store.assume("PersistentVolume", taken)
+        store.remove("PersistentVolume", taken)
+        store.restore("PersistentVolume", taken)
+        assert store.get("PersistentVolume", "", "v") is None
