@@ -43,17 +43,22 @@ class Verdicts:
 
     def statuses(self, positions: Iterable[int]) -> list[Status]:
         """The statuses of some rows; each distinct one is made once."""
+        rejected_by = self.rejected_by.tolist()
+        codes = {
+            plugin: self.results[plugin].codes.tolist() for plugin in set(rejected_by) - {FITS}
+        }
         made: dict[tuple[int, int], Status] = {}
         statuses = []
         for position in positions:
-            plugin = int(self.rejected_by[position])
+            plugin = rejected_by[position]
             if plugin < 0:
                 statuses.append(OK)
                 continue
-            key = (plugin, int(self.results[plugin].codes[position]))
-            if key not in made:
-                made[key] = self.results[plugin].status(key[1])
-            statuses.append(made[key])
+            key = (plugin, codes[plugin][position])
+            status = made.get(key)
+            if status is None:
+                status = made[key] = self.results[plugin].status(key[1])
+            statuses.append(status)
         return statuses
 
 
@@ -94,7 +99,7 @@ def reason_counts(statuses: Iterable[Status]) -> Mapping[str, int]:
 
 def rejecting_plugins(statuses: Iterable[Status]) -> tuple[frozenset[str], frozenset[str]]:
     """(plugins that said Unschedulable…, plugins that said Pending) among the statuses."""
-    distinct = set(statuses)
+    distinct = set({id(status): status for status in statuses}.values())
     pending = {status.plugin for status in distinct if status.code is Code.PENDING}
     rejected = {
         status.plugin for status in distinct if status.rejected and status.code is not Code.PENDING
