@@ -5,7 +5,6 @@ traceback.
 """
 
 import argparse
-import asyncio
 import logging
 import os
 import sys
@@ -205,9 +204,11 @@ def _cluster(options: argparse.Namespace) -> int:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from stellwerk.demo import run_demo  # noqa: PLC0415
+    import uvloop  # noqa: PLC0415
 
-    return asyncio.run(run_demo(keep=options.keep))
+    from stellwerk.demo.demo import run_demo  # noqa: PLC0415
+
+    return uvloop.run(run_demo(keep=options.keep))
 
 
 def _decide(options: argparse.Namespace) -> int:

@@ -72,7 +72,9 @@ async def serve_cluster(nodes: str, port: int, kubeconfig: Path) -> None:
         raise ConfigurationError(f"cannot listen on port {port}: {error.strerror}") from error
     try:
         _write(cluster, kubeconfig)
-        print(f"serving a cluster at {cluster.url}; try: kubectl --kubeconfig {kubeconfig} get nodes")
+        print(
+            f"serving a cluster at {cluster.url}; try: kubectl --kubeconfig {kubeconfig} get nodes"
+        )
         await stop.wait()
     finally:
         with contextlib.suppress(FileNotFoundError):
@@ -115,4 +117,6 @@ def _nodes_of(file: str, document: object) -> list[dict[str, Any]]:
 
 
 def _copied(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: dict(value) if isinstance(value, Mapping) else value for key, value in manifest.items()}
+    return {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in manifest.items()
+    }

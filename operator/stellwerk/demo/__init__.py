@@ -1,0 +1,1 @@
+"""`stellwerk demo`: examples of the Kubernetes documentation, scheduled before one's eyes."""

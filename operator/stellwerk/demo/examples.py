@@ -1,0 +1,84 @@
+"""The demo's manifests, as they lie in `examples/`: the documentation's own, unedited where possible.
+
+A file begins with two comment lines, its title and why its pods go where they go ("unschedulable":
+they go nowhere); the rest is what a user would apply. Invariant: files are applied in the order of their names.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import yaml
+
+JsonObject = dict[str, Any]
+
+_RESOURCES: Final = {
+    "Pod": ("pods", "", "default"),
+    "Deployment": ("deployments", "apps", "default"),
+    "PriorityClass": ("priorityclasses", "scheduling.k8s.io", ""),
+}
+_UNSCHEDULABLE: Final = "unschedulable"
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One file."""
+
+    title: str
+    why: str
+    objects: tuple[JsonObject, ...]
+
+    @property
+    def schedulable(self) -> bool:
+        """Whether its pods are to get a node; the others are to be told why not."""
+        return self.why != _UNSCHEDULABLE
+
+    @property
+    def workloads(self) -> list[JsonObject]:
+        """Its pods and deployments."""
+        return [obj for obj in self.objects if obj["kind"] in {"Pod", "Deployment"}]
+
+    @property
+    def pod_count(self) -> int:
+        """How many pods it makes."""
+        return sum(obj["spec"].get("replicas", 1) for obj in self.workloads)
+
+    def owns(self, pod: JsonObject) -> bool:
+        """Whether a pod is one of the example's."""
+        name: str = pod["metadata"]["name"]
+        return any(
+            name == obj["metadata"]["name"]
+            if obj["kind"] == "Pod"
+            else name.startswith(f"{obj['metadata']['name']}-")
+            for obj in self.workloads
+        )
+
+
+def resource_of(obj: JsonObject) -> tuple[str, str, str]:
+    """(plural, group, namespace) of an object of the demo."""
+    return _RESOURCES[obj["kind"]]
+
+
+def load_examples() -> list[Example]:
+    """Every example, in the order of the file names."""
+    return list(_read())
+
+
+def load_nodes() -> list[JsonObject]:
+    """The demo's nodes."""
+    listed = yaml.safe_load(_text("nodes.yaml"))
+    return list(listed["items"])
+
+
+def _read() -> Iterator[Example]:
+    directory = files(__package__) / "examples"
+    for name in sorted(entry.name for entry in directory.iterdir()):
+        if name[0].isdigit():
+            title, why, manifest = _text(name).split("\n", 2)
+            objects = tuple(yaml.safe_load_all(manifest))
+            yield Example(title.removeprefix("# "), why.removeprefix("# "), objects)
+
+
+def _text(name: str) -> str:
+    return (files(__package__) / "examples" / name).read_text(encoding="utf-8")
