@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queued_pod import Place, QueuedPod
@@ -54,6 +60,7 @@ HINTS = {
     "Deaf": [],
 }
 """Extender is missing on purpose: it waits for every event."""
+BACKLOG = 5
 PLUGINS = ("Fit", "Spread", "Own", "Deaf", "Extender")
 
 
@@ -147,6 +154,11 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
 
     # --- pods come, change and go -----------------------------------------------------------------
 
+    @initialize()
+    def backlog(self) -> None:
+        for number in range(BACKLOG):
+            self.add(1 + number % 3, "web" if number % 2 else "db", number % 2, PROFILES[0])
+
     @rule(
         cpu=st.integers(1, 3),
         tier=st.sampled_from(["web", "db"]),
@@ -154,7 +166,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         profile=st.sampled_from(PROFILES),
         gated=st.booleans(),
     )
-    def add(self, cpu: int, tier: str, priority: int, profile: str, *, gated: bool) -> None:
+    def add(self, cpu: int, tier: str, priority: int, profile: str, *, gated: bool = False) -> None:
         self.made += 1
         pod = pod_info(
             f"p{self.made}",
@@ -221,6 +233,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
                 if model.place is not place:
                     break
 
+    @precondition(lambda self: len(self.pods) > BACKLOG)
     @rule(pick=st.integers(0, 99))
     def delete(self, pick: int) -> None:
         model = self.choose(pick, lambda _: True)
@@ -293,6 +306,18 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
             strategy = max(answers, default=0)
         self.requeue(model, strategy)
         assert place is model.place
+
+    @rule(
+        unschedulable=st.sets(st.sampled_from(PLUGINS), min_size=1, max_size=2),
+        pending=st.sets(st.sampled_from(PLUGINS), max_size=1),
+    )
+    def reject_everything(self, unschedulable: set[str], pending: set[str]) -> None:
+        """Schedule until the line is empty, without success: what makes queues long."""
+        for _ in range(len(self.pods)):
+            before = len(self.taken)
+            self.pop()
+            if len(self.taken) > before:
+                self.fail(before, unschedulable, pending, error=False)
 
     @precondition(lambda self: self.taken)
     @rule(pick=st.integers(0, 99))
@@ -425,5 +450,5 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
 
 TestSchedulingQueueMachine = pytest.mark.slow(SchedulingQueueMachine.TestCase)
 SchedulingQueueMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None
+    max_examples=300, stateful_step_count=60, deadline=None
 )
