@@ -31,6 +31,11 @@ class PluginHandle:
     objects: ObjectStore = field(default_factory=ObjectStore)
     client: Any = None
 
+    @classmethod
+    def empty(cls) -> Handle:
+        """Return a handle on a cluster without anything."""
+        return cast("Handle", cls(Snapshot()))
+
 
 def make_plugin(
     kind: type[PluginT],
