@@ -17,7 +17,7 @@ from typing_extensions import override
 from stellwerk.client.credentials import load_credentials
 from stellwerk.handlers import fastlane
 from stellwerk.handlers.delivery import Delivery
-from stellwerk.handlers.lifecycle import OperatorOptions, build_registry, run_operator
+from stellwerk.handlers.lifecycle import OperatorOptions, Sessions, build_registry, run_operator
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import client_of, kubeconfig
@@ -88,7 +88,7 @@ async def test_dispatch_without_parsing(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_bytes(orjson.dumps(kubeconfig("http://127.0.0.1:1")))
     counting = Counting(EVENTS)
     delivery = Delivery(PODS, counting, Metrics(), lambda *_: None)
-    registry = build_registry([delivery], await load_credentials(str(path)))
+    registry = build_registry([delivery], Sessions(await load_credentials(str(path))).open)
     handlers = [handler.fn for handler in registry._watching.get_all_handlers()]  # noqa: SLF001
     events = [{"type": "ADDED", "object": pod(number)} for number in range(EVENTS)]
 

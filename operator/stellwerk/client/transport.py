@@ -96,8 +96,8 @@ class Transport:
         )
         self._measured = _RequestMetrics(metrics, URL(credentials.server).authority)
         self._limiters = {
-            Lane.SCHEDULING: AdaptiveLimiter(clock, initial=32, minimum=4, maximum=256),
-            Lane.EVENTS: AdaptiveLimiter(clock, initial=8, minimum=2, maximum=64),
+            Lane.SCHEDULING: AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192),
+            Lane.EVENTS: AdaptiveLimiter(clock, initial=16, minimum=4, maximum=64),
         }
         for lane, limiter in self._limiters.items():
             metrics.concurrency_limit.labels(lane.value).set_function(limiter.current_limit)

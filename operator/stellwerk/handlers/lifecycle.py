@@ -10,7 +10,7 @@ import asyncio
 import logging
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,8 @@ from stellwerk.handlers.watched import WATCHED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+
+    import aiohttp
 
     from stellwerk.client.credentials import Credentials
     from stellwerk.framework.interface import ClusterClient, ClusterEvents
@@ -92,17 +94,39 @@ def build_settings(
 
 
 def build_registry(
-    deliveries: Iterable[Delivery], credentials: Credentials
+    deliveries: Iterable[Delivery], open_session: Callable[[], kopf.AiohttpSession]
 ) -> kopf.OperatorRegistry:
     """Return kopf's registry: a login handler, and one event handler per kind."""
     registry = kopf.OperatorRegistry()
-    _register_login(registry, credentials)
+    _register_login(registry, open_session)
     for delivery in deliveries:
         _register_events(registry, delivery)
     return registry
 
 
-def _register_login(registry: kopf.OperatorRegistry, credentials: Credentials) -> None:
+class Sessions:
+    """The HTTP sessions handed to kopf; it does not close them when it ends in haste."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self._opened: list[aiohttp.ClientSession] = []
+
+    def open(self) -> kopf.AiohttpSession:
+        """Return a new session with the newest credentials."""
+        self._opened.append(self._credentials.new_session())
+        return kopf.AiohttpSession(
+            server=self._credentials.server, aiohttp_session=self._opened[-1]
+        )
+
+    async def close(self) -> None:
+        """Close what is still open."""
+        for session in self._opened:
+            await session.close()
+
+
+def _register_login(
+    registry: kopf.OperatorRegistry, open_session: Callable[[], kopf.AiohttpSession]
+) -> None:
     logins = 0
 
     @kopf.on.login(registry=registry, id="login")
@@ -112,8 +136,7 @@ def _register_login(registry: kopf.OperatorRegistry, credentials: Credentials) -
         logins += 1
         if logins > 1:
             await asyncio.sleep(_LOGIN_PAUSE_SECONDS)
-        session = credentials.new_session()
-        return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
+        return open_session()
 
 
 def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> None:
@@ -156,11 +179,15 @@ async def run_operator(
     rereader = Rereader(client)
     availability = Availability(client, check_seconds=options.check_seconds)
     deliveries = [Delivery(kind, events, metrics, rereader.mark) for kind in options.watched]
-    registry = build_registry(deliveries, credentials)
+    sessions = Sessions(credentials)
+    registry = build_registry(deliveries, sessions.open)
     settings = build_settings(options.watched, jitter)
     # Otherwise it tells of every single event, where it handles them itself.
     logging.getLogger("kopf").setLevel(logging.WARNING)
-    with ExitStack() as stack:
+    # It warns of each absent kind, as does the delivery of the kind.
+    logging.getLogger("kopf._core.reactor.observation").setLevel(logging.ERROR)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(sessions.close)
         lane = _fast_lane(options, registry, deliveries, availability, metrics, jitter)
         if lane is not None:
             stack.enter_context(lane.installed())
