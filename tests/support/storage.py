@@ -132,7 +132,9 @@ def make_csi_node(
     return {"metadata": {"name": node, "annotations": annotations}, "spec": {"drivers": drivers}}
 
 
-def make_attachment(name: str, node: str, volume: str, *, driver: str = "csi.example.com") -> Any:
+def make_attachment(
+    name: str, node: str, volume: str, *, driver: str = "csi.example.com"
+) -> JsonObject:
     """A VolumeAttachment."""
     source = {"persistentVolumeName": volume}
     spec = {"nodeName": node, "attacher": driver, "source": source}
