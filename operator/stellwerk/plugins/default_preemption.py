@@ -29,14 +29,13 @@ from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption_dry_run import DryRun
-from stellwerk.plugins.victim_order import best_candidates
+from stellwerk.plugins.victim_order import best_candidates, is_leaving_as_victim
 from stellwerk.snapshot.columns import RowColumn
 
 _NAME: Final = "DefaultPreemption"
 _NEVER: Final = "Never"
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
 _UNDER_WAY: Final = unresolvable(_NAME, "waiting for the preemption for this pod to be finished")
-PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,19 +144,6 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         """How many nodes cannot be cleared, and why."""
         statuses = [found.statuses.get(row, _NOT_HELPFUL) for row in diagnosis.rows]
         return fit_error(Diagnosis(diagnosis.rows, statuses))
-
-
-def is_leaving_as_victim(pod: PodInfo) -> bool:
-    """Whether the pod is terminating because it was preempted (`podTerminatingByPreemption`)."""
-    if not pod.terminating:
-        return False
-    for condition in pod.conditions:
-        if condition.get("type") == "DisruptionTarget":
-            return (
-                condition.get("status") == "True"
-                and condition.get("reason") == PREEMPTION_BY_SCHEDULER
-            )
-    return False
 
 
 def _resolvable_rows(diagnosis: Diagnosis) -> RowColumn:

@@ -23,8 +23,8 @@ from stellwerk.framework.status import SKIP, unschedulable
 from stellwerk.models.pod import HostPort, PodInfo
 from stellwerk.plugins.hints import occupied_room
 from stellwerk.plugins.stateless import StatelessPlugin
-from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.columns import Mask
+from stellwerk.snapshot.node_view import NodeOverlay, NodeView
 
 _NAME: Final = "NodePorts"
 _EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 compared with, never bound to
@@ -43,7 +43,7 @@ class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtension
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        return FilterResult.of_mask(_conflicts(nodes, pod.spec.host_ports) > 0, _TAKEN)
+        return FilterResult.of_mask(_conflicts(nodes, pod.spec.host_ports), _TAKEN)
 
     @override
     def events_to_register(self) -> Sequence[QueueingHint]:
@@ -53,21 +53,41 @@ class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtension
         )
 
 
-def _conflicts(nodes: NodeView, wanted: Collection[HostPort]) -> IntColumn:
-    """(n,) int64, number of uses on the node, of ports that conflict with wanted ones."""
+def _conflicts(nodes: NodeView, wanted: Collection[HostPort]) -> Mask:
+    """(n,) bool, where a port in use conflicts with a wanted one."""
     in_use = nodes.snapshot.host_ports
+    taken = {
+        port: in_use.rows(port)
+        for port in in_use.keys()  # noqa: SIM118 not a mapping
+        if _conflicts_with_any(port, wanted)
+    }
     users: dict[int, int] = {}
-    for port in in_use.keys():  # noqa: SIM118 not a mapping
-        if _conflicts_with_any(port, wanted):
-            for row, count in in_use.rows(port).items():
-                users[row] = users.get(row, 0) + count
-    conflicts = nodes.users(users)
+    for rows in taken.values():
+        for row, count in rows.items():
+            users[row] = users.get(row, 0) + count
+    conflicts: Mask = nodes.users(users) > 0
     if nodes.overlay is not None:
-        for position, pod, change in nodes.overlay.changes():
-            for port in pod.spec.host_ports:
-                if _conflicts_with_any(port, wanted):
-                    conflicts[position] += change
+        for position, ports in _ports_of_overlay(nodes.overlay, wanted).items():
+            row = int(nodes.row_numbers()[position])
+            unchanged = any(row in rows for port, rows in taken.items() if port not in ports)
+            conflicts[position] = unchanged or any(ports.values())
     return conflicts
+
+
+def _ports_of_overlay(
+    overlay: NodeOverlay, wanted: Collection[HostPort]
+) -> dict[int, dict[HostPort, bool]]:
+    """By position, whether each conflicting port that was touched is in use now.
+
+    A port has users or none, as in kube-scheduler, which does not count them (`HostPortInfo`,
+    v1.36): where two pods on a node use the same port, it is free as soon as one of them goes.
+    """
+    ports: dict[int, dict[HostPort, bool]] = {}
+    for position, pod, change in overlay.log:
+        for port in pod.spec.host_ports:
+            if _conflicts_with_any(port, wanted):
+                ports.setdefault(position, {})[port] = change > 0
+    return ports
 
 
 def _conflicts_with_any(used: HostPort, wanted: Collection[HostPort]) -> bool:

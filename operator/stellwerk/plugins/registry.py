@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from stellwerk.framework.interface import Handle, Plugin
 from stellwerk.models.plugin_description import UNSET_WEIGHT, ExtensionPoint, PluginDescription
+from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.dynamic_resources import DynamicResources
@@ -72,6 +73,7 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     LegacyLeastAllocated,
     LegacyRequestedToCapacityRatio,
     SelectorSpread,
+    CrossNodePreemption,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 
