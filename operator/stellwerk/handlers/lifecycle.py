@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import kopf
+from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
@@ -40,6 +41,7 @@ _CHUNK_ITEMS: Final = 500
 """Objects per page of a list: a page of pods is parsed in ten milliseconds, a whole list stalls."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
+_SELDOM_SECONDS: Final = 10.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -182,10 +184,7 @@ async def run_operator(
     sessions = Sessions(credentials)
     registry = build_registry(deliveries, sessions.open)
     settings = build_settings(options.watched, jitter)
-    # Otherwise it tells of every single event, where it handles them itself.
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    # It warns of each absent kind, as does the delivery of the kind.
-    logging.getLogger("kopf._core.reactor.observation").setLevel(logging.ERROR)
+    _quieten_kopf()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sessions.close)
         lane = _fast_lane(options, registry, deliveries, availability, metrics, jitter)
@@ -231,6 +230,33 @@ async def _spawn(
         registry=registry, settings=settings, clusterwide=True, standalone=True, **extra
     )
     return list(tasks)
+
+
+class _Seldom(logging.Filter):
+    """Lets one record through in ten seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._silent_until_seconds = float("-inf")
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self._silent_until_seconds:
+            return False
+        self._silent_until_seconds = record.created + _SELDOM_SECONDS
+        return True
+
+
+def _quieten_kopf() -> None:
+    """Keep what helps an operator's user of what kopf logs."""
+    # Otherwise it tells of every single event, where it handles them itself.
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    # It warns of each absent kind, as does the delivery of the kind.
+    logging.getLogger("kopf._core.reactor.observation").setLevel(logging.ERROR)
+    # In an outage every attempt of every kind is an error.
+    watching = logging.getLogger("kopf._cogs.clients.watching")
+    if not any(isinstance(present, _Seldom) for present in watching.filters):
+        watching.addFilter(_Seldom())
 
 
 def _replace_signal_handlers(on_signal: Callable[[], None]) -> None:
