@@ -137,6 +137,7 @@ class Operator:
             activate=lambda pods: parts.queue.activate(pods, parts.clock.monotonic()),
             waiting_pods=parts.waiting,
             wait_until=predicates.wait_until,
+            is_preempting=lambda uid: parts.preemptor.is_preempting(uid),
         )
 
     def _profiles_changed(self, scheduler_names: Sequence[str]) -> None:

@@ -126,6 +126,7 @@ class EventHandlers(ClusterEvents):
             waiting.reject("", "pod is deleted")
         pending = parts.queue.delete(uid)
         if pending is not None:
+            parts.preemptor.abandon(uid)
             self._nomination_changed(pending)
         removed = parts.cache.remove_pod(uid)
         if removed is not None:

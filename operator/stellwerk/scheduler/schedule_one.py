@@ -124,6 +124,7 @@ class ScheduleOne:
         post = PostFilterResult(Status())
         if diagnosis.rows:
             post = attempt.framework.run_post_filters(attempt.state, pod, diagnosis)
+            parts.metrics.preemption_attempts.labels().inc()
         message = fit_error(diagnosis, post.status.message)
         nomination = Nomination("") if post.clear_nomination else None
         if post.status.ok and post.candidates:

@@ -89,6 +89,7 @@ class Scheduler:
                 )
                 tasks.create_task(self._confirm_forever(), name="confirmations")
         finally:
+            await self._parts.preemptor.close()
             await self._parts.bindings.drain(DRAIN_SECONDS)
 
     async def _schedule_forever(self) -> None:
