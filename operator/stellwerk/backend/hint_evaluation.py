@@ -7,7 +7,7 @@ is not.
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ from stellwerk.framework.events import (
     QueueingHint,
     Resource,
 )
-from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod import PodInfo, SchedulingSpec
 
 _log = logging.getLogger(__name__)
 
@@ -80,10 +80,16 @@ class ConcernedHints:
     """The hints that one kind of change concerns, by what of a pod they read."""
 
     by_spec: Sequence[WeighedHint]
+    by_node_names: Sequence[WeighedHint]
     by_labels: Sequence[WeighedHint]
     by_pod: Sequence[WeighedHint]
     best: Requeue
     """No further hint can say more than this."""
+
+    @property
+    def spec_is_enough(self) -> bool:
+        """Whether every hint holds for all pods of a spec."""
+        return not (self.by_node_names or self.by_labels or self.by_pod)
 
 
 class RejectorHints:
@@ -126,6 +132,7 @@ class RejectorHints:
 
         return ConcernedHints(
             of_scope(HintScope.SPEC),
+            of_scope(HintScope.SPEC_AND_NODE_NAMES),
             of_scope(HintScope.SPEC_AND_LABELS),
             of_scope(HintScope.POD),
             self._best,
@@ -161,51 +168,53 @@ def _fields(hint: QueueingHint) -> tuple[Resource, Action, HintFunction | None, 
 
 
 class HintEvaluation:
-    """The answers to one change; each (hint, spec) is asked once, whatever groups share it."""
+    """The answers to one change; no hint is asked twice about the same part of a pod."""
 
     def __init__(self, change: ClusterChange, observer: QueueObserver | None) -> None:
         self._change = change
         self._observer = observer
-        self._known: dict[tuple[HintFunction, object], bool] = {}
+        self._known: dict[tuple[HintFunction, SchedulingSpec, Hashable], bool] = {}
 
     def of_spec(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
         """What holds for every pod with the spec of this one."""
-        return self._strongest(concerned.by_spec, pod, concerned.best, shared=True)
+        return self._strongest(concerned.by_spec, pod, concerned.best, None)
+
+    def of_node_names(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
+        """What holds for every pod with the spec and node names of this one."""
+        return self._strongest(concerned.by_node_names, pod, concerned.best, pod.node_names)
 
     def of_labels(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
         """What holds for every pod with the spec and labels of this one."""
-        return self._strongest(concerned.by_labels, pod, concerned.best)
+        return self._strongest(concerned.by_labels, pod, concerned.best, pod.label_set)
 
     def of_pod(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
         """What the hints say that look at more than spec and labels."""
-        return self._strongest(concerned.by_pod, pod, concerned.best)
+        return self._strongest(concerned.by_pod, pod, concerned.best, pod.uid)
 
     def of_everything(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
         """What all hints together say of one pod."""
         found = Requeue.SKIP
-        for ask in (self.of_spec, self.of_labels, self.of_pod):
+        for ask in (self.of_spec, self.of_node_names, self.of_labels, self.of_pod):
             found = max(found, ask(concerned, pod))
             if found is concerned.best:
                 break
         return found
 
     def _strongest(
-        self, hints: Sequence[WeighedHint], pod: PodInfo, best: Requeue, *, shared: bool = False
+        self, hints: Sequence[WeighedHint], pod: PodInfo, best: Requeue, beside_spec: Hashable
     ) -> Requeue:
         found = Requeue.SKIP
         for hint in hints:
-            if hint.strategy > found and self._says_queue(hint, pod, shared=shared):
+            if hint.strategy > found and self._says_queue(hint, pod, beside_spec):
                 found = hint.strategy
                 if found is best:
                     break
         return found
 
-    def _says_queue(self, hint: WeighedHint, pod: PodInfo, *, shared: bool) -> bool:
+    def _says_queue(self, hint: WeighedHint, pod: PodInfo, beside_spec: Hashable) -> bool:
         if hint.hint is None:
             return True
-        if not shared:
-            return self._ask(hint, hint.hint, pod)
-        question = (hint.hint, pod.spec)
+        question = (hint.hint, pod.spec, beside_spec)
         answer = self._known.get(question)
         if answer is None:
             answer = self._known[question] = self._ask(hint, hint.hint, pod)

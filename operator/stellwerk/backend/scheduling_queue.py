@@ -414,11 +414,9 @@ class SchedulingQueue:
 
     def _update_waiting(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
         pod, place = entry.newest, entry.place
-        if pod.spec is not entry.pod.spec or pod.label_set is not entry.pod.label_set:
-            self._waiting.remove(pod.uid)
-            entry.pod = pod
-            self._waiting.add(entry)
+        self._waiting.remove(pod.uid)
         entry.pod = pod
+        self._waiting.add(entry)
         for change in _own_changes(before, pod):
             strategy = self._waiting.strategy_for(entry, change)
             if strategy is Requeue.SKIP:

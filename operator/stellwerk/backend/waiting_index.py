@@ -1,9 +1,9 @@
 """Pods that wait for a change in the cluster, found by the changes that can wake them.
 
-Part of the scheduling queue. Pods are grouped by who rejected them, then by spec, then by labels,
-so that a change costs one hint call per distinct spec among those whose rejectors registered it,
-and nothing per pod. Invariant: an entry is in the index from `add` to `remove`, in the group that
-it had when it was added, whatever is changed in the entry meanwhile.
+Part of the scheduling queue. Pods are grouped by who rejected them, then by spec, by the nodes they
+name, and by labels, so that a change costs one hint call per distinct spec among those whose
+rejectors registered it, and nothing per pod. Invariant: an entry is in the index from `add` to
+`remove`, in the group that it had when it was added, whatever is changed in the entry meanwhile.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,13 +18,14 @@ from stellwerk.backend.hint_evaluation import (
 from stellwerk.backend.queued_pod import QueuedPod, Requeue
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
-from stellwerk.models.pod import LabelSet, PodInfo, SchedulingSpec
+from stellwerk.models.pod import LabelSet, SchedulingSpec
 
 HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[QueueingHint]]]
 """schedulerName → plugin → its registrations; a plugin that is missing waits for every event."""
 Woken: TypeAlias = list[tuple[QueuedPod, Requeue]]
 
 _ByLabels: TypeAlias = dict[LabelSet, dict[str, QueuedPod]]
+_ByNodeNames: TypeAlias = dict[frozenset[str] | None, _ByLabels]
 _MAX_IDLE_GROUPS: Final = 256
 
 
@@ -36,17 +37,17 @@ class _Group:
     def __init__(self, rejectors: Rejectors, hints: RejectorHints) -> None:
         self.rejectors = rejectors
         self.hints = hints
-        self.by_spec: dict[SchedulingSpec, _ByLabels] = {}
+        self.by_spec: dict[SchedulingSpec, _ByNodeNames] = {}
 
     def entries(self) -> Iterator[QueuedPod]:
-        for by_labels in self.by_spec.values():
-            for pods in by_labels.values():
-                yield from pods.values()
+        for by_node_names in self.by_spec.values():
+            yield from _entries(by_node_names)
 
 
 class _Location(NamedTuple):
     group: _Group
     spec: SchedulingSpec
+    node_names: frozenset[str] | None
     label_set: LabelSet
 
 
@@ -68,20 +69,23 @@ class WaitingIndex:
         """Let an entry wait."""
         pod = entry.pod
         group = self._group(Rejectors.of(entry))
-        pods = group.by_spec.setdefault(pod.spec, {}).setdefault(pod.label_set, {})
-        pods[pod.uid] = entry
-        self._locations[pod.uid] = _Location(group, pod.spec, pod.label_set)
+        by_labels = group.by_spec.setdefault(pod.spec, {}).setdefault(pod.node_names, {})
+        by_labels.setdefault(pod.label_set, {})[pod.uid] = entry
+        self._locations[pod.uid] = _Location(group, pod.spec, pod.node_names, pod.label_set)
 
     def remove(self, uid: str) -> None:
         """Let a pod wait no longer."""
-        group, spec, label_set = self._locations.pop(uid)
-        by_labels = group.by_spec[spec]
+        group, spec, node_names, label_set = self._locations.pop(uid)
+        by_node_names = group.by_spec[spec]
+        by_labels = by_node_names[node_names]
         pods = by_labels[label_set]
         del pods[uid]
         if not pods:
             del by_labels[label_set]
             if not by_labels:
-                del group.by_spec[spec]
+                del by_node_names[node_names]
+                if not by_node_names:
+                    del group.by_spec[spec]
 
     def of_profile(self, scheduler_name: str) -> list[QueuedPod]:
         """Every waiting pod of a profile."""
@@ -115,9 +119,9 @@ class WaitingIndex:
             return _at_most(woken, max_priority)
         evaluation = HintEvaluation(change, self._observer)
         for group, concerned in self._route(change):
-            for spec, by_labels in group.by_spec.items():
+            for spec, by_node_names in group.by_spec.items():
                 if max_priority is None or spec.priority <= max_priority:
-                    _wake_of_spec(evaluation, concerned, by_labels, woken)
+                    _wake_of_spec(evaluation, concerned, by_node_names, woken)
         return woken
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> Requeue:
@@ -157,20 +161,28 @@ class WaitingIndex:
 
 
 def _wake_of_spec(
-    evaluation: HintEvaluation, concerned: ConcernedHints, by_labels: _ByLabels, woken: Woken
+    evaluation: HintEvaluation,
+    concerned: ConcernedHints,
+    by_node_names: _ByNodeNames,
+    woken: Woken,
 ) -> None:
     """Ask the hints that hold for most pods first, and the narrower ones only if they matter."""
     strategy = Requeue.SKIP
     if concerned.by_spec:
-        strategy = evaluation.of_spec(concerned, _any_pod(by_labels))
-    settled = strategy is concerned.best
-    if settled or not (concerned.by_labels or concerned.by_pod):
+        strategy = evaluation.of_spec(concerned, next(_entries(by_node_names)).pod)
+    if strategy is concerned.best or concerned.spec_is_enough:
         if strategy is not Requeue.SKIP:
-            for pods in by_labels.values():
-                woken += [(entry, strategy) for entry in pods.values()]
+            woken += [(entry, strategy) for entry in _entries(by_node_names)]
         return
-    for pods in by_labels.values():
-        _wake_of_labels(evaluation, concerned, pods.values(), strategy, woken)
+    for by_labels in by_node_names.values():
+        found = strategy
+        if concerned.by_node_names:
+            pod = next(iter(next(iter(by_labels.values())).values())).pod
+            found = max(found, evaluation.of_node_names(concerned, pod))
+        if found is Requeue.SKIP and not (concerned.by_labels or concerned.by_pod):
+            continue
+        for pods in by_labels.values():
+            _wake_of_labels(evaluation, concerned, pods.values(), found, woken)
 
 
 def _wake_of_labels(
@@ -180,7 +192,7 @@ def _wake_of_labels(
     strategy: Requeue,
     woken: Woken,
 ) -> None:
-    if concerned.by_labels:
+    if concerned.by_labels and strategy is not concerned.best:
         pod = next(iter(entries)).pod
         strategy = max(strategy, evaluation.of_labels(concerned, pod))
     for entry in entries:
@@ -191,8 +203,10 @@ def _wake_of_labels(
             woken.append((entry, found))
 
 
-def _any_pod(by_labels: _ByLabels) -> PodInfo:
-    return next(iter(next(iter(by_labels.values())).values())).pod
+def _entries(by_node_names: _ByNodeNames) -> Iterator[QueuedPod]:
+    for by_labels in by_node_names.values():
+        for pods in by_labels.values():
+            yield from pods.values()
 
 
 def _at_most(woken: Woken, max_priority: int | None) -> Woken:

@@ -99,6 +99,8 @@ class HintScope(Enum):
 
     SPEC = auto()
     """pod.spec alone."""
+    SPEC_AND_NODE_NAMES = auto()
+    """pod.spec and pod.node_names: everything the pod asks of a node but its volumes."""
     SPEC_AND_LABELS = auto()
     """pod.spec and pod.label_set."""
     POD = auto()

@@ -131,7 +131,7 @@ class NodeAffinity(
                 Resource.NODE,
                 Action.ADD | Action.UPDATE_NODE_LABEL,
                 self._began_to_match,
-                HintScope.POD,
+                HintScope.SPEC_AND_NODE_NAMES,
             ),
         )
 

@@ -179,6 +179,7 @@ def test_a_pending_plugin_means_immediately_and_wins() -> None:
     ("scope", "asked"),
     [
         pytest.param(HintScope.SPEC, 2, id="once per spec"),
+        pytest.param(HintScope.SPEC_AND_NODE_NAMES, 2, id="once per spec and named nodes"),
         pytest.param(HintScope.SPEC_AND_LABELS, 4, id="once per spec and labels"),
         pytest.param(HintScope.POD, 40, id="once per pod"),
     ],
@@ -191,6 +192,30 @@ def test_hints_are_asked_as_rarely_as_their_scope_allows(scope: HintScope, asked
         index.add(waiting(pod, "P"))
     woken(index, NODE_ADDED)
     assert len(hint.pods) == asked
+
+
+def daemon_pod(name: str, node_name: str) -> PodInfo:
+    field = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+    terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return pod_info(name, affinity={"nodeAffinity": required})
+
+
+def test_pods_of_a_daemonset_are_told_apart_only_by_hints_that_read_their_nodes() -> None:
+    of_spec, of_nodes = Asked(), Asked("on-2")
+    hints: Hints = {
+        "Fit": [QueueingHint(Resource.NODE, Action.ADD, of_spec)],
+        "NodeAffinity": [
+            QueueingHint(Resource.NODE, Action.ADD, of_nodes, HintScope.SPEC_AND_NODE_NAMES)
+        ],
+    }
+    index = index_of(
+        hints,
+        *(waiting(daemon_pod(f"on-{n}", f"n{n}"), "Fit", "NodeAffinity") for n in range(4)),
+    )
+    assert woken(index, NODE_ADDED) == {"on-2": Requeue.AFTER_BACKOFF}
+    assert of_spec.pods == ["on-0"]
+    assert of_nodes.pods == ["on-0", "on-1", "on-2", "on-3"]
 
 
 def test_a_spec_rejected_by_different_sets_of_plugins_is_asked_about_once() -> None:
