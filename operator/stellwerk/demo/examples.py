@@ -1,7 +1,8 @@
-"""The demo's manifests, as they lie in `examples/`: the documentation's own, unedited where possible.
+"""The demo's manifests, as they lie in `examples/`: the documentation's own where possible.
 
 A file begins with two comment lines, its title and why its pods go where they go ("unschedulable":
-they go nowhere); the rest is what a user would apply. Invariant: files are applied in the order of their names.
+they go nowhere); the rest is what a user would apply. Invariant: files are applied in the order of
+their names.
 """
 
 from collections.abc import Iterator

@@ -155,8 +155,8 @@ class _Decision:
         """Every filter on its own, nominated pods and PreFilter's restriction aside."""
         failing: JsonObject = {name: {} for name in self._names}
         view = NodeView(self._snapshot, self._rows)
-        for plugin in self._framework.active_filters(found.state):
-            result = plugin.filter(found.state, self._case.pod, view)
+        for plugin, call in self._framework.active_filters(found.state):
+            result = call(found.state, self._case.pod, view)
             for position in np.flatnonzero(result.codes):
                 reasons = result.status(int(result.codes[position])).reasons
                 failing[self._names[position]][plugin.name] = list(reasons)

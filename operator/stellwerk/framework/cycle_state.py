@@ -4,9 +4,11 @@ The runtime makes one per attempt and passes it to every extension point. Invari
 outlives the attempt.
 """
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TYPE_CHECKING
 
-from stellwerk.models.pod import PodInfo
+
+if TYPE_CHECKING:
+    from stellwerk.models.pod import PodInfo
 
 Value = TypeVar("Value")
 
@@ -17,12 +19,15 @@ class CycleState:
     __slots__ = (
         "_values",
         "pods_to_activate",
+        "sampled",
         "skipped_filters",
         "skipped_pre_binds",
         "skipped_scores",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, *, sampled: bool = False) -> None:
+        """`sampled`: plugins are timed one by one in this attempt."""
+        self.sampled = sampled
         self._values: dict[str, Any] = {}
         self.skipped_filters: set[str] = set()
         """Plugins whose PreFilter answered Skip."""

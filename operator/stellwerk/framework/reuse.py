@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.framework.interface import FilterResult, Reuse
+from stellwerk.framework.interface import Reuse
 from stellwerk.snapshot.columns import ChangeLog, Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
@@ -24,22 +24,22 @@ MAX_CACHE_BYTES = 128 << 20
 class KeptColumn(Generic[Element]):
     """One plugin's answer for all rows, current up to a position of a change log."""
 
-    __slots__ = ("position", "values")
+    __slots__ = ("position", "uniform", "values")
 
     def __init__(self, values: npt.NDArray[Element], position: int) -> None:
         self.values = values
         self.position = position
+        self.uniform = False
+        """Whether all values are known to be equal."""
 
 
 class SpecColumns:
     """Everything kept for one reuse key."""
 
-    __slots__ = ("filters", "fits", "fits_position", "scores", "statuses")
+    __slots__ = ("filters", "fits", "scores")
 
     def __init__(self) -> None:
         self.filters: dict[str, KeptColumn[np.int32]] = {}
-        self.statuses: dict[str, FilterResult] = {}
-        """By plugin, the last answer: it can name any code of the plugin for this key."""
         self.scores: dict[str, KeptColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], KeptColumn[np.bool_]] = {}
         """By the plugins taken together: True where all of them let the pod pass."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from stellwerk.framework.interface import Diagnosis, FilterResult
 from stellwerk.framework.status import OK, Code, Status
-from stellwerk.snapshot.columns import Mask
+from stellwerk.snapshot.columns import Mask, RowColumn
 
 FITS = -1
 
@@ -41,33 +41,60 @@ class Verdicts:
         result = self.results[plugin]
         return result.status(int(result.codes[position]))
 
-    def statuses(self, positions: Iterable[int]) -> list[Status]:
-        """The statuses of some rows; each distinct one is made once."""
+    def statuses(self, positions: Iterable[int], *, every_reason: bool = False) -> list[Status]:
+        """The statuses of some rows; each distinct one is made once.
+
+        With `every_reason`, the reasons of all plugins that reject the row, not of the first only.
+        """
         rejected_by = self.rejected_by.tolist()
-        codes = {
-            plugin: self.results[plugin].codes.tolist() for plugin in set(rejected_by) - {FITS}
-        }
-        made: dict[tuple[int, int], Status] = {}
+        rejecting = range(len(self.results)) if every_reason else set(rejected_by) - {FITS}
+        codes = {plugin: self.results[plugin].codes.tolist() for plugin in rejecting}
+        made: dict[tuple[int, ...], Status] = {}
         statuses = []
         for position in positions:
             plugin = rejected_by[position]
             if plugin < 0:
                 statuses.append(OK)
                 continue
-            key = (plugin, codes[plugin][position])
+            key: tuple[int, ...] = (plugin, codes[plugin][position])
+            if every_reason:
+                key = (plugin, *(column[position] for column in codes.values()))
             status = made.get(key)
             if status is None:
-                status = made[key] = self.results[plugin].status(key[1])
+                status = made[key] = (
+                    self._every(position) if every_reason else self.status(position)
+                )
             statuses.append(status)
         return statuses
 
+    def _every(self, position: int) -> Status:
+        """The first rejection, with the reasons of the later ones added."""
+        first = self.status(position)
+        reasons = [
+            reason
+            for result in self.results
+            if result.codes[position]
+            for reason in result.status(int(result.codes[position])).reasons
+        ]
+        return Status(first.code, tuple(dict.fromkeys(reasons)), first.plugin)
 
-def merge_passes(first: Verdicts, second: Verdicts) -> Verdicts:
-    """Two passes over the same rows: the first one's rejection counts, then the second one's."""
-    shift = len(first.results)
-    later = np.where(second.rejected_by < 0, FITS, second.rejected_by + shift)
-    rejected_by = np.where(first.rejected_by < 0, later, first.rejected_by).astype(np.int16)
-    return Verdicts(rejected_by, [*first.results, *second.results])
+
+def merge_passes(first: Verdicts, positions: RowColumn, second: Verdicts) -> Verdicts:
+    """Two passes: rejections of the first, over some positions of the second's rows, come first."""
+    rows = len(second.rejected_by)
+    earlier = np.full(rows, FITS, np.int16)
+    earlier[positions] = first.rejected_by
+    later = np.where(second.rejected_by < 0, FITS, second.rejected_by + len(first.results))
+    rejected_by = np.where(earlier < 0, later, earlier).astype(np.int16)
+    spread = [_spread(result, positions, rows) for result in first.results]
+    return Verdicts(rejected_by, [*spread, *second.results])
+
+
+def _spread(result: FilterResult, positions: RowColumn, rows: int) -> FilterResult:
+    """A result over some positions as one over all rows."""
+    codes = np.zeros(rows, np.int32)
+    codes[positions] = result.codes
+    return FilterResult(codes, result.status)
 
 
 def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
