@@ -4,8 +4,7 @@ The runtime makes one per attempt and passes it to every extension point. Invari
 outlives the attempt.
 """
 
-from typing import Any, TypeVar, TYPE_CHECKING
-
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from stellwerk.models.pod import PodInfo

@@ -24,13 +24,15 @@ MAX_CACHE_BYTES = 128 << 20
 class KeptColumn(Generic[Element]):
     """One plugin's answer for all rows, current up to a position of a change log."""
 
-    __slots__ = ("position", "uniform", "values")
+    __slots__ = ("normalized", "position", "uniform", "values")
 
     def __init__(self, values: npt.NDArray[Element], position: int) -> None:
         self.values = values
         self.position = position
-        self.uniform = False
-        """Whether all values are known to be equal."""
+        self.uniform: int | None = None
+        """The one value of all rows, if they are known to be equal."""
+        self.normalized: int | None = None
+        """What `uniform` is after normalising, once somebody has worked it out."""
 
 
 class SpecColumns:
@@ -102,6 +104,10 @@ def changed_rows(snapshot: Snapshot, log: ChangeLog, kept: KeptColumn[Element]) 
 
 def all_fit(columns: list[npt.NDArray[np.int32]], rows: RowColumn | slice) -> Mask:
     """Rows where every code is 0."""
+    if not isinstance(rows, slice) and len(rows) == 1:
+        # After each binding one row has changed: integers are a tenth of the cost.
+        row = int(rows[0])
+        return np.array([not any(codes.item(row) for codes in columns)])
     fits: Mask = columns[0][rows] == 0
     for codes in columns[1:]:
         fits &= codes[rows] == 0

@@ -4,7 +4,7 @@ One per framework. Invariant: a total is the sum of normalised score × weight o
 did not skip; 1 everywhere if nothing scores.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,14 +30,24 @@ Scored = np.ndarray[Any, Any]
 Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
 
 
-@dataclass(frozen=True, slots=True)
 class PluginScore:
-    """What one plugin contributed to the total, for explanations; all (n,) int64."""
+    """What one plugin contributed to the total; columns are (n,) int64."""
 
-    plugin: str
-    raw: IntColumn
-    normalized: IntColumn
-    weight: int
+    __slots__ = ("plugin", "raw", "scored", "weight")
+
+    def __init__(self, plugin: str, raw: IntColumn, scored: IntColumn | int, weight: int) -> None:
+        self.plugin = plugin
+        self.raw = raw
+        self.scored = scored
+        """Normalised scores; one number where all rows have the same."""
+        self.weight = weight
+
+    @property
+    def normalized(self) -> IntColumn:
+        """(n,) int64, 0–100."""
+        if isinstance(self.scored, int):
+            return np.full(len(self.raw), self.scored, np.int64)
+        return self.scored
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +112,7 @@ class ScorePhase:
             for plugin, call in self._scores.of(state)
             if plugin.name not in state.skipped_scores
         ]
-        total: IntColumn = np.zeros(len(nodes), np.int64)
-        for score in by_plugin:
-            total += score.normalized if score.weight == 1 else score.normalized * score.weight
-        return Scores(nodes, total, by_plugin)
+        return Scores(nodes, _total(by_plugin, len(nodes)), by_plugin)
 
     def _pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> None:
         for plugin, call in self._pre_scores.of(state):
@@ -126,48 +133,59 @@ class ScorePhase:
         pod: PodInfo,
         nodes: NodeView,
     ) -> PluginScore:
-        raw, uniform = self._raw(scorer, call, state, pod, nodes)
-        normalized = raw
-        if scorer.normalize is not None:
-            # Equal scores stay equal: one of them stands for all.
-            sample = raw[:1] if uniform and scorer.trusted else raw
-            try:
-                normalized = scorer.normalize(state, pod, sample)
-            except Exception as failure:
-                raise self._scores.failed(scorer.plugin, failure) from failure
-            if len(normalized) != len(raw):
-                normalized = np.broadcast_to(normalized, raw.shape)
-        if not scorer.trusted:
-            _check_scores(scorer.plugin.name, normalized, len(nodes))
-        return PluginScore(scorer.plugin.name, raw, normalized, scorer.weight)
-
-    def _raw(
-        self,
-        scorer: _Scorer,
-        call: Call[Scored],
-        state: CycleState,
-        pod: PodInfo,
-        nodes: NodeView,
-    ) -> tuple[IntColumn, bool]:
-        """((n,) raw scores, whether they are known to be all equal)."""
-
-        def compute(view: NodeView) -> IntColumn:
-            return self._answer(scorer.plugin, call, state, pod, view)
-
         plugin = scorer.plugin
         reuse = plugin.score_reuse
         key = None if reuse is Reuse.NEVER else plugin.score_key(state, pod)
         few = not nodes.whole and len(nodes) * 4 < nodes.snapshot.size
         if key is None or few:
-            return compute(nodes), False
+            raw = self._answer(plugin, call, state, pod, nodes)
+            return self._normalized(scorer, state, pod, raw)
+        kept = self._kept(scorer, call, key, state, pod)
+        raw = nodes.gather(kept.values)
+        if kept.uniform is None or not scorer.trusted:
+            return self._normalized(scorer, state, pod, raw)
+        if kept.normalized is None:
+            # Equal scores stay equal: one of them stands for all.
+            one = self._normalized(scorer, state, pod, kept.values[:1])
+            kept.normalized = int(one.normalized[0])
+        return PluginScore(plugin.name, raw, kept.normalized, scorer.weight)
+
+    def _kept(
+        self,
+        scorer: _Scorer,
+        call: Call[Scored],
+        key: Hashable,
+        state: CycleState,
+        pod: PodInfo,
+    ) -> KeptColumn[np.int64]:
+        """The plugin's raw scores of all rows, brought up to date."""
+        plugin = scorer.plugin
         columns = self._cache.columns(key).scores
         before = columns.get(plugin.name)
         position = None if before is None else before.position
-        kept = self._cache.refresh(before, reuse, compute)
+        kept = self._cache.refresh(
+            before,
+            plugin.score_reuse,
+            lambda view: self._answer(plugin, call, state, pod, view),
+        )
         columns[plugin.name] = kept
-        if reuse is Reuse.NODE and (kept is not before or kept.position != position):
-            kept.uniform = _is_uniform(kept)
-        return nodes.gather(kept.values), kept.uniform
+        if plugin.score_reuse is Reuse.NODE and (kept is not before or kept.position != position):
+            # Node objects change rarely, and then most plugins score all nodes alike.
+            kept.uniform, kept.normalized = _uniform(kept.values), None
+        return kept
+
+    def _normalized(
+        self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn
+    ) -> PluginScore:
+        scores = raw
+        if scorer.normalize is not None:
+            try:
+                scores = scorer.normalize(state, pod, raw)
+            except Exception as failure:
+                raise self._scores.failed(scorer.plugin, failure) from failure
+        if not scorer.trusted:
+            _check_scores(scorer.plugin.name, scores, len(raw))
+        return PluginScore(scorer.plugin.name, raw, scores, scorer.weight)
 
     def _answer(
         self,
@@ -187,9 +205,28 @@ class ScorePhase:
         return raw
 
 
-def _is_uniform(kept: KeptColumn[np.int64]) -> bool:
-    values = kept.values
-    return len(values) > 0 and bool((values == values[0]).all())
+def _total(by_plugin: Sequence[PluginScore], rows: int) -> IntColumn:
+    """(n,) int64, weighted sum; what all rows share is added once."""
+    shared = 0
+    total: IntColumn | None = None
+    for score in by_plugin:
+        if isinstance(score.scored, int):
+            shared += score.scored * score.weight
+            continue
+        weighted = score.scored if score.weight == 1 else score.scored * score.weight
+        # The first addition makes a new column, which may then be changed in place.
+        total = weighted + shared if total is None else np.add(total, weighted, out=total)
+        shared = 0
+    if total is None:
+        return np.full(rows, shared, np.int64)
+    return np.add(total, shared, out=total) if shared else total
+
+
+def _uniform(values: IntColumn) -> int | None:
+    """The one value of all rows, if there is one."""
+    if len(values) == 0 or not (values == values[0]).all():
+        return None
+    return int(values[0])
 
 
 def _check_scores(plugin: str, scores: IntColumn, rows: int) -> None:

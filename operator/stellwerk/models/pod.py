@@ -11,7 +11,7 @@ per spec and not once per pod.
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -144,7 +144,12 @@ class PodInfo:
 
     def with_node(self, node_name: str) -> "PodInfo":
         """The same pod, assumed on a node."""
-        return replace(self, node_name=node_name)
+        # copy.replace spelled out: it is made for every decision.
+        assumed = PodInfo.__new__(PodInfo)
+        for field in self.__slots__:
+            setattr(assumed, field, getattr(self, field))
+        assumed.node_name = node_name
+        return assumed
 
 
 ResolvePriority: TypeAlias = Callable[[str], tuple[int, str]]
