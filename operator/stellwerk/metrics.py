@@ -100,6 +100,11 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def observe_repeated(self, value: float, times: int) -> None:
+        """Count the same observation several times, for what was measured as a batch."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.sum += value * times
+
     @property
     def count(self) -> int:
         """How many observations there were."""

@@ -67,9 +67,11 @@ class Observed:
     def rejected(self, plugin: str, profile: str, change: int) -> None:
         self.rejected_pods[plugin, profile] += change
 
-    def hint_evaluated(self, plugin: str, event: str, result: str, seconds: float) -> None:
+    def hints_evaluated(
+        self, plugin: str, event: str, result: str, times: int, seconds: float
+    ) -> None:
         assert seconds >= 0
-        self.hints[plugin, event, result] += 1
+        self.hints[plugin, event, result] += times
 
     def hint_failed(
         self, plugin: str, pod: PodInfo, change: ClusterChange, failure: Exception

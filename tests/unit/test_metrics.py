@@ -29,6 +29,12 @@ def test_counter_is_exposed_under_its_upstream_name() -> None:
     ]
 
 
+def test_a_batch_counts_as_that_many_observations() -> None:
+    histogram = Histogram((1.0, 2.0))
+    histogram.observe_repeated(1.5, 4)
+    assert (histogram.counts, histogram.sum) == ([0, 4, 0], 6.0)
+
+
 def test_histogram_buckets_are_cumulative_and_end_at_infinity() -> None:
     metrics = Metrics()
     for victims in (1, 1, 3, 1000):

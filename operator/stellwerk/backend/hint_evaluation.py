@@ -7,7 +7,7 @@ is not.
 
 import logging
 import time
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -21,11 +21,13 @@ from stellwerk.framework.events import (
     QueueingHint,
     Resource,
 )
-from stellwerk.models.pod import PodInfo, SchedulingSpec
+from stellwerk.models.pod import PodInfo
 
 _log = logging.getLogger(__name__)
 
 _PODS: Final = frozenset({Resource.POD, Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD})
+_QUEUE, _QUEUE_SKIP, _ERROR = "Queue", "QueueSkip", "Error"
+"""Answers, as the metric names them."""
 _EVERY_EVENT: Final = (QueueingHint(Resource.WILDCARD, Action.ALL),)
 
 
@@ -77,19 +79,13 @@ class WeighedHint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConcernedHints:
-    """The hints that one kind of change concerns, by what of a pod they read."""
+    """The hints that one kind of change concerns."""
 
-    by_spec: Sequence[WeighedHint]
-    by_node_names: Sequence[WeighedHint]
-    by_labels: Sequence[WeighedHint]
-    by_pod: Sequence[WeighedHint]
+    levels: Sequence[Sequence[WeighedHint]]
+    """By what of a pod they read, the hints that hold for most pods first (as in HintScope); no
+    level after the last one that has hints."""
     best: Requeue
     """No further hint can say more than this."""
-
-    @property
-    def spec_is_enough(self) -> bool:
-        """Whether every hint holds for all pods of a spec."""
-        return not (self.by_node_names or self.by_labels or self.by_pod)
 
 
 class RejectorHints:
@@ -123,20 +119,17 @@ class RejectorHints:
         if not matching:
             return None
 
-        def of_scope(scope: HintScope) -> Sequence[WeighedHint]:
-            return tuple(
+        by_scope = [
+            tuple(
                 WeighedHint(hint.hint, hint.plugin, self._strategy(hint.plugin))
                 for hint in matching
                 if hint.scope is scope
             )
-
-        return ConcernedHints(
-            of_scope(HintScope.SPEC),
-            of_scope(HintScope.SPEC_AND_NODE_NAMES),
-            of_scope(HintScope.SPEC_AND_LABELS),
-            of_scope(HintScope.POD),
-            self._best,
-        )
+            for scope in HintScope
+        ]
+        while not by_scope[-1]:
+            by_scope.pop()
+        return ConcernedHints(by_scope, self._best)
 
     def _strategy(self, plugin: str) -> Requeue:
         return Requeue.IMMEDIATELY if plugin in self._pending else Requeue.AFTER_BACKOFF
@@ -168,71 +161,65 @@ def _fields(hint: QueueingHint) -> tuple[Resource, Action, HintFunction | None, 
 
 
 class HintEvaluation:
-    """The answers to one change; no hint is asked twice about the same part of a pod."""
+    """The answers to one change, for many pods at a time: what is asked often must cost little."""
 
     def __init__(self, change: ClusterChange, observer: QueueObserver | None) -> None:
         self._change = change
         self._observer = observer
-        self._known: dict[tuple[HintFunction, SchedulingSpec, Hashable], bool] = {}
 
-    def of_spec(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
-        """What holds for every pod with the spec of this one."""
-        return self._strongest(concerned.by_spec, pod, concerned.best, None)
-
-    def of_node_names(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
-        """What holds for every pod with the spec and node names of this one."""
-        return self._strongest(concerned.by_node_names, pod, concerned.best, pod.node_names)
-
-    def of_labels(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
-        """What holds for every pod with the spec and labels of this one."""
-        return self._strongest(concerned.by_labels, pod, concerned.best, pod.label_set)
-
-    def of_pod(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
-        """What the hints say that look at more than spec and labels."""
-        return self._strongest(concerned.by_pod, pod, concerned.best, pod.uid)
-
-    def of_everything(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
+    def strategy_for(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
         """What all hints together say of one pod."""
         found = Requeue.SKIP
-        for ask in (self.of_spec, self.of_node_names, self.of_labels, self.of_pod):
-            found = max(found, ask(concerned, pod))
+        for hints in concerned.levels:
+            for hint in hints:
+                if hint.strategy > found and self.ask(hint, [pod])[0]:
+                    found = hint.strategy
             if found is concerned.best:
                 break
         return found
 
-    def _strongest(
-        self, hints: Sequence[WeighedHint], pod: PodInfo, best: Requeue, beside_spec: Hashable
-    ) -> Requeue:
-        found = Requeue.SKIP
-        for hint in hints:
-            if hint.strategy > found and self._says_queue(hint, pod, beside_spec):
-                found = hint.strategy
-                if found is best:
-                    break
-        return found
-
-    def _says_queue(self, hint: WeighedHint, pod: PodInfo, beside_spec: Hashable) -> bool:
-        if hint.hint is None:
-            return True
-        question = (hint.hint, pod.spec, beside_spec)
-        answer = self._known.get(question)
-        if answer is None:
-            answer = self._known[question] = self._ask(hint, hint.hint, pod)
-        return answer
-
-    def _ask(self, hint: WeighedHint, function: HintFunction, pod: PodInfo) -> bool:
-        observer, change = self._observer, self._change
-        started = time.perf_counter() if observer is not None else 0.0
-        result = "Error"
+    def ask(self, hint: WeighedHint, pods: Sequence[PodInfo]) -> Sequence[bool]:
+        """Whether the hint says Queue, for each of the pods."""
+        function, change, observer = hint.hint, self._change, self._observer
+        if function is None:
+            return [True] * len(pods)
+        started = time.perf_counter()
         try:
-            answer = bool(function(pod, change))
-            result = "Queue" if answer else "QueueSkip"
-        except Exception as failure:  # noqa: BLE001 a plugin's mistake may cost an attempt, not a pod
-            answer = True
-            if observer is not None:
-                observer.hint_failed(hint.plugin, pod, change, failure)
-            else:
-                _log.exception("hint of %s on %s for pod %s", hint.plugin, change.name, pod.key)
+            answers = [bool(function(pod, change)) for pod in pods]
+        except Exception:  # noqa: BLE001 whichever it was, it is found and reported below
+            return self._ask_one_by_one(hint.plugin, function, pods)
         if observer is not None:
-            observer.hint_evaluated(hint.plugin, change.name, result, time.perf_counter() - started)
-        return answer
+            # Measured together: a clock read before and after each would cost as much as the hint.
+            each = (time.perf_counter() - started) / max(len(pods), 1)
+            queue = sum(answers)
+            for result, times in ((_QUEUE, queue), (_QUEUE_SKIP, len(answers) - queue)):
+                if times:
+                    observer.hints_evaluated(hint.plugin, change.name, result, times, times * each)
+        return answers
+
+    def _ask_one_by_one(
+        self, plugin: str, function: HintFunction, pods: Sequence[PodInfo]
+    ) -> Sequence[bool]:
+        """The answers where some raise: those count as Queue, the others stand."""
+        answers = []
+        for pod in pods:
+            started = time.perf_counter()
+            try:
+                answer = bool(function(pod, self._change))
+                result = _QUEUE if answer else _QUEUE_SKIP
+            except Exception as failure:  # noqa: BLE001 it may cost an attempt, but no pod
+                answer, result = True, _ERROR
+                self._report_failure(plugin, pod, failure)
+            answers.append(answer)
+            if self._observer is not None:
+                seconds = time.perf_counter() - started
+                self._observer.hints_evaluated(plugin, self._change.name, result, 1, seconds)
+        return answers
+
+    def _report_failure(self, plugin: str, pod: PodInfo, failure: Exception) -> None:
+        if self._observer is not None:
+            self._observer.hint_failed(plugin, pod, self._change, failure)
+            return
+        _log.error(
+            "hint of %s on %s for pod %s", plugin, self._change.name, pod.key, exc_info=failure
+        )

@@ -47,8 +47,13 @@ class QueueObserver(Protocol):
         """One pod more (+1) or less (−1) waits because of a plugin."""
         ...
 
-    def hint_evaluated(self, plugin: str, event: str, result: str, seconds: float) -> None:
-        """A hint was asked; `result` is Queue, QueueSkip or Error."""
+    def hints_evaluated(
+        self, plugin: str, event: str, result: str, times: int, seconds: float
+    ) -> None:
+        """A plugin's hint was asked about a change so many times, in so many seconds together.
+
+        `result` is Queue, QueueSkip or Error.
+        """
         ...
 
     def hint_failed(

@@ -6,7 +6,7 @@ rejectors registered it, and nothing per pod. Invariant: an entry is in the inde
 `remove`, in the group that it had when it was added, whatever is changed in the entry meanwhile.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from stellwerk.backend.hint_evaluation import (
@@ -14,19 +14,43 @@ from stellwerk.backend.hint_evaluation import (
     HintEvaluation,
     RejectorHints,
     Rejectors,
+    WeighedHint,
 )
 from stellwerk.backend.queued_pod import QueuedPod, Requeue
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
-from stellwerk.models.pod import LabelSet, SchedulingSpec
+from stellwerk.models.pod import LabelSet, PodInfo, SchedulingSpec
 
 HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[QueueingHint]]]
 """schedulerName → plugin → its registrations; a plugin that is missing waits for every event."""
 Woken: TypeAlias = list[tuple[QueuedPod, Requeue]]
 
-_ByLabels: TypeAlias = dict[LabelSet, dict[str, QueuedPod]]
-_ByNodeNames: TypeAlias = dict[frozenset[str] | None, _ByLabels]
 _MAX_IDLE_GROUPS: Final = 256
+
+
+class _Bucket:
+    """Pods of a group that are alike in spec, or also in named nodes, or also in labels."""
+
+    __slots__ = ("children", "pod")
+
+    def __init__(self, pod: PodInfo) -> None:
+        self.pod = pod
+        """Any pod that is or was here: hints of this level see no difference."""
+        self.children: dict[Hashable, _Bucket | QueuedPod] = {}
+        """Buckets by what they are alike in besides, at last the entries by uid."""
+
+    def child(self, key: Hashable, pod: PodInfo) -> "_Bucket":
+        found = self.children.get(key)
+        if not isinstance(found, _Bucket):
+            found = self.children[key] = _Bucket(pod)
+        return found
+
+    def entries(self) -> Iterator[QueuedPod]:
+        for child in self.children.values():
+            if isinstance(child, _Bucket):
+                yield from child.entries()
+            else:
+                yield child
 
 
 class _Group:
@@ -37,11 +61,11 @@ class _Group:
     def __init__(self, rejectors: Rejectors, hints: RejectorHints) -> None:
         self.rejectors = rejectors
         self.hints = hints
-        self.by_spec: dict[SchedulingSpec, _ByNodeNames] = {}
+        self.by_spec: dict[SchedulingSpec, _Bucket] = {}
 
     def entries(self) -> Iterator[QueuedPod]:
-        for by_node_names in self.by_spec.values():
-            yield from _entries(by_node_names)
+        for bucket in self.by_spec.values():
+            yield from bucket.entries()
 
 
 class _Location(NamedTuple):
@@ -69,22 +93,25 @@ class WaitingIndex:
         """Let an entry wait."""
         pod = entry.pod
         group = self._group(Rejectors.of(entry))
-        by_labels = group.by_spec.setdefault(pod.spec, {}).setdefault(pod.node_names, {})
-        by_labels.setdefault(pod.label_set, {})[pod.uid] = entry
+        of_spec = group.by_spec.get(pod.spec)
+        if of_spec is None:
+            of_spec = group.by_spec[pod.spec] = _Bucket(pod)
+        of_labels = of_spec.child(pod.node_names, pod).child(pod.label_set, pod)
+        of_labels.children[pod.uid] = entry
         self._locations[pod.uid] = _Location(group, pod.spec, pod.node_names, pod.label_set)
 
     def remove(self, uid: str) -> None:
         """Let a pod wait no longer."""
         group, spec, node_names, label_set = self._locations.pop(uid)
-        by_node_names = group.by_spec[spec]
-        by_labels = by_node_names[node_names]
-        pods = by_labels[label_set]
-        del pods[uid]
-        if not pods:
-            del by_labels[label_set]
-            if not by_labels:
-                del by_node_names[node_names]
-                if not by_node_names:
+        of_spec = group.by_spec[spec]
+        of_node_names = of_spec.child(node_names, of_spec.pod)
+        of_labels = of_node_names.child(label_set, of_spec.pod)
+        del of_labels.children[uid]
+        if not of_labels.children:
+            del of_node_names.children[label_set]
+            if not of_node_names.children:
+                del of_spec.children[node_names]
+                if not of_spec.children:
                     del group.by_spec[spec]
 
     def of_profile(self, scheduler_name: str) -> list[QueuedPod]:
@@ -119,9 +146,13 @@ class WaitingIndex:
             return _at_most(woken, max_priority)
         evaluation = HintEvaluation(change, self._observer)
         for group, concerned in self._route(change):
-            for spec, by_node_names in group.by_spec.items():
-                if max_priority is None or spec.priority <= max_priority:
-                    _wake_of_spec(evaluation, concerned, by_node_names, woken)
+            buckets = [
+                bucket
+                for spec, bucket in group.by_spec.items()
+                if max_priority is None or spec.priority <= max_priority
+            ]
+            if buckets:
+                woken += _woken_of(evaluation, concerned, buckets)
         return woken
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> Requeue:
@@ -132,7 +163,7 @@ class WaitingIndex:
         concerned = self._group(Rejectors.of(entry)).hints.concerned(change, gated=False)
         if concerned is None:
             return Requeue.SKIP
-        return HintEvaluation(change, self._observer).of_everything(concerned, entry.pod)
+        return HintEvaluation(change, self._observer).strategy_for(concerned, entry.pod)
 
     def _group(self, rejectors: Rejectors) -> _Group:
         group = self._groups.get(rejectors)
@@ -160,53 +191,37 @@ class WaitingIndex:
         return route
 
 
-def _wake_of_spec(
-    evaluation: HintEvaluation,
-    concerned: ConcernedHints,
-    by_node_names: _ByNodeNames,
-    woken: Woken,
-) -> None:
-    """Ask the hints that hold for most pods first, and the narrower ones only if they matter."""
-    strategy = Requeue.SKIP
-    if concerned.by_spec:
-        strategy = evaluation.of_spec(concerned, next(_entries(by_node_names)).pod)
-    if strategy is concerned.best or concerned.spec_is_enough:
-        if strategy is not Requeue.SKIP:
-            woken += [(entry, strategy) for entry in _entries(by_node_names)]
-        return
-    for by_labels in by_node_names.values():
-        found = strategy
-        if concerned.by_node_names:
-            pod = next(iter(next(iter(by_labels.values())).values())).pod
-            found = max(found, evaluation.of_node_names(concerned, pod))
-        if found is Requeue.SKIP and not (concerned.by_labels or concerned.by_pod):
-            continue
-        for pods in by_labels.values():
-            _wake_of_labels(evaluation, concerned, pods.values(), found, woken)
+def _woken_of(
+    evaluation: HintEvaluation, concerned: ConcernedHints, buckets: Sequence[_Bucket]
+) -> Woken:
+    """Ask about ever smaller buckets, and go into those only that wider hints have not settled."""
+    woken: Woken = []
+    asked: list[_Bucket | QueuedPod] = list(buckets)
+    found = [Requeue.SKIP] * len(asked)
+    for level, hints in enumerate(concerned.levels, start=1):
+        for hint in hints:
+            _strengthen(found, hint, evaluation.ask(hint, [item.pod for item in asked]))
+        narrower: list[_Bucket | QueuedPod] = []
+        inherited: list[Requeue] = []
+        for item, strategy in zip(asked, found, strict=True):
+            if strategy is concerned.best or level == len(concerned.levels):
+                if strategy is not Requeue.SKIP:
+                    woken += [(entry, strategy) for entry in _entries(item)]
+            elif isinstance(item, _Bucket):
+                narrower += item.children.values()
+                inherited += [strategy] * len(item.children)
+        asked, found = narrower, inherited
+    return woken
 
 
-def _wake_of_labels(
-    evaluation: HintEvaluation,
-    concerned: ConcernedHints,
-    entries: Iterable[QueuedPod],
-    strategy: Requeue,
-    woken: Woken,
-) -> None:
-    if concerned.by_labels and strategy is not concerned.best:
-        pod = next(iter(entries)).pod
-        strategy = max(strategy, evaluation.of_labels(concerned, pod))
-    for entry in entries:
-        found = strategy
-        if found is not concerned.best and concerned.by_pod:
-            found = max(found, evaluation.of_pod(concerned, entry.pod))
-        if found is not Requeue.SKIP:
-            woken.append((entry, found))
+def _strengthen(found: list[Requeue], hint: WeighedHint, answers: Sequence[bool]) -> None:
+    for position, answer in enumerate(answers):
+        if answer and hint.strategy > found[position]:
+            found[position] = hint.strategy
 
 
-def _entries(by_node_names: _ByNodeNames) -> Iterator[QueuedPod]:
-    for by_labels in by_node_names.values():
-        for pods in by_labels.values():
-            yield from pods.values()
+def _entries(item: _Bucket | QueuedPod) -> Iterator[QueuedPod]:
+    return item.entries() if isinstance(item, _Bucket) else iter((item,))
 
 
 def _at_most(woken: Woken, max_priority: int | None) -> Woken:

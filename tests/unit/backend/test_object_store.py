@@ -66,18 +66,9 @@ def test_a_deletion_without_uid_counts() -> None:
     assert store.get("PersistentVolumeClaim", "default", "data") is None
 
 
-@pytest.mark.parametrize(
-    ("volume", "found"),
-    [
-        pytest.param(make_volume("v"), ["v"], id="an available volume"),
-        pytest.param(make_volume("v", claim="c"), [], id="a bound one"),
-        pytest.param(make_volume("v") | {"status": {"phase": "Released"}}, [], id="a released one"),
-        pytest.param(make_volume("v", storage_class="other"), [], id="one of another class"),
-    ],
-)
-def test_available_volumes_are_found_by_class(volume: JsonObject, found: list[str]) -> None:
-    store = store_with("PersistentVolume", volume)
-    assert names(store.list_by("PersistentVolume", "available", "wait")) == found
+def test_a_volume_is_found_by_the_claim_it_names() -> None:
+    store = store_with("PersistentVolume", make_volume("v", claim="c"), make_volume("free"))
+    assert names(store.list_by("PersistentVolume", "claim", "default/c")) == ["v"]
 
 
 def test_an_index_follows_changes_and_deletions() -> None:
@@ -115,7 +106,6 @@ class TestAssumption:
         store.assume("PersistentVolume", taken)
         assert store.get("PersistentVolume", "", "v") is taken
         assert store.stored("PersistentVolume", "", "v") is volume
-        assert names(store.list_by("PersistentVolume", "available", "wait")) == []
         assert names(store.list_by("PersistentVolume", "claim", "default/c")) == ["v"]
 
     def test_it_must_be_based_on_what_is_stored(self) -> None:
@@ -133,7 +123,7 @@ class TestAssumption:
         store.restore("PersistentVolume", taken)
         store.restore("PersistentVolume", taken)
         assert store.get("PersistentVolume", "", "v") is volume
-        assert names(store.list_by("PersistentVolume", "available", "wait")) == ["v"]
+        assert names(store.list_by("PersistentVolume", "claim", "default/c")) == []
 
     def test_a_newer_object_overtakes_it(self) -> None:
         store = store_with("PersistentVolume", versioned(make_volume("v"), 1))

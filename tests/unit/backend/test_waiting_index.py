@@ -218,19 +218,6 @@ def test_pods_of_a_daemonset_are_told_apart_only_by_hints_that_read_their_nodes(
     assert of_nodes.pods == ["on-0", "on-1", "on-2", "on-3"]
 
 
-def test_a_spec_rejected_by_different_sets_of_plugins_is_asked_about_once() -> None:
-    hint = Asked()
-    hints: Hints = {"P": [QueueingHint(Resource.NODE, Action.ADD, hint)], "Q": [], "R": []}
-    index = index_of(
-        hints,
-        waiting(pod_info("a"), "P"),
-        waiting(pod_info("b"), "P", "Q"),
-        waiting(pod_info("c"), "P", "R"),
-    )
-    woken(index, NODE_ADDED)
-    assert hint.pods == ["a"]
-
-
 def test_narrow_hints_are_not_asked_once_a_broad_one_has_said_queue() -> None:
     narrow = Asked()
     hints: Hints = {
