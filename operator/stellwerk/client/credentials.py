@@ -121,6 +121,28 @@ class Credentials:
             timeout=timeout or aiohttp.ClientTimeout(),
         )
 
+    @property
+    def proxied(self) -> bool:
+        """Whether the server is reached through a proxy."""
+        return self._proxy is not None
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """For connections of one's own; None if the server speaks plain HTTP."""
+        return self._ssl_context
+
+    @property
+    def tls_server_name(self) -> str | None:
+        """The name that the server's certificate must have, if it is not that of its address."""
+        return self._loaded.tls_server_name
+
+    async def renewed(self, refused: str | None) -> str | None:
+        """Look for newer credentials after a refusal; None if there are none."""
+        if self._loaded.authorization == refused:
+            await self._reload(self._loaded)
+        newest = self._loaded.authorization
+        return newest if newest != refused else None
+
     async def _authorize(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
     ) -> aiohttp.ClientResponse:
@@ -128,13 +150,11 @@ class Credentials:
         sent = await self.authorization()
         if sent is not None:
             request.headers["Authorization"] = sent
-        loaded = self._loaded
         response = await handler(request)
         if response.status != HTTPStatus.UNAUTHORIZED:
             return response
-        await self._reload(loaded)
-        renewed = self._loaded.authorization
-        if renewed is None or renewed == sent:
+        renewed = await self.renewed(sent)
+        if renewed is None:
             return response
         response.release()
         request.headers["Authorization"] = renewed
@@ -311,7 +331,7 @@ def _loaded(configuration: Configuration, *, stale_after_seconds: float | None) 
     return _Loaded(
         server=server,
         # Token files end with a newline, which no header may hold.
-        authorization=(configuration.api_key.get("BearerToken") or "").strip() or None,
+        authorization=_one_line(configuration.api_key.get("BearerToken") or "") or None,
         ca_file=configuration.ssl_ca_cert,
         certificate_file=configuration.cert_file,
         key_file=configuration.key_file,
@@ -377,5 +397,6 @@ def _in_cluster(environ: Mapping[str, str]) -> bool:
     return bool(environ.get("KUBERNETES_SERVICE_HOST"))
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+def _one_line(text: BaseException | str) -> str:
+    words = " ".join(str(text).split())
+    return words or ("" if isinstance(text, str) else type(text).__name__)

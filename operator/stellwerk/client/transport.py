@@ -1,8 +1,9 @@
-"""Requests on the wire: one pooled session, bounded patience, and our own errors.
+"""Requests on the wire: pooled connections, bounded patience, and our own errors.
 
-`kubernetes` builds requests and sends them through it. Invariant: a request either returns the
-server's answer or raises one error of `stellwerk.errors`, within bounded time; 404 and 409 are
-answers and never sent again, 429, 5xx and broken connections are, with jitter.
+`kubernetes` builds requests and sends them through it. Few and various requests take one aiohttp
+session, the many of scheduling take the short way of `connection`. Invariant: a request either
+returns the server's answer or raises one error of `stellwerk.errors`, within bounded time; 404 and
+409 are answers and never sent again, 429, 5xx and broken connections are, with jitter.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import aiohttp
 import orjson
 from yarl import URL
 
+from stellwerk.client.connection import ConnectionPool
+from stellwerk.client.credentials import USER_AGENT
 from stellwerk.client.limiter import AdaptiveLimiter
 from stellwerk.errors import ApiError, Throttled, Unavailable, api_error
 
@@ -94,6 +97,14 @@ class Transport:
                 total=retry.timeout_seconds, sock_connect=retry.connect_timeout_seconds
             )
         )
+        self._credentials = credentials
+        self._pool = ConnectionPool(
+            credentials.server,
+            ssl_context=credentials.ssl_context,
+            tls_server_name=credentials.tls_server_name,
+            user_agent=USER_AGENT,
+            connect_timeout_seconds=retry.connect_timeout_seconds,
+        )
         self._measured = _RequestMetrics(metrics, URL(credentials.server).authority)
         self._limiters = {
             Lane.SCHEDULING: AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192),
@@ -104,6 +115,7 @@ class Transport:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._pool.close()
         await self._session.close()
 
     async def send(self, request: ApiRequest, *, attempts: int | None = None) -> dict[str, Any]:
@@ -113,7 +125,7 @@ class Transport:
             ApiError: the request was refused, or never answered. Its `earlier` is the failed
                 attempt before it, if there was one.
         """
-        wire = _Wire.of(self.server, request)
+        wire = _Wire.of(request)
         last = attempts or self._retry.attempts
         give_up_at_seconds = self._clock.monotonic() + self._retry.patience_seconds
         attempt = 1
@@ -159,12 +171,7 @@ class Transport:
     async def _exchange(self, wire: _Wire) -> dict[str, Any]:
         started_at_seconds = self._clock.monotonic()
         try:
-            async with self._session.request(
-                wire.method, wire.url, data=wire.body, headers=wire.headers, allow_redirects=False
-            ) as response:
-                status = response.status
-                content = await response.read()
-                retry_after = response.headers.get("Retry-After")
+            status, content, retry_after = await self._answer(wire)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self._measured.request(wire.method, "<error>")
             reason = type(error).__name__
@@ -175,27 +182,62 @@ class Transport:
             raise _refusal(wire.act, status, content, retry_after)
         return _parsed(wire.act, status, content) if wire.wants_answer else {}
 
+    async def _answer(self, wire: _Wire) -> tuple[int, bytes, str | None]:
+        """Return status, body and Retry-After."""
+        if wire.hot and wire.body is not None and not self._credentials.proxied:
+            return await self._hot_answer(wire, wire.body)
+        async with self._session.request(
+            wire.method,
+            URL(self.server + wire.path, encoded=True),
+            data=wire.body,
+            headers={"Content-Type": wire.content_type} if wire.body is not None else None,
+            allow_redirects=False,
+        ) as response:
+            content = await response.read()
+            return response.status, content, response.headers.get("Retry-After")
+
+    async def _hot_answer(self, wire: _Wire, body: bytes) -> tuple[int, bytes, str | None]:
+        """Take the short way; with newer credentials, if there are, after a refusal."""
+        authorization = await self._credentials.authorization()
+        while True:
+            answer = await self._pool.exchange(
+                wire.method,
+                wire.path,
+                body=body,
+                content_type=wire.content_type,
+                authorization=authorization,
+                timeout_seconds=self._retry.timeout_seconds,
+            )
+            if answer.status == HTTPStatus.UNAUTHORIZED:
+                authorization = await self._credentials.renewed(authorization)
+                if authorization is not None:
+                    continue
+            return answer.status, answer.body, answer.retry_after
+
 
 @dataclass(frozen=True, slots=True)
 class _Wire:
     """A request encoded once, however often it is sent."""
 
     method: str
-    url: URL
+    path: str
     body: bytes | None
-    headers: dict[str, str] | None
+    content_type: str
     act: str
+    hot: bool
     wants_answer: bool
 
     @classmethod
-    def of(cls, server: str, request: ApiRequest) -> _Wire:
-        url = URL(server + request.path, encoded=True)
-        act = request.act or f"{request.method} {request.path}"
-        body = headers = None
-        if request.body is not None:
-            body = orjson.dumps(request.body)
-            headers = {"Content-Type": request.content_type}
-        return cls(request.method, url, body, headers, act, request.wants_answer)
+    def of(cls, request: ApiRequest) -> _Wire:
+        return cls(
+            request.method,
+            request.path,
+            None if request.body is None else orjson.dumps(request.body),
+            request.content_type,
+            request.act or f"{request.method} {request.path}",
+            request.lane is not Lane.COLD,
+            request.wants_answer,
+        )
 
 
 class _RequestMetrics:

@@ -16,8 +16,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.transport import RetryPolicy
 from stellwerk.clock import VirtualClock
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import ConfigurationError, Unavailable
+from stellwerk.metrics import Metrics
 from tests.support.fake_api import Answer, Asked, FakeApi, fake_api, kubeconfig
 
 PLUGIN = """
@@ -267,17 +270,28 @@ async def test_tls_is_verified_unless_the_kubeconfig_says_otherwise(
 
     app = web.Application()
     app.router.add_get("/version", version)
+    app.router.add_post("/{path:.*}", version)
     server = TestServer(app, scheme="https")
     await server.start_server(ssl=context)
     try:
         url = str(server.make_url("")).rstrip("/")
         path = write(tmp_path / "config", kubeconfig(url, {"token": "t"}, **cluster))
         credentials = await load_credentials(path)
-        if trusted:
-            assert await ask(credentials) == 200
-        else:
-            with pytest.raises(aiohttp.ClientConnectorCertificateError):
-                await ask(credentials)
+        async with KubernetesClient(
+            credentials,
+            clock=VirtualClock(),
+            metrics=Metrics(),
+            jitter=lambda: 0.0,
+            retry=RetryPolicy(attempts=1),
+        ) as client:
+            if trusted:
+                assert await ask(credentials) == 200
+                await client.bind("default", "web", "uid", "node")
+            else:
+                with pytest.raises(aiohttp.ClientConnectorCertificateError):
+                    await ask(credentials)
+                with pytest.raises(Unavailable, match="certificate"):
+                    await client.bind("default", "web", "uid", "node")
     finally:
         await server.close()
 

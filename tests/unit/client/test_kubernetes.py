@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
+from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
+from stellwerk.clock import SystemClock
 from stellwerk.errors import (
     ApiError,
     ConfigurationError,
@@ -19,7 +22,16 @@ from stellwerk.errors import (
     Unavailable,
 )
 from stellwerk.metrics import Metrics
-from tests.support.fake_api import FAST, Answer, Asked, FakeApi, client_of, fake_api, refusal
+from tests.support.fake_api import (
+    FAST,
+    Answer,
+    Asked,
+    FakeApi,
+    client_of,
+    fake_api,
+    kubeconfig,
+    refusal,
+)
 
 
 @pytest.fixture
@@ -271,3 +283,31 @@ async def test_requests_are_counted_by_code_and_method(api: FakeApi, tmp_path: P
         await bind(client)
     counted = {labels[:2]: series.value for labels, series in metrics.rest_client_requests.items()}
     assert counted == {("503", "POST"): 1, ("201", "POST"): 1}
+
+
+async def test_a_binding_refused_for_its_token_is_sent_again_with_the_newest(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(orjson.dumps(kubeconfig(api.url, {"tokenFile": str(token)})))
+    credentials = await load_credentials(str(path))
+    token.write_text("new")
+
+    def only_new(asked: Asked) -> Answer:
+        return Answer(201 if asked.headers["Authorization"] == "Bearer new" else 401)
+
+    api.decide = only_new
+    async with KubernetesClient(
+        credentials, clock=SystemClock(), metrics=Metrics(), jitter=lambda: 0.0
+    ) as client:
+        await bind(client)
+    assert len(api.asked) == 2
+
+
+async def test_a_refused_token_without_a_newer_one_is_told(api: FakeApi, tmp_path: Path) -> None:
+    api.decide = lambda _: refusal(401, "Unauthorized")
+    async with client_of(api, tmp_path) as client:
+        with pytest.raises(ApiError, match="cannot bind default/web to node-7: 401 Unauthorized"):
+            await bind(client)
