@@ -15,6 +15,7 @@ from stellwerk.plugins.node_name import NodeName
 from stellwerk.plugins.node_ports import NodePorts
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.taint_toleration import TaintToleration
+from stellwerk.snapshot.node_view import NodeView
 from tests.support.cluster_strategies import Cluster, clusters, profile_affinities
 from tests.support.plugin_runs import filtered, make_plugin, raw_scores, statuses
 
@@ -125,18 +126,28 @@ def clash(one: HostPort, other: HostPort) -> bool:
     return same and (wildcard or one.host_ip == other.host_ip)
 
 
+def ports_in_use(cluster: Cluster, view: NodeView, name: str) -> set[HostPort]:
+    """A port is free as soon as one of its users has gone, as in kube-scheduler."""
+    _, pods = cluster.nodes(view)[name]
+    ports = {port for pod in pods for port in pod.spec.host_ports}
+    if view.overlay is not None:
+        position = cluster.rows.index(cluster.snapshot.row_of[name])
+        gone = [pod for where, pod in cluster.removed if where == position]
+        ports -= {port for pod in gone for port in pod.spec.host_ports}
+    return ports
+
+
 @given(cluster=clusters())
 def test_node_ports_rejects_nodes_with_a_clashing_port(cluster: Cluster) -> None:
     for view in cluster.views():
         rejected = statuses(make_plugin(NodePorts), cluster.pod, view).keys()
         assert rejected == {
             name
-            for name, (_, pods) in cluster.nodes(view).items()
+            for name in cluster.nodes(view)
             if any(
                 clash(wanted, used)
                 for wanted in cluster.pod.spec.host_ports
-                for pod in pods
-                for used in pod.spec.host_ports
+                for used in ports_in_use(cluster, view, name)
             )
         }
 
