@@ -7,6 +7,7 @@ port wanted on one address with the same address and with 0.0.0.0.
 from collections.abc import Collection, Sequence
 from typing import ClassVar, Final
 
+import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
@@ -56,16 +57,15 @@ class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtension
 def _conflicts(nodes: NodeView, wanted: Collection[HostPort]) -> Mask:
     """(n,) bool, where a port in use conflicts with a wanted one."""
     in_use = nodes.snapshot.host_ports
+    numbers = {port.port for port in wanted}
     taken = {
         port: in_use.rows(port)
         for port in in_use.keys()  # noqa: SIM118 not a mapping
-        if _conflicts_with_any(port, wanted)
+        if port.port in numbers and _conflicts_with_any(port, wanted)
     }
-    users: dict[int, int] = {}
+    conflicts: Mask = np.zeros(len(nodes), np.bool_)
     for rows in taken.values():
-        for row, count in rows.items():
-            users[row] = users.get(row, 0) + count
-    conflicts: Mask = nodes.users(users) > 0
+        conflicts |= nodes.users(rows) > 0
     if nodes.overlay is not None:
         for position, ports in _ports_of_overlay(nodes.overlay, wanted).items():
             row = int(nodes.row_numbers()[position])

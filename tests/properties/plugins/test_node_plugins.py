@@ -16,6 +16,7 @@ from stellwerk.plugins.node_ports import NodePorts
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.taint_toleration import TaintToleration
 from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.node_view import NodeView
 from tests.support.cluster_strategies import Cluster, clusters, profile_affinities
 from tests.support.plugin_runs import filtered, make_plugin, raw_scores, statuses
 
@@ -137,18 +138,27 @@ def ports_in_use(cluster: Cluster, view: NodeView, name: str) -> set[HostPort]:
     return ports
 
 
+def ports_in_use(cluster: Cluster, view: NodeView) -> dict[str, set[HostPort]]:
+    """Return each node's ports; one that a pod gives up is free, whoever else used it too."""
+    used = {
+        name: {port for pod in cluster.cache.pods_on(name).values() for port in pod.spec.host_ports}
+        for name in cluster.nodes(view)
+    }
+    if view.overlay is not None:
+        for position, pod, change in view.overlay.log:
+            ports = used[cluster.snapshot.node_at(cluster.rows[position]).name]
+            (ports.update if change > 0 else ports.difference_update)(pod.spec.host_ports)
+    return used
+
+
 @given(cluster=clusters())
 def test_node_ports_rejects_nodes_with_a_clashing_port(cluster: Cluster) -> None:
     for view in cluster.views():
         rejected = statuses(make_plugin(NodePorts), cluster.pod, view).keys()
         assert rejected == {
             name
-            for name in cluster.nodes(view)
-            if any(
-                clash(wanted, used)
-                for wanted in cluster.pod.spec.host_ports
-                for used in ports_in_use(cluster, view, name)
-            )
+            for name, ports in ports_in_use(cluster, view).items()
+            if any(clash(wanted, port) for wanted in cluster.pod.spec.host_ports for port in ports)
         }
 
 

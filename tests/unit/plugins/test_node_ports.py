@@ -71,6 +71,16 @@ def test_a_pod_without_host_ports_is_skipped() -> None:
     assert make_plugin(NodePorts).pre_filter(CycleState(), pod_info("p"), nodes).status.skip
 
 
+def test_a_port_that_two_pods_use_is_free_when_one_of_them_goes() -> None:
+    # Two pods with one port get onto a node only behind the scheduler's back.
+    bound = [with_ports(name, {"hostPort": 80}, node_name="a") for name in ("one", "two")]
+    cache = make_cache([make_node("a")], bound)
+    nodes = NodeView(cache.snapshot).with_overlay()
+    assert nodes.overlay is not None
+    nodes.overlay.remove_pod(0, next(iter(cache.pods())))
+    assert statuses(make_plugin(NodePorts), wanting({"hostPort": 80}), nodes) == {}
+
+
 def test_taking_the_pod_away_frees_its_port() -> None:
     cache = make_cache([make_node("a")], [with_ports("old", {"hostPort": 80}, node_name="a")])
     nodes = NodeView(cache.snapshot).with_overlay()
