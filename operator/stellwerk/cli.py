@@ -218,6 +218,6 @@ def _decide(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from stellwerk.models.convert import convert_command  # noqa: PLC0415
+    from stellwerk.models.convert_command import convert_command  # noqa: PLC0415
 
     return convert_command(options.file)
