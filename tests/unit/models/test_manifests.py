@@ -5,6 +5,8 @@ from typing import Any
 
 import yaml
 
+from stellwerk.cli import build_parser
+
 MANIFESTS = Path(__file__).parents[3] / "manifests"
 
 JsonObject = dict[str, Any]
@@ -94,7 +96,7 @@ def test_no_right_is_a_wildcard() -> None:
         assert not any("*" in right for right in rights(of_kind(kind)))
 
 
-def test_secrets_and_leases_are_those_of_the_own_namespace() -> None:
+def test_secrets_are_those_of_the_own_namespace() -> None:
     role = of_kind("Role")
     assert role["metadata"]["namespace"] == "stellwerk"
     assert ("", "secrets", "get") in rights(role)
@@ -117,3 +119,15 @@ def test_the_pod_runs_stellwerk_without_privileges() -> None:
 def test_the_pod_is_not_scheduled_by_itself() -> None:
     pod = of_kind("Deployment")["spec"]["template"]["spec"]
     assert pod["schedulerName"] == "default-scheduler"
+
+
+def test_never_do_two_replicas_decide() -> None:
+    deployment = of_kind("Deployment")["spec"]
+    assert deployment["replicas"] == 1
+    assert deployment["strategy"] == {"type": "Recreate"}
+
+
+def test_the_pod_is_started_with_options_that_exist() -> None:
+    (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    options = build_parser().parse_args(container["args"])
+    assert options.bind_address == "0.0.0.0:10259"  # noqa: S104 inside a pod
