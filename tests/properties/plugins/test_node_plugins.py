@@ -16,7 +16,6 @@ from stellwerk.plugins.node_ports import NodePorts
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.taint_toleration import TaintToleration
 from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.node_view import NodeView
 from tests.support.cluster_strategies import Cluster, clusters, profile_affinities
 from tests.support.plugin_runs import filtered, make_plugin, raw_scores, statuses
 
@@ -125,17 +124,6 @@ def clash(one: HostPort, other: HostPort) -> bool:
     same = (one.port, one.protocol) == (other.port, other.protocol)
     wildcard = "0.0.0.0" in (one.host_ip, other.host_ip)  # noqa: S104 compared, not bound
     return same and (wildcard or one.host_ip == other.host_ip)
-
-
-def ports_in_use(cluster: Cluster, view: NodeView, name: str) -> set[HostPort]:
-    """A port is free as soon as one of its users has gone, as in kube-scheduler."""
-    _, pods = cluster.nodes(view)[name]
-    ports = {port for pod in pods for port in pod.spec.host_ports}
-    if view.overlay is not None:
-        position = cluster.rows.index(cluster.snapshot.row_of[name])
-        gone = [pod for where, pod in cluster.removed if where == position]
-        ports -= {port for pod in gone for port in pod.spec.host_ports}
-    return ports
 
 
 def ports_in_use(cluster: Cluster, view: NodeView) -> dict[str, set[HostPort]]:
