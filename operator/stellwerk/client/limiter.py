@@ -9,6 +9,7 @@ Invariant: never more than `limit` requests in flight, and waiters are served in
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
@@ -71,7 +72,9 @@ class AdaptiveLimiter:
             await waiter
         except asyncio.CancelledError:
             if waiter.cancelled() or not waiter.done():
-                self._waiters.remove(waiter)
+                # It may have been passed over already, by a slot that found it cancelled.
+                with contextlib.suppress(ValueError):
+                    self._waiters.remove(waiter)
             else:  # the slot was ours already: pass it on
                 self._in_flight -= 1
                 self._wake()
