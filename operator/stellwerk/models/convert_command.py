@@ -1,4 +1,4 @@
-"""`stellwerk convert FILE`: manifests on standard output, what has no counterpart on standard error.
+"""`stellwerk convert FILE`: manifests to standard output, remarks to standard error.
 
 Called by the command line. Invariant: standard output is empty or complete; what is on it applies.
 """
