@@ -290,6 +290,10 @@ class PairCounts:
             )
         return topology
 
+    def held(self) -> tuple[int, int]:
+        """(distinct LabelSets of placed pods, distinct terms that they own), for audits."""
+        return len(self._groups), len(self._owned)
+
     # --- what the snapshot tells ----------------------------------------------------------------
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
