@@ -92,6 +92,15 @@ async def test_a_refused_binding_reads_as_recorded(scenario: str) -> None:
     assert event["note"] == f'running Bind plugin "DefaultBinder": {status.message}'
 
 
+async def test_a_refused_binding_is_an_error_in_the_apis_own_words() -> None:
+    failure = api_error("bind default/a", 409, "Conflict", 'pod a is already assigned to node "b"')
+    status = await make_plugin(DefaultBinder, client=Bindings(failure)).bind(
+        CycleState(), pod_info("a"), "n1"
+    )
+    assert (status.code, status.plugin) == (Code.ERROR, "DefaultBinder")
+    assert status.reasons == ('pod a is already assigned to node "b"',)
+
+
 async def test_a_failure_without_words_of_the_api_still_says_something() -> None:
     failure = api_error("bind default/a", None, "TimeoutError", "")
     status = await make_plugin(DefaultBinder, client=Bindings(failure)).bind(
