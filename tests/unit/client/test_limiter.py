@@ -113,6 +113,20 @@ async def test_a_cancelled_waiter_costs_no_slot() -> None:
     assert limiter.in_flight == 0
 
 
+async def test_a_slot_freed_before_a_cancelled_waiter_has_noticed_is_not_lost() -> None:
+    clock = VirtualClock()
+    limiter = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
+    await limiter.acquire()
+    waiter = asyncio.create_task(limiter.acquire())
+    await asyncio.sleep(0)
+    waiter.cancel()
+    limiter.release(clock.monotonic(), overloaded=False)
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    await asyncio.wait_for(limiter.acquire(), timeout=1)
+    assert limiter.in_flight == 1
+
+
 async def test_a_waiter_cancelled_while_being_served_passes_its_slot_on() -> None:
     clock = VirtualClock()
     limiter = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
