@@ -58,7 +58,7 @@ def wishing(keys: Sequence[str], apps: Sequence[str] = APPS) -> st.SearchStrateg
     )
 
 
-wishes = st.one_of(st.just({}), wishing([ZONE, HOST]))
+wishes: st.SearchStrategy[JsonObject] = st.one_of(st.just({}), wishing([ZONE, HOST]))
 
 
 @st.composite

@@ -1,5 +1,6 @@
 """DefaultPreemption: who may preempt, whom, where, and what it says when it cannot."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
@@ -15,6 +16,7 @@ from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.victim_order import best_candidates, deciding_criterion
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (
+    Arena,
     best_nodes,
     by_node,
     make_arena,
@@ -313,12 +315,15 @@ def test_the_recorded_choice_among_nodes() -> None:
 # --- how many candidates are enough -------------------------------------------------------------
 
 
-def crowd(count: int, budgets: bool = False, **args: int) -> Any:  # noqa: FBT001, FBT002 a test's shorthand
+def crowd(
+    count: int, args: dict[str, int] | None = None, budgets: Sequence[JsonObject] = ()
+) -> Arena:
+    """Nodes that are each filled by one low pod with the label app=db."""
     config = [{"name": "DefaultPreemption", "args": args}] if args else []
     return make_arena(
         [make_node(f"n{i}", cpu="2") for i in range(count)],
         [victim(f"v{i}", f"n{i}", cpu="2", priority=1, labels={"app": "db"}) for i in range(count)],
-        budgets=[make_budget("b", {"app": "db"})] if budgets else (),
+        budgets=budgets,
         profile={"pluginConfig": config},
     )
 
@@ -343,13 +348,13 @@ def crowd(count: int, budgets: bool = False, **args: int) -> Any:  # noqa: FBT00
     ],
 )
 def test_the_search_stops_at_enough(nodes: int, args: dict[str, int], expected: int) -> None:
-    result = crowd(nodes, **args).preempt(preemptor(), every=False)
+    result = crowd(nodes, args).preempt(preemptor(), every=False)
     assert len(result.candidates) == expected
 
 
 def test_the_search_goes_on_while_every_candidate_violates_a_budget() -> None:
     args = {"minCandidateNodesPercentage": 1, "minCandidateNodesAbsolute": 2}
-    arena = crowd(20, budgets=True, **args)
+    arena = crowd(20, args, [make_budget("b", {"app": "db"})])
     harmless = parse_pod(victim("harmless", "n13", cpu="2", priority=1))
     arena.cache.remove_pod("uid-default-v13")
     arena.cache.set_pod(harmless)
