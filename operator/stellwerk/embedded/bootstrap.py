@@ -1,8 +1,7 @@
-"""What a cluster holds before anybody has made anything: namespaces, system priority classes, the
-API's own service.
+"""What a cluster holds before anybody has made anything.
 
-Called once by `cluster.EmbeddedCluster`. Invariant: everything is written through the API, under
-its rules.
+These are namespaces, the system priority classes, the API's own service and lease. Called once by
+`cluster.EmbeddedCluster`. Invariant: everything is written through the API, under its rules.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 
 NAMESPACES: Final = ("kube-system", "kube-public", "default", "kube-node-lease")
 _DESCRIPTIONS: Final = {
-    "system-cluster-critical": "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
-    "system-node-critical": "Used for system critical pods that must not be moved from their current node.",
+    "system-cluster-critical": "For pods the cluster cannot do without; they may move.",
+    "system-node-critical": "For pods a node cannot do without; they stay where they are.",
 }
 API_ADDRESS: Final = "10.0.0.1"
 _LEASE_SECONDS: Final = 3600
@@ -47,7 +46,10 @@ def bootstrap(api: Api) -> None:
     lease = {
         "metadata": {
             "name": "apiserver-stellwerk",
-            "labels": {"apiserver.kubernetes.io/identity": "kube-apiserver"},
+            "labels": {
+                "apiserver.kubernetes.io/identity": "kube-apiserver",
+                "kubernetes.io/hostname": "embedded",
+            },
         },
         "spec": {
             "holderIdentity": "apiserver-stellwerk",

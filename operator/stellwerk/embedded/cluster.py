@@ -1,5 +1,4 @@
-"""The embedded cluster as one object: API server, controllers and hollow nodes, in this process and
-in memory.
+"""The embedded cluster as one object: API server, controllers and hollow nodes.
 
 `stellwerk cluster`, the demo, flows and benchmarks use `EmbeddedCluster`. Invariant: when `start`
 returns, the port answers and the nodes exist; when `stop` returns, nothing of the cluster runs any
@@ -10,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
+import random  # noqa: TID251  (the composition root makes the generator it injects)
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
 
@@ -73,8 +72,7 @@ class EmbeddedCluster:
         clock: Clock | None = None,
         options: ClusterOptions | None = None,
     ) -> None:
-        """Prepare a cluster with that many nodes, or with these node manifests; port 0 means any
-        free port.
+        """Prepare a cluster with that many nodes, or with these manifests; port 0: any free one.
 
         The API (`api`, `store`) works at once, in process; the port opens with `start`.
 
@@ -167,7 +165,7 @@ class EmbeddedCluster:
             await asyncio.sleep(period_seconds)
             self.store.compact(horizon)
 
-    async def __aenter__(self) -> EmbeddedCluster:
+    async def __aenter__(self) -> Self:
         """Start."""
         await self.start()
         return self

@@ -1,5 +1,4 @@
-"""Work that is due now or later, and the loop that does it: the engine of controllers and hollow
-kubelets.
+"""Work that is due now or later, and the loop that does it, for controllers and kubelets.
 
 A `Worker` follows collections of the store, puts keys into its `WorkQueue` and reconciles them one
 by one. `WorkLoop` runs all workers in the server's event loop; tests call `settle` instead, with a
@@ -138,6 +137,6 @@ class WorkLoop:
             # Somebody was faster, or an object is refused: look again, the state may have changed.
             _log.info("%s: %s: %s", type(worker).__name__, key, error.message)
             worker.queue.add_after(key, _RETRY_SECONDS)
-        except Exception:
+        except Exception:  # noqa: BLE001  (the top of one key's work: the others go on)
             _log.exception("%s failed for %s", type(worker).__name__, key)
             worker.queue.add_after(key, _RETRY_SECONDS)

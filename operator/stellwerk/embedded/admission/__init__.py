@@ -1,3 +1,1 @@
-"""What the API server adds to objects and what it refuses: defaults, admission and validation of
-built-in kinds.
-"""
+"""What the API server adds to objects and what it refuses: defaults, admission, validation."""

@@ -30,9 +30,7 @@ _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
 def prepare_namespace(namespace: JsonObject, _cluster: Reader) -> None:
-    """A new namespace is active, named by a label and held by the finalizer of the namespace
-    controller.
-    """
+    """A new namespace is active, has its name as a label, and is held by its controller."""
     namespace["spec"] = {"finalizers": ["kubernetes"]}
     namespace["status"] = {"phase": "Active"}
     _label_with_name(namespace)
@@ -96,7 +94,8 @@ def _config_key_causes(data: JsonObject, field: str) -> Iterator[Cause]:
             yield bad_value(
                 f"{field}[{key}]",
                 key,
-                "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  "
+                "a valid config key must consist of alphanumeric characters, '-', '_' or "
+                "'.' (e.g. 'key.name',  "
                 f"or 'KEY_NAME',  or 'key-name', regex used for validation is '{_CONFIG_KEY}')",
             )
 

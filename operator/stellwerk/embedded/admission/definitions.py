@@ -30,7 +30,7 @@ def prepare_definition(definition: JsonObject, _cluster: Reader) -> None:
     """A new definition is neither accepted nor established."""
     stored = [each["name"] for each in definition["spec"].get("versions") or () if each["storage"]]
     definition["status"] = {
-        "conditions": [],
+        "conditions": None,
         "acceptedNames": {"plural": "", "kind": ""},
         "storedVersions": stored or None,
     }

@@ -29,9 +29,7 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def prepare_node(node: JsonObject, _cluster: Reader) -> None:
-    """Add the not-ready taint (TaintNodesByCondition admission): even a body that says Ready
-    gets it.
-    """
+    """Add the not-ready taint (TaintNodesByCondition admission), whatever the body says."""
     taints = node["spec"].get("taints") or []
     if not any(
         taint.get("key") == NOT_READY and taint.get("effect") == "NoSchedule" for taint in taints

@@ -29,10 +29,17 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
         StatusError: a step refuses the pod (403).
     """
     _admit_priority(pod, cluster, kind)
-    _admit_runtime_class(pod, cluster, kind)
     _add_default_tolerations(pod["spec"])
+    _admit_runtime_class(pod, cluster, kind)
     if pod["spec"].get("schedulingGates"):
         pod["status"] = {**pod["status"], "conditions": [_gated_condition(cluster)]}
+
+
+def admit_pod_update(
+    new: JsonObject, _old: JsonObject, _cluster: Reader, _kind: ResourceKind
+) -> None:
+    """Put back default tolerations that an update takes away."""
+    _add_default_tolerations(new["spec"])
 
 
 def _gated_condition(cluster: Reader) -> JsonObject:

@@ -147,9 +147,7 @@ def _default_field_references(source: JsonObject) -> None:
 
 
 def qos_class(spec: JsonObject) -> str:
-    """BestEffort without cpu and memory, Guaranteed when every limit equals its request, else
-    Burstable.
-    """
+    """BestEffort without amounts, Guaranteed if every limit is its request, else Burstable."""
     holders = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     if spec.get("resources"):
         holders = [spec]

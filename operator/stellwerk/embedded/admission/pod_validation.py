@@ -41,8 +41,9 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _IMMUTABLE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
-    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
-    "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+    "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` "
+    "(only additions to existing tolerations),`spec.terminationGracePeriodSeconds` "
+    "(allow it to be set to 1 if it was previously negative)"
 )
 
 
@@ -139,7 +140,10 @@ def _one_toleration_causes(toleration: JsonObject, field: str) -> Iterator[Cause
         for error in qualified_name_errors(key):
             yield bad_value(f"{field}.key", key, error)
     elif operator != "Exists":
-        text = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        text = (
+            'operator must be Exists when `key` is empty, which means "match all values and '
+            'all keys"'
+        )
         yield bad_value(f"{field}.operator", operator, text)
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         text = "effect must be 'NoExecute' when `tolerationSeconds` is set"

@@ -7,6 +7,7 @@ from typing import Final
 from stellwerk.embedded.admission import (
     cluster_objects,
     definitions,
+    events,
     nodes,
     pod_admission,
     pod_defaults,
@@ -27,6 +28,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         admit_create=pod_admission.admit_pod,
         validate=pod_validation.validate_pod,
         prepare_update=pod_validation.prepare_pod_update,
+        admit_update=pod_admission.admit_pod_update,
         validate_update=pod_validation.validate_pod_update,
         metadata_by_status=True,
     ),
@@ -36,6 +38,12 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate_update=nodes.validate_node_update,
         status_in_create=True,
         metadata_by_status=True,
+    ),
+    "Event": Strategy(
+        validate=events.validate_old_event, validate_update=events.validate_old_event_update
+    ),
+    "EventsEvent": Strategy(
+        validate=events.validate_new_event, validate_update=events.validate_new_event_update
     ),
     "Namespace": Strategy(
         prepare_create=cluster_objects.prepare_namespace,

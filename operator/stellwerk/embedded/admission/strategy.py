@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from stellwerk.embedded.apiserver.names import subdomain_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from stellwerk.embedded.apiserver.failures import Cause
@@ -62,7 +62,7 @@ class Strategy:
     validate_update: Callable[[JsonObject, JsonObject, str], list[Cause]] = _no_causes
     """(new, stored, subresource)"""
     admit_delete: Callable[[JsonObject, ResourceKind], None] = _nothing
-    name_errors: Callable[[str], list[str]] = subdomain_errors
+    name_errors: Callable[[str], Sequence[str]] = subdomain_errors
     status_in_create: bool = False
     """Whether the status of a create body is kept."""
     metadata_by_status: bool = False

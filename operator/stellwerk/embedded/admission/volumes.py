@@ -103,7 +103,10 @@ def validate_claim_update(new: JsonObject, old: JsonObject, subresource: str) ->
         return []
     if not changed:
         return []
-    text = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+    text = (
+        "spec is immutable after creation except resources.requests and "
+        "volumeAttributesClassName for bound claims"
+    )
     return [forbidden_field("spec", text)]
 
 

@@ -1,6 +1,4 @@
-"""The rules of Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs and
-ReplicationControllers.
-"""
+"""The rules of what makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs."""
 
 from __future__ import annotations
 

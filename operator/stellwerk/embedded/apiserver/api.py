@@ -40,14 +40,14 @@ from stellwerk.embedded.apiserver.objects import (
     is_terminating,
     timestamp,
 )
-from stellwerk.embedded.apiserver.schema import DecodeError, decode
+from stellwerk.embedded.apiserver.schema import DecodeError, decode, empty_field
 from stellwerk.embedded.apiserver.store import Entry, Store
 from stellwerk.embedded.apiserver.views import from_storage, to_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
-    from random import Random
+    from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
     from stellwerk.embedded.admission.strategy import Strategy
@@ -135,7 +135,7 @@ class Api:
         strategy = self.strategy(kind)
         self._begin_metadata(kind, namespace, obj)
         if not strategy.status_in_create and kind.subresource("status"):
-            obj["status"] = {}
+            self._reset_status(kind, obj)
         strategy.default(obj)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
@@ -169,7 +169,10 @@ class Api:
         obj = self.decode(kind, body, options)
         metadata = obj.get("metadata") or {}
         if metadata.get("name", name) != name:
-            message = f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})"
+            message = (
+                f"the name of the object ({metadata['name']}) does not match the name on the "
+                f"URL ({name})"
+            )
             raise bad_request(message)
         self._check_body_namespace(namespace, metadata)
         stored = self.store.collection(kind.storage_name).get(key)
@@ -204,21 +207,23 @@ class Api:
             raise _bad_patch(patched, str(error)) from error
         metadata = obj.get("metadata") or {}
         if metadata.get("name", "") != key[1]:
-            message = f"the name of the object ({metadata.get('name', '')}) does not match the name on the URL ({key[1]})"
+            message = (
+                f"the name of the object ({metadata.get('name', '')}) does not match the name "
+                f"on the URL ({key[1]})"
+            )
             raise bad_request(message)
         _check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
         uid = stored.obj["metadata"]["uid"]
         if metadata.get("uid", uid) != uid:
-            raise invalid(
-                kind, key[1], [bad_value("metadata.uid", metadata["uid"], "field is immutable")]
-            )
+            # Two layers of the API server check the metadata of an update, and both report.
+            cause = bad_value("metadata.uid", metadata["uid"], "field is immutable")
+            raise invalid(kind, key[1], [cause, cause])
         return self._replace(kind, stored, obj, options, subresource)
 
     def modify(
         self, kind: ResourceKind, key: Key, change: Callable[[JsonObject], JsonObject]
     ) -> Entry:
-        """Store `change(object)`, without the rules of the kind: for subresources and controllers
-        that know them.
+        """Store `change(object)` without the rules of the kind, for callers that know them.
 
         `change` must not alter its argument. A change that changes nothing keeps the version.
 
@@ -245,8 +250,7 @@ class Api:
         patch: JsonValue = None,
         media_type: str = "",
     ) -> JsonObject:
-        """The canonical form of a body; unknown fields become warnings or, in strict mode, an
-        error.
+        """The canonical form of a body; unknown fields become warnings or, if strict, errors.
 
         Raises:
             StatusError: the body is no object of the kind (400; 422 for a patch).
@@ -300,6 +304,14 @@ class Api:
         metadata["creationTimestamp"] = timestamp(self.now())
         obj["metadata"] = metadata
 
+    @staticmethod
+    def _reset_status(kind: ResourceKind, obj: JsonObject) -> None:
+        """The status of a create body is not the client's to set."""
+        if kind.custom:
+            obj.pop("status", None)
+        else:
+            obj["status"] = empty_field(kind.type_name, "status")
+
     def _generated_name(self, prefix: str) -> str:
         suffix = "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
         return prefix[:_LONGEST_PREFIX] + suffix
@@ -307,7 +319,10 @@ class Api:
     @staticmethod
     def _check_body_namespace(namespace: str, metadata: JsonObject) -> None:
         if metadata.get("namespace", namespace) != namespace and namespace:
-            message = "the namespace of the provided object does not match the namespace sent on the request"
+            message = (
+                "the namespace of the provided object does not match the namespace sent on the "
+                "request"
+            )
             raise bad_request(message)
 
     def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
@@ -367,10 +382,11 @@ class Api:
         if (
             kind.generation
             and subresource != "status"
-            and _specification(obj) != _specification(old)
+            and _specification(kind, obj) != _specification(kind, old)
         ):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         causes = [
+            *_finalizer_causes(obj, old),
             *_finalizer_causes(obj, old),
             *metadata_causes(obj["metadata"]),
             *strategy.validate_update(obj, old, subresource),
@@ -411,7 +427,10 @@ def _graceful(kind: ResourceKind, obj: JsonObject) -> bool:
     return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
 
 
-def _specification(obj: JsonObject) -> JsonObject:
+def _specification(kind: ResourceKind, obj: JsonObject) -> JsonObject:
+    """What the generation of an object counts changes of."""
+    if not kind.custom:
+        return obj.get("spec") or {}
     return {name: value for name, value in obj.items() if name not in ("metadata", "status")}
 
 
@@ -434,8 +453,8 @@ def _check_version(kind: ResourceKind, name: str, version: str, stored: Entry) -
         raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if version in ("", "0"):
         if kind.needs_version_on_update:
-            wanted = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid(kind, name, [wanted])
+            cause = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_as(kind.plural, kind.group, name, [cause])
     elif int(version) != stored.revision:
         raise modified_meanwhile(kind, name)
 
@@ -497,5 +516,8 @@ def _finalizer_causes(obj: JsonObject, old: JsonObject) -> list[Cause]:
     if not added:
         return []
     shown = ", ".join(f'"{name}"' for name in added)
-    text = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{shown}}}"
+    text = (
+        "no new finalizers can be added if the object is being deleted, found new finalizers "
+        f"[]string{{{shown}}}"
+    )
     return [forbidden_field("metadata.finalizers", text)]

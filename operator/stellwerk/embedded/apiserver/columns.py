@@ -1,8 +1,7 @@
-"""The columns of the built-in kinds, as data: name, type, format, text, priority (1: only with -o
-wide), cell.
+"""The columns of the built-in kinds, as data.
 
-Read by `tables`. Invariant: each cell function takes (object, now) and never raises for an object
-that the API stored.
+A row is name, type, format, text, priority (1: only with -o wide) and cell function. Read by
+`tables`. Invariant: a cell function takes (object, now) and never raises for a stored object.
 """
 
 from __future__ import annotations
@@ -19,53 +18,53 @@ from stellwerk.embedded.apiserver.objects import (
     parse_timestamp,
     pick,
 )
+from stellwerk.embedded.apiserver.selectors import selector_text
 
 Row: TypeAlias = tuple[str, str, str, str, int, Callable[[JsonObject, datetime], JsonValue]]
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
+_MINUTE: Final = 60
+_HOUR: Final = 60 * _MINUTE
+_DAY: Final = 24 * _HOUR
+_YEAR: Final = 365 * _DAY
+_LETTERS: Final = {1: "s", _MINUTE: "m", _HOUR: "h", _DAY: "d", _YEAR: "y"}
+_SCALES: Final = (
+    (2 * _MINUTE, 1, 0),
+    (10 * _MINUTE, _MINUTE, 1),
+    (3 * _HOUR, _MINUTE, 0),
+    (8 * _HOUR, _HOUR, _MINUTE),
+    (2 * _DAY, _HOUR, 0),
+    (8 * _DAY, _DAY, _HOUR),
+    (2 * _YEAR, _DAY, 0),
+    (8 * _YEAR, _YEAR, _DAY),
+)
+"""Below each limit: the unit that is shown, and the smaller one shown beside it (0: none)."""
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 _NAME_TEXT: Final = "Name of the object, unique among its kind in its namespace."
 _AGE_TEXT: Final = "Time since the object was created."
 
 
 def age_text(since: str | None, now: datetime) -> str:
-    """A duration as kubectl writes it: exact while short, coarse when long
-    (duration.HumanDuration).
-    """
+    """The time since then as kubectl writes it: exact while short, coarse when long."""
     if not since:
         return UNKNOWN
     return duration_text(now - parse_timestamp(since))
 
 
 def duration_text(duration: timedelta) -> str:
-    """The duration in the one or two units that matter."""
+    """The duration in the one or two units that matter (duration.HumanDuration, v1.36)."""
     seconds = int(duration.total_seconds())
     if seconds < -1:
         return "<invalid>"
     seconds = max(0, seconds)
-    if seconds < 120:
-        return f"{seconds}s"
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 10:
-        return _two(minutes, "m", seconds % 60, "s")
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return _two(hours, "h", minutes % 60, "m")
-    if hours < 48:
-        return f"{hours}h"
-    if days < 8:
-        return _two(days, "d", hours % 24, "h")
-    if days < 2 * 365:
-        return f"{days}d"
-    if days < 8 * 365:
-        return _two(days // 365, "y", days % 365, "d")
-    return f"{days // 365}y"
-
-
-def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
-    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+    for limit, unit, smaller in _SCALES:
+        if seconds < limit:
+            whole, rest = divmod(seconds, unit)
+            small = rest // smaller if smaller else 0
+            tail = f"{small}{_LETTERS[smaller]}" if small else ""
+            return f"{whole}{_LETTERS[unit]}{tail}"
+    return f"{seconds // _YEAR}y"
 
 
 def _at(*path: str, default: JsonValue = None) -> Callable[[JsonObject, datetime], JsonValue]:
@@ -205,8 +204,6 @@ def _selector(*path: str) -> Callable[[JsonObject, datetime], str]:
     def cell(obj: JsonObject, _now: datetime) -> str:
         found = pick(obj, path)
         if found and ("matchLabels" in found or "matchExpressions" in found):
-            from stellwerk.embedded.apiserver.subresources import selector_text
-
             return selector_text(found) or NONE
         return _labels_text(found)
 
@@ -391,7 +388,7 @@ COLUMNS: Final[dict[str, tuple[Row, ...]]] = {
         _text("Source", "Who reports it.", _event_source, wide=True),
         _text("Message", "What happened.", _event_message),
         _text("First Seen", "Time since it happened first.", _first_seen, wide=True),
-        ("Count", "integer", "", "How often it happened.", 1, _event_count),
+        ("Count", "string", "", "How often it happened.", 1, _event_count),
         ("Name", "string", "name", _NAME_TEXT, 1, _at("metadata", "name", default="")),
     ),
     "PriorityClass": (

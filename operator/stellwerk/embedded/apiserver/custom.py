@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.embedded.admission.strategy import Strategy
 from stellwerk.embedded.apiserver.columns import NAME, age_text
+from stellwerk.embedded.apiserver.deletion import DEFINITION_FINALIZER
 from stellwerk.embedded.apiserver.failures import Cause
 from stellwerk.embedded.apiserver.kinds import (
     METADATA_FIELDS,
@@ -24,6 +25,7 @@ from stellwerk.embedded.apiserver.objects import (
     EMPTY,
     JsonObject,
     JsonValue,
+    is_terminating,
     pick,
     timestamp,
     with_value,
@@ -40,6 +42,27 @@ if TYPE_CHECKING:
     from stellwerk.embedded.apiserver.api import Api
 
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+_ACCEPTED: Final = {
+    "type": "NamesAccepted",
+    "status": "True",
+    "reason": "NoConflicts",
+    "message": "no conflicts found",
+}
+_ESTABLISHED: Final = {
+    "type": "Established",
+    "status": "True",
+    "reason": "InitialNamesAccepted",
+    "message": "the initial names have been accepted",
+}
+_INSTALLING: Final = {**_ESTABLISHED, "status": "False", "reason": "Installing"}
+_CLASH: Final = {"type": "NamesAccepted", "status": "False", "reason": "ListKindConflict"}
+_NOT_ACCEPTED: Final = {
+    "type": "Established",
+    "status": "False",
+    "reason": "NotAccepted",
+    "message": "not all names are accepted",
+}
+_NO_NAMES: Final = {"plural": "", "kind": ""}
 _NOT_CHECKED: Final = Cause(
     "<nil>",
     "FieldValueInvalid",
@@ -98,9 +121,7 @@ class CustomKinds:
         return self._version(kind).columns
 
     def openapi_schema(self, kind: ResourceKind) -> JsonObject:
-        """The schema that OpenAPI shows: the definition's own, with the fields that all objects
-        have.
-        """
+        """The schema that OpenAPI shows: the definition's, with the fields of all objects."""
         schema = self._version(kind).schema
         common = {
             "apiVersion": {
@@ -123,44 +144,50 @@ class CustomKinds:
     def _on_definition(self, event: StoreEvent) -> None:
         definition = event.entry.obj
         if event.type == DELETED:
-            self._withdraw(definition)
             return
-        if _condition(definition, "Established") != "True":
-            self._establish(definition)
-        elif (
-            event.previous is None
-            or event.previous.obj["spec"] != definition["spec"]
-            or not self._serves(definition)
-        ):
-            self._serve(definition)
+        if is_terminating(definition):
+            self._withdraw(definition)
+        elif not _condition(definition, "NamesAccepted"):
+            self._decide_on_names(definition)
+        elif _condition(definition, "NamesAccepted") == "True":
+            if _condition(definition, "Established") != "True":
+                self._set_conditions(definition, (_ESTABLISHED,), {})
+            elif (
+                event.previous is None
+                or event.previous.obj["spec"] != definition["spec"]
+                or not self._serves(definition)
+            ):
+                self._serve(definition)
 
-    def _establish(self, definition: JsonObject) -> None:
-        """Accept the names, then declare the kind established: two writes, as the API server's
-        controllers do.
-        """
-        key = ("", definition["metadata"]["name"])
+    def _decide_on_names(self, definition: JsonObject) -> None:
+        """Accept the names of a definition, or refuse them because another kind has one of them."""
+        spec = definition["spec"]
+        names = spec["names"]
+        clash = any(
+            row.custom and (row.group, row.list_name) == (spec["group"], names["listKind"])
+            for row in self._api.kinds
+            if row.plural != names["plural"]
+        )
+        if clash:
+            accepted = {"acceptedNames": {**_NO_NAMES, "plural": names["plural"]}}
+            taken = {**_CLASH, "message": f'"{names["listKind"]}" is already in use'}
+            self._set_conditions(definition, (taken, _NOT_ACCEPTED), accepted)
+        else:
+            self._set_conditions(definition, (_ACCEPTED, _INSTALLING), {"acceptedNames": names})
+
+    def _set_conditions(
+        self, definition: JsonObject, conditions: tuple[JsonObject, ...], changes: JsonObject
+    ) -> None:
         now = timestamp(self._api.now())
-        accepted = {
-            "type": "NamesAccepted",
-            "status": "True",
-            "lastTransitionTime": now,
-            "reason": "NoConflicts",
-            "message": "no conflicts found",
-        }
-        established = {
-            "type": "Established",
-            "status": "True",
-            "lastTransitionTime": now,
-            "reason": "InitialNamesAccepted",
-            "message": "the initial names have been accepted",
-        }
-        stored = [each["name"] for each in definition["spec"]["versions"] if each["storage"]]
-        status = {
-            "conditions": [accepted, established],
-            "acceptedNames": definition["spec"]["names"],
-            "storedVersions": stored,
-        }
-        self._api.modify(self._kind, key, lambda obj: with_value(obj, ("status",), status))
+        given = {each["type"]: {**each, "lastTransitionTime": now} for each in conditions}
+        key = ("", definition["metadata"]["name"])
+
+        def changed(obj: JsonObject) -> JsonObject:
+            kept = {each["type"]: each for each in obj["status"].get("conditions") or ()}
+            merged = list({**kept, **given}.values())
+            return {**obj, "status": {**obj["status"], **changes, "conditions": merged}}
+
+        self._api.modify(self._kind, key, changed)
 
     def _serves(self, definition: JsonObject) -> bool:
         spec = definition["spec"]
@@ -184,14 +211,28 @@ class CustomKinds:
             self._api.kinds.add(row)
 
     def _withdraw(self, definition: JsonObject) -> None:
+        """Delete the objects of a definition that ends, then let it go."""
         spec = definition["spec"]
         for version in spec["versions"]:
             row = _row(spec, version)
-            self._api.kinds.remove(row)
-            self._versions.pop((row.group, row.version, row.plural), None)
+            if self._api.kinds.find(row.group, row.version, row.plural) is None:
+                continue
             collection = self._api.store.collection(row.storage_name)
             for entry in collection.entries():
                 self._api.store.remove(row.storage_name, entry)
+            self._api.kinds.remove(row)
+            self._versions.pop((row.group, row.version, row.plural), None)
+        key = ("", definition["metadata"]["name"])
+
+        def released(obj: JsonObject) -> JsonObject:
+            kept = [
+                each
+                for each in obj["metadata"].get("finalizers") or ()
+                if each != DEFINITION_FINALIZER
+            ]
+            return with_value(obj, ("metadata", "finalizers"), kept or None)
+
+        self._api.modify(self._kind, key, released)
 
 
 def _row(spec: JsonObject, version: JsonObject) -> ResourceKind:
@@ -280,9 +321,7 @@ def _json_path_cell(path: str, type_: str) -> Cell:
 
 
 def _follow(obj: JsonValue, parts: tuple[str, ...]) -> JsonValue:
-    """The value under a simple JSON path: names, list positions, and filters
-    `?(@.name=="value")`.
-    """
+    """The value under a JSON path of names, list positions and filters `?(@.name=="value")`."""
     for position, part in enumerate(parts):
         if isinstance(obj, list):
             chosen = re.match(r"\?\(@$", part)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _POLICIES: Final = ("Foreground", "Background", "Orphan", "nil")
 _FINALIZER_OF_POLICY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 _FINISHED: Final = ("Succeeded", "Failed")
+DEFINITION_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ def delete(api: Api, kind: ResourceKind, key: Key, options: DeleteOptions) -> De
     api.strategy(kind).admit_delete(stored.obj, kind)
     if kind.kind == "Namespace":
         return _begin_namespace_deletion(api, kind, stored, options)
+    if kind.kind == "CustomResourceDefinition":
+        return _begin_definition_deletion(api, kind, stored, options)
     grace = _grace_seconds(kind, stored.obj, options)
     finalizers = _finalizers(stored.obj, options)
     if grace > 0 or finalizers:
@@ -120,13 +123,16 @@ def _check_preconditions(kind: ResourceKind, stored: Entry, options: DeleteOptio
     metadata = stored.obj["metadata"]
     if options.uid and options.uid != metadata["uid"]:
         why = (
-            f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+            f"the UID in the precondition ({options.uid}) does not match the UID in record "
+            f"({metadata['uid']}). "
             "The object might have been deleted and then recreated"
         )
     elif options.resource_version and options.resource_version != metadata["resourceVersion"]:
         why = (
-            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the "
-            f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified"
+            f"the ResourceVersion in the precondition ({options.resource_version}) does "
+            "not match the "
+            f"ResourceVersion in record ({metadata['resourceVersion']}). The object might "
+            "have been modified"
         )
     else:
         return
@@ -179,9 +185,7 @@ def _marked(obj: JsonObject, at: str, grace: int) -> JsonObject:
 
 
 def _remove(api: Api, kind: ResourceKind, stored: Entry, *, dry_run: bool) -> Deletion:
-    """Take the object away; a pod gets a last modification first, which is what its watchers are
-    used to.
-    """
+    """Take the object away; a pod gets a last modification first, as watchers expect."""
     obj, is_pod = stored.obj, kind.kind == "Pod" and not kind.group
     if not is_pod:
         if dry_run:
@@ -203,6 +207,34 @@ def _begin_namespace_deletion(
         return Deletion(stored, gone=False)
     metadata = {**stored.obj["metadata"], "deletionTimestamp": timestamp(api.now())}
     marked = {**stored.obj, "metadata": metadata, "status": {"phase": "Terminating"}}
+    if options.dry_run:
+        return Deletion(Entry(stored.key, marked, stored.revision), gone=False)
+    return Deletion(api.store.replace(kind.storage_name, marked, stored), gone=False)
+
+
+def _begin_definition_deletion(
+    api: Api, kind: ResourceKind, stored: Entry, options: DeleteOptions
+) -> Deletion:
+    """A definition stays until its objects are gone; `custom.CustomKinds` takes it from there."""
+    if is_terminating(stored.obj):
+        return Deletion(stored, gone=False)
+    finalizers = [*(stored.obj["metadata"].get("finalizers") or ()), DEFINITION_FINALIZER]
+    metadata = {
+        **stored.obj["metadata"],
+        "deletionTimestamp": timestamp(api.now()),
+        "finalizers": finalizers,
+    }
+    terminating = {
+        "type": "Terminating",
+        "status": "True",
+        "lastTransitionTime": timestamp(api.now()),
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; "
+        "CustomResource deletion will begin soon",
+    }
+    conditions = [*(stored.obj["status"].get("conditions") or ()), terminating]
+    status = {**stored.obj["status"], "conditions": conditions}
+    marked = {**stored.obj, "metadata": metadata, "status": status}
     if options.dry_run:
         return Deletion(Entry(stored.key, marked, stored.revision), gone=False)
     return Deletion(api.store.replace(kind.storage_name, marked, stored), gone=False)

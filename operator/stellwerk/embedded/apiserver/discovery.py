@@ -39,26 +39,26 @@ class Discovery:
         self._kinds = kinds
 
     def versions(self, address: str) -> JsonObject:
-        """/api"""
+        """The document under /api."""
         by_client = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": by_client}
 
     def groups(self) -> JsonObject:
-        """/apis"""
+        """The document under /apis."""
         groups = [
             self._group(name, versions) for name, versions in self._kinds.groups().items() if name
         ]
         return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
     def group(self, name: str) -> JsonObject | None:
-        """/apis/GROUP, None if there is no such group."""
+        """The document under /apis/GROUP, None if there is no such group."""
         versions = self._kinds.groups().get(name)
         if not versions or not name:
             return None
         return {"kind": "APIGroup", "apiVersion": "v1", **self._group(name, versions)}
 
     def resources(self, group: str, version: str) -> JsonObject | None:
-        """/api/v1 and /apis/GROUP/VERSION, None if there is no such version."""
+        """The document under /api/v1 or /apis/GROUP/VERSION, None if there is no such version."""
         rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
         if not rows:
             return None

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -67,16 +69,12 @@ class Cause:
 
 
 def _shown(value: JsonValue) -> str:
-    """The value as the API quotes it in messages: strings in quotes, numbers bare, the rest as
-    JSON.
-    """
+    """The value as messages quote it: strings in quotes, numbers bare, the rest as JSON."""
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list)):
-        import orjson
-
         return orjson.dumps(value).decode()
     return str(value)
 
@@ -158,7 +156,10 @@ def modified_meanwhile(kind: ResourceKind, name: str) -> StatusError:
     return conflict(
         kind,
         name,
-        "the object has been modified; please apply your changes to the latest version and try again",
+        (
+            "the object has been modified; please apply your changes to the latest version and "
+            "try again"
+        ),
     )
 
 

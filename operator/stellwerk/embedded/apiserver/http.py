@@ -63,6 +63,8 @@ _CREATED: Final[JsonObject] = {
     "status": "Success",
     "code": 201,
 }
+_DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
+"""Up to so many parts, a path names a discovery document; beyond, a resource."""
 _HEALTH: Final = ("healthz", "livez", "readyz")
 
 Answer: TypeAlias = web.StreamResponse
@@ -100,14 +102,14 @@ class HttpServer:
             return _failure(error)
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
             raise
-        except Exception:  # the task's top: one broken request must not end the connection's task
+        except Exception:  # noqa: BLE001  (the top of the request's task: the connection lives on)
             _log.exception("request failed: %s %s", request.method, request.path_qs)
             return _failure(internal("internal error of the embedded cluster, see its log"))
 
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = [part for part in request.path.split("/") if part]
         head = parts[0] if parts else ""
-        if head == "api" and len(parts) > 2 or head == "apis" and len(parts) > 3:
+        if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
             if target is None:
                 return _no_page()
@@ -125,11 +127,13 @@ class HttpServer:
         query = dict(request.query)
         if target.subresource:
             return self._read_subresource(target, form)
-        if target.name and not _is_watch(query):
+        if target.name and not target.watch:
             return await self._read_one(target, query, form)
         if "list" not in kind.verbs:
             raise method_not_allowed()
         form = form.including(query)
+        if target.watch:
+            query["watch"] = "true"
         options = parse_list_options(kind, target.namespace, target.name, query)
         if options.watch:
             return await self._watches.stream(request, kind, options, form)
@@ -145,7 +149,7 @@ class HttpServer:
         if version.isdigit():
             await self._wait_for_revision(int(version))
         entry = self._api.get(target.kind, *target.key)
-        form = form.for_one().including(query)
+        form = form.for_one(target.kind).including(query)
         return _body(self._renderer.one(target.kind, entry, form), form)
 
     def _read_subresource(self, target: Target, form: Form) -> Answer:
@@ -185,7 +189,7 @@ class HttpServer:
         if kind.kind == "Binding":
             pods = self._api.kinds.resource("pods")
             name = (body.get("metadata") or {}).get("name", "")
-            bind(self._api, pods, (target.namespace or "", name), body)
+            bind(self._api, pods, (target.namespace or "", name), body, dry_run=options.dry_run)
             return _json(_CREATED, 201)
         entry = self._api.create(kind, target.namespace or "", body, options)
         return self._answer_one(target, entry, form, 201, options.warnings)
@@ -201,7 +205,8 @@ class HttpServer:
             message = "the object provided is unrecognized"
             raise bad_request(message)
         if target.subresource == "binding":
-            bind(self._api, target.kind, target.key, body)
+            dry_run = request.query.get("dryRun") == "All"
+            bind(self._api, target.kind, target.key, body, dry_run=dry_run)
         else:
             evict(self._api, target.kind, target.key, body, dict(request.query))
         return _json(_CREATED, 201)
@@ -280,14 +285,18 @@ class HttpServer:
     def _answer_one(
         self, target: Target, entry: Entry, form: Form, status: int, warnings: list[str]
     ) -> Answer:
-        response = _body(self._renderer.one(target.kind, entry, form.for_one()), form, status)
+        response = _body(
+            self._renderer.one(target.kind, entry, form.for_one(target.kind)), form, status
+        )
         for warning in warnings:
             response.headers.add("Warning", f'299 - "{_quoted(warning)}"')
         return response
 
     # Everything that is no resource.
 
-    def _document(self, request: web.BaseRequest, parts: list[str]) -> Answer:
+    def _document(  # noqa: PLR0911  (one line for each path)
+        self, request: web.BaseRequest, parts: list[str]
+    ) -> Answer:
         match parts:
             case []:
                 return _json({"paths": self._discovery.paths()})
@@ -353,10 +362,6 @@ class HttpServer:
             lines = "".join(f"[+]{check} ok\n" for check in known)
             return web.Response(text=f"{lines}{probe} check passed\n")
         return web.Response(text="ok")
-
-
-def _is_watch(query: dict[str, str]) -> bool:
-    return query.get("watch", "false").lower() in ("true", "1", "t")
 
 
 def _check_verb(target: Target, verb: str) -> None:

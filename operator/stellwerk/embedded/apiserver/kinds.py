@@ -68,6 +68,8 @@ class ResourceKind:
     """Resource under whose name it is stored; empty: its own. Two rows with one storage are two
     views of it.
     """
+    watch_cache: bool = True
+    """Whether watches can go back behind a compaction, as the API server's watch cache allows."""
     singular: str = ""
     list_kind: str = ""
     custom: bool = False
@@ -181,6 +183,7 @@ BUILT_IN: Final[tuple[ResourceKind, ...]] = (
         short_names=_names("ev"),
         fields=_EVENT_FIELDS,
         storage="events",
+        watch_cache=False,
     ),
     ResourceKind("", "v1", "limitranges", "LimitRange", short_names=_names("limits")),
     ResourceKind(
@@ -288,6 +291,7 @@ BUILT_IN: Final[tuple[ResourceKind, ...]] = (
         fields=_NEW_EVENT_FIELDS,
         schema="EventsEvent",
         storage="events",
+        watch_cache=False,
     ),
     ResourceKind("apps", "v1", "controllerrevisions", "ControllerRevision"),
     ResourceKind(

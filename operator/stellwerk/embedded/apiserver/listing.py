@@ -31,14 +31,15 @@ if TYPE_CHECKING:
     from stellwerk.embedded.apiserver.objects import Key
     from stellwerk.embedded.apiserver.store import Collection, Entry, Store
 
-_TOKEN_VERSION: Final = "meta.k8s.io/v1"
+_FORMAT: Final = "meta.k8s.io/v1"
 _MATCHES: Final = ("Exact", "NotOlderThan", "")
 _INCONSISTENT: Final = -1
-_EXPIRED_TOKEN: Final = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
-    "deleted between the time the first chunk was returned and now may show up in the list."
+_EXPIRED: Final = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter, or use the continue token in this "
+    "response to retrieve the remainder of the results. Continuing with the provided token results "
+    "in an inconsistent list - objects that were created, modified, or deleted between the time "
+    "the first chunk was returned and now may show up in the list."
 )
 
 
@@ -160,7 +161,10 @@ def _check_revision(options: ListOptions) -> None:
     version = options.resource_version
     if not version or version.isdigit():
         return
-    text = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+    text = (
+        f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": '
+        "invalid syntax"
+    )
     if options.watch:
         raise internal(text)
     raise bad_request(f"invalid resource version: {text}")
@@ -183,7 +187,7 @@ def list_page(store: Store, kind: ResourceKind, options: ListOptions) -> Page:
         revision = store.revision if asked == _INCONSISTENT else asked
         if revision < collection.compacted:
             token = _make_token(_INCONSISTENT, after)
-            raise expired(_EXPIRED_TOKEN, metadata={"continue": token})
+            raise expired(_EXPIRED, metadata={"continue": token})
     elif options.match == "Exact":
         revision = options.revision
         if revision < collection.compacted:
@@ -233,7 +237,7 @@ def _cut(
 
 def _make_token(revision: int, after: Key | None) -> str:
     start = "/".join(after or ("", ""))
-    payload = orjson.dumps({"v": _TOKEN_VERSION, "rv": revision, "start": start})
+    payload = orjson.dumps({"v": _FORMAT, "rv": revision, "start": start})
     return base64.urlsafe_b64encode(payload).decode().rstrip("=")
 
 

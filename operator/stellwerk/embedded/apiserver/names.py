@@ -7,6 +7,7 @@ nothing if it is right.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.embedded.apiserver.failures import Cause, bad_value
@@ -28,21 +29,23 @@ _NAME_PART_RE: Final = re.compile(_NAME_PART)
 _LABEL_VALUE_RE: Final = re.compile(_LABEL_VALUE)
 
 
-def subdomain_errors(text: str) -> list[str]:
+def subdomain_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being a lowercase RFC 1123 subdomain."""
     errors = []
     if len(text) > _SUBDOMAIN_LENGTH:
         errors.append(f"must be no more than {_SUBDOMAIN_LENGTH} characters")
     if not _SUBDOMAIN_RE.fullmatch(text):
         errors.append(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
+            "characters, '-' or '.', "
             "and must start and end with an alphanumeric character (e.g. 'example.com', "
             f"regex used for validation is '{_SUBDOMAIN}')"
         )
-    return errors
+    return tuple(errors)
 
 
-def label_errors(text: str) -> list[str]:
+@lru_cache(maxsize=1 << 14)
+def label_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being a lowercase RFC 1123 label."""
     errors = []
     if len(text) > _LABEL_LENGTH:
@@ -53,10 +56,11 @@ def label_errors(text: str) -> list[str]:
             "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
             f"regex used for validation is '{_LABEL}')"
         )
-    return errors
+    return tuple(errors)
 
 
-def qualified_name_errors(text: str) -> list[str]:
+@lru_cache(maxsize=1 << 14)
+def qualified_name_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being a qualified name (the key of a label)."""
     prefix, slash, name = text.rpartition("/")
     errors = []
@@ -71,25 +75,28 @@ def qualified_name_errors(text: str) -> list[str]:
         errors.append(f"name part must be no more than {_LABEL_LENGTH} characters")
     if not _NAME_PART_RE.fullmatch(name):
         errors.append(
-            "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+            "name part must consist of alphanumeric characters, '-', '_' or '.', and must "
+            "start and end with an "
             "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
             f"regex used for validation is '{_NAME_PART}')"
         )
-    return errors
+    return tuple(errors)
 
 
-def label_value_errors(text: str) -> list[str]:
+@lru_cache(maxsize=1 << 14)
+def label_value_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being the value of a label."""
     errors = []
     if len(text) > _LABEL_LENGTH:
         errors.append(f"must be no more than {_LABEL_LENGTH} bytes")
     if not _LABEL_VALUE_RE.fullmatch(text):
         errors.append(
-            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
-            "and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', "
+            "a valid label must be an empty string or consist of alphanumeric characters, "
+            "'-', '_' or '.', and must start and end with an alphanumeric character "
+            "(e.g. 'MyValue',  or 'my_value',  or '12345', "
             f"regex used for validation is '{_LABEL_VALUE}')"
         )
-    return errors
+    return tuple(errors)
 
 
 def label_causes(labels: dict[str, str], field: str) -> list[Cause]:

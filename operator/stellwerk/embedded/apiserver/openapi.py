@@ -7,6 +7,7 @@ refers to is in that document.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -17,6 +18,8 @@ from stellwerk.embedded.apiserver.discovery import VERSION, etag
 from stellwerk.embedded.apiserver.schema import Field, types
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stellwerk.embedded.apiserver.custom import CustomKinds
     from stellwerk.embedded.apiserver.kinds import KindTable, ResourceKind
     from stellwerk.embedded.apiserver.objects import JsonObject
@@ -90,10 +93,9 @@ class OpenApi:
             self._changes = self._kinds.changes
             self._documents.clear()
 
-    def _cached(self, name: str, make: object) -> bytes:
+    def _cached(self, name: str, make: Callable[[], JsonObject]) -> bytes:
         found = self._documents.get(name)
         if found is None:
-            assert callable(make)
             found = self._documents[name] = orjson.dumps(make())
         return found
 
@@ -102,9 +104,7 @@ class OpenApi:
         for group, versions in self._kinds.groups().items():
             for version in versions:
                 name = f"apis/{group}/{version}" if group else f"api/{version}"
-                content = self._cached(
-                    name, lambda group=group, version=version: self._v3(group, version)
-                )
+                content = self._cached(name, partial(self._v3, group, version))
                 paths[name] = {
                     "serverRelativeURL": f"/openapi/v3/{name}?hash={etag(content).strip(chr(34))}"
                 }

@@ -43,7 +43,11 @@ def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
         StatusError: an operation is malformed, a path is missing or a test fails (422).
     """
     if not isinstance(operations, list):
-        raise bad_request("error decoding patch: the patch must be a list of operations")
+        message = (
+            "error decoding patch: json: cannot unmarshal object "
+            "into Go value of type []handlers.jsonPatchOp"
+        )
+        raise bad_request(message)
     document: JsonValue = copy.deepcopy(target)
     for operation in operations:
         try:
@@ -146,13 +150,17 @@ def _merge_struct(target: JsonValue, patch: JsonObject, type_name: str) -> JsonO
             result.pop(name, None)
         else:
             result[name] = merged
+    _apply_list_directives(result, patch, fields)
+    return result
+
+
+def _apply_list_directives(result: JsonObject, patch: JsonObject, fields: dict[str, Field]) -> None:
     for name, value in patch.items():
         if name.startswith(_DELETE_PRIMITIVES):
             field = name.removeprefix(_DELETE_PRIMITIVES)
             result[field] = [each for each in result.get(field, []) if each not in value]
         elif name.startswith(_ORDER) and name.removeprefix(_ORDER) not in patch:
             _reorder(result, name.removeprefix(_ORDER), value, fields)
-    return result
 
 
 def _merge_field(
@@ -193,11 +201,16 @@ def _merge_list(
     kept = [each for each in old if each.get(key) not in merged and each.get(key) not in deleted]
     patched = list(merged.values())
     if order:
+        # What the order names is placed by it, whether the patch changes it or not.
         wanted = [each.get(key) for each in order]
-        patched.sort(
-            key=lambda each: wanted.index(each[key]) if each[key] in wanted else len(wanted)
-        )
+        named = [each for each in kept if each.get(key) in wanted]
+        kept = [each for each in kept if each.get(key) not in wanted]
+        patched = sorted([*named, *patched], key=lambda each: _position(wanted, each[key]))
     return _interleave(kept, patched, [each.get(key) for each in old], key)
+
+
+def _position(order: list[JsonValue], value: JsonValue) -> int:
+    return order.index(value) if value in order else len(order)
 
 
 def _missing_merge_key(key: str) -> StatusError:
@@ -207,8 +220,7 @@ def _missing_merge_key(key: str) -> StatusError:
 def _interleave(
     kept: list[JsonObject], patched: list[JsonObject], server_order: list[JsonValue], key: str
 ) -> list[JsonObject]:
-    """Both lists in one: an untouched element goes first only if the server had it before the
-    patched one.
+    """Both lists in one; an untouched element goes first only if the server had it first.
 
     Keeps the order of strategicpatch.mergeSortedSlice (v1.36), which users see in `kubectl edit`.
     """
@@ -244,4 +256,4 @@ def _reorder(
 
 
 def _in_order(items: list[JsonValue], order: list[JsonValue]) -> list[JsonValue]:
-    return sorted(items, key=lambda each: order.index(each) if each in order else len(order))
+    return sorted(items, key=lambda each: _position(order, each))

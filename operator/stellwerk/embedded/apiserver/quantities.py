@@ -1,5 +1,4 @@
-"""The canonical text of a quantity, as the API server stores it: `1024Mi` becomes `1Gi`, `0.5`
-becomes `500m`.
+"""The canonical text of a quantity as the API server stores it: `1024Mi` becomes `1Gi`.
 
 Called by the schemas for every field of type Quantity. Invariant: the canonical text names the same
 amount, rounded up to a billionth at most.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 import yaml
 
-from stellwerk.embedded.apiserver.failures import StatusError, bad_request
+from stellwerk.embedded.apiserver.failures import ACCEPTED_BODIES, StatusError, bad_request
 from stellwerk.embedded.apiserver.store import Entry
 from stellwerk.embedded.apiserver.views import from_storage, is_view
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stellwerk.embedded.apiserver.kinds import ResourceKind
     from stellwerk.embedded.apiserver.listing import Page
     from stellwerk.embedded.apiserver.objects import JsonObject
-    from stellwerk.embedded.apiserver.tables import Printers
+    from stellwerk.embedded.apiserver.tables import Printer, Printers
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -31,6 +31,10 @@ _AVAILABLE: Final = (
     "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 )
 _PARTIAL: Final = "PartialObjectMetadata"
+_FINISHED_TEXT: Final = {
+    "Succeeded": "The pod has completed successfully.",
+    "Failed": "The pod failed.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,26 @@ class Form:
         if not include or self.transform != "Table":
             return self
         if include not in ("Metadata", "Object", "None"):
-            message = f'Invalid value "{include}" for includeObject: must be one of None, Metadata, Object'
+            message = (
+                "Unable to convert to Table as requested: includeObject: Invalid value: "
+                f'"{include}": '
+                "must be 'Metadata', 'Object', 'None', or empty"
+            )
             raise bad_request(message)
         return replace(self, include=include)
 
-    def for_one(self) -> Form:
+    def for_one(self, kind: ResourceKind) -> Form:
         """The form for a single object.
 
         Raises:
             StatusError: the form is only for lists (406).
         """
         if self.transform == f"{_PARTIAL}List":
-            raise _not_acceptable()
+            message = (
+                f"you requested {_PARTIAL}List, but the requested object is not a list "
+                f"(*{kind.group.partition('.')[0] or 'core'}.{kind.kind})"
+            )
+            raise StatusError(406, "NotAcceptable", message)
         return self
 
 
@@ -87,15 +99,20 @@ def negotiate(accept: str) -> Form:
     """
     if accept in ("", "*/*", JSON):
         return PLAIN
+    unknown_version = False
     for clause in accept.split(","):
         media_type, *parameters = (part.strip() for part in clause.split(";"))
         named = dict(part.split("=", 1) for part in parameters if "=" in part)
         if media_type in (JSON, "*/*", "application/*"):
             if "as" in named and named.get("v") not in ("v1", "v1beta1"):
+                unknown_version = True
                 continue
             return Form(JSON, named.get("as", ""), named.get("v", "v1"))
         if media_type == YAML and "as" not in named:
             return Form(YAML)
+    if unknown_version:
+        message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
+        raise StatusError(406, "NotAcceptable", message)
     raise _not_acceptable()
 
 
@@ -123,7 +140,7 @@ class Renderer:
     def many(self, kind: ResourceKind, page: Page, form: Form) -> bytes:
         """A list."""
         metadata: JsonObject = {"resourceVersion": str(page.revision)}
-        if page.token:
+        if page.token or (kind.custom and not form.transform):
             metadata["continue"] = page.token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
@@ -177,10 +194,7 @@ class Renderer:
             "apiVersion": f"meta.k8s.io/{form.version}",
             "metadata": metadata,
             "columnDefinitions": printer.definitions(),
-            "rows": [
-                {"cells": printer.cells(entry.obj), "object": _row_object(kind, entry.obj, form)}
-                for entry in entries
-            ],
+            "rows": [_row(printer, kind, entry.obj, form) for entry in entries],
         }
 
 
@@ -197,6 +211,24 @@ def to_yaml(body: JsonObject) -> bytes:
     """The object as YAML, keys in order."""
     text: str = yaml.safe_dump(body, default_flow_style=False, sort_keys=True, allow_unicode=True)
     return text.encode()
+
+
+def _row(printer: Printer, kind: ResourceKind, obj: JsonObject, form: Form) -> JsonObject:
+    conditions = _row_conditions(kind, obj)
+    return {
+        "cells": printer.cells(obj),
+        **({"conditions": conditions} if conditions else {}),
+        "object": _row_object(kind, obj, form),
+    }
+
+
+def _row_conditions(kind: ResourceKind, obj: JsonObject) -> list[JsonObject]:
+    """Finished pods are marked, so that clients can hide them."""
+    phase = (obj.get("status") or {}).get("phase") if kind.kind == "Pod" else None
+    if phase not in _FINISHED_TEXT:
+        return []
+    text = _FINISHED_TEXT[phase]
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": text}]
 
 
 def _row_object(kind: ResourceKind, obj: JsonObject, form: Form) -> JsonObject | None:

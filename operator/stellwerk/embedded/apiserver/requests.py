@@ -42,6 +42,8 @@ class Target:
     """None: across all namespaces, or a cluster-scoped kind."""
     name: str = ""
     subresource: str = ""
+    watch: bool = False
+    """Whether the path itself asks for a watch, in the old style."""
 
     @property
     def key(self) -> Key:
@@ -50,8 +52,7 @@ class Target:
 
 
 def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
-    """What the parts of a path under /api or /apis name; None if the group or version is not
-    served.
+    """What the parts of a path name; None if the group is not served.
 
     Raises:
         StatusError: the version is served, but has no such resource (404).
@@ -60,22 +61,26 @@ def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
         group, version, rest = "", parts[1], parts[2:]
     else:
         group, version, rest = parts[1], parts[2], parts[3:]
-    namespace: str | None = None
-    # /namespaces/NAME and /namespaces/NAME/(status|finalize) are about the namespace itself.
-    if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in ("status", "finalize"):
-        namespace, rest = rest[1], rest[2:]
-    kind = kinds.find(group, version, rest[0])
-    if kind is None:
-        if version in kinds.groups().get(group, ()):
+    if version not in kinds.groups().get(group, ()):
+        if group in kinds.groups():
             raise no_such_resource()
         return None
-    if namespace is not None and not kind.namespaced:
+    watch = rest[0] == "watch"
+    rest = rest[1:] if watch else rest
+    if not rest:
+        raise no_such_resource()
+    namespace: str | None = None
+    # /namespaces/NAME and /namespaces/NAME/(status|finalize) are about the namespace itself.
+    if rest[0] == "namespaces" and rest[2:] and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    kind = kinds.find(group, version, rest[0])
+    if kind is None or (namespace is not None and not kind.namespaced):
         raise no_such_resource()
     name = rest[1] if len(rest) > 1 else ""
     subresource = "/".join(rest[2:])
     if subresource and kind.subresource(subresource) is None:
         raise no_such_resource()
-    return Target(kind, namespace, name, subresource)
+    return Target(kind, namespace, name, subresource, watch)
 
 
 def parse_body(content: bytes, media_type: str) -> JsonValue:
@@ -121,7 +126,8 @@ def object_body(
 
 def _unrecognized(kind: ResourceKind, why: str, shown: str) -> Exception:
     return bad_request(
-        f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get version/kind; "
+        f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
+        "version/kind; "
         f"json parse error: {why} ({shown or '<empty>'})"
     )
 
@@ -136,7 +142,10 @@ def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
     group, _, _version = given_version.rpartition("/")
     known = kinds.named(group, given_kind)
     if known is not None and known.api_version == given_version:
-        why = f"converting ({_go_package(known)}.{known.kind}) to ({_internal(kind)}.{kind.kind}): unknown conversion"
+        why = (
+            f"converting ({_go_package(known)}.{known.kind}) to "
+            f"({_internal(kind)}.{kind.kind}): unknown conversion"
+        )
     else:
         why = (
             f'no kind "{given_kind}" is registered for version "{given_version}" '

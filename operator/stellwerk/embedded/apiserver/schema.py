@@ -12,13 +12,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
+
+from typing_extensions import override
 
 from stellwerk.embedded.apiserver.objects import JsonObject, JsonValue, parse_timestamp
 from stellwerk.embedded.apiserver.quantities import SYNTAX, canonical_quantity
@@ -91,11 +94,14 @@ def decode(type_name: str, body: JsonObject) -> tuple[JsonObject, list[str]]:
     return decoded, findings.unknown
 
 
+def empty_field(type_name: str, field_name: str) -> JsonValue:
+    """A fresh value for a field of a struct type that nobody has set."""
+    return _zero_of(types()[type_name][field_name].type)()
+
+
 @cache
 def zero(type_name: str) -> JsonValue:
-    """The value that a required field of the type gets when it is missing. Shared: never change
-    it.
-    """
+    """The value of a required field that is missing. Shared: never change it."""
     if type_name in types():
         return decode(type_name, {})[0]
     return {
@@ -120,44 +126,71 @@ def _decoder(type_name: str) -> Decoder:
 
 
 def _struct_decoder(type_name: str) -> Decoder:
-    fields = types()[type_name]
-    # Decoders of the fields are looked up on first use: types refer to themselves
-    # (JSONSchemaProps).
-    decoders: dict[str, Decoder] = {}
-    missing: list[tuple[str, Callable[[], JsonValue]]] = []
-    for each in fields.values():
-        if "nullable" in each.flags:
-            missing.append((each.name, lambda: None))
-        elif each.flags & {"required", "always"}:
-            missing.append((each.name, _zero_of(each.type)))
+    return _StructDecoder(type_name).decode
 
-    def decode_struct(value: JsonValue, findings: Decoding, path: str) -> JsonValue:
+
+class _StructDecoder:
+    """Decodes objects of one struct type."""
+
+    def __init__(self, type_name: str) -> None:
+        self._type_name = type_name
+        self._fields = types()[type_name]
+        # Filled on first use of a field: types refer to themselves (JSONSchemaProps).
+        self._decoders: dict[str, Decoder] = {}
+        self._missing: list[tuple[str, Callable[[], JsonValue]]] = [
+            (each.name, _nothing if "nullable" in each.flags else _zero_of(each.type))
+            for each in self._fields.values()
+            if each.flags & {"nullable", "required", "always"}
+        ]
+
+    def decode(self, value: JsonValue, findings: Decoding, path: str) -> JsonValue:
         if type(value) is not dict:
-            raise _mismatch(value, path, type_name)
-        result: JsonObject = {}
-        for name, item in value.items():
-            if item is None:
-                continue
-            decoder = decoders.get(name)
-            if decoder is None:
-                known = fields.get(name)
-                if known is None:
-                    findings.unknown.append(f"{path}.{name}" if path else name)
-                    continue
-                decoder = decoders[name] = _field_decoder(known)
-            decoded = decoder(item, findings, f"{path}.{name}" if path else name)
-            if decoded is not None:
-                result[name] = decoded
-        for name, make in missing:
+            raise _MismatchError(value, path, self._type_name)
+        try:
+            result = self._decode_fields(value, findings, path)
+        except _MismatchError as error:
+            error.owner = error.owner or self._type_name
+            raise
+        for name, make in self._missing:
             if name not in result:
                 result[name] = make()
         return result
 
-    return decode_struct
+    def _decode_fields(self, value: JsonObject, findings: Decoding, path: str) -> JsonObject:
+        result: JsonObject = {}
+        for name, item in value.items():
+            if item is None:
+                continue
+            where = f"{path}.{name}" if path else name
+            decoder = self._decoders.get(name) or self._field_decoder(name)
+            if decoder is None:
+                findings.unknown.append(where)
+                continue
+            decoded = decoder(item, findings, where)
+            if decoded is not None:
+                result[name] = decoded
+        return result
+
+    def _field_decoder(self, name: str) -> Decoder | None:
+        known = self._fields.get(name)
+        if known is None:
+            return None
+        decoder = _field_decoder(known)
+        self._decoders[name] = decoder
+        return decoder
+
+
+def _nothing() -> JsonValue:
+    return None
 
 
 def _zero_of(type_name: str) -> Callable[[], JsonValue]:
-    return lambda: zero(type_name)
+    """A maker of fresh zeros: strategies may change them in place."""
+    return lambda: copy.deepcopy(zero(type_name)) if zero(type_name) else _fresh(zero(type_name))
+
+
+def _fresh(empty: JsonValue) -> JsonValue:
+    return {} if isinstance(empty, dict) else empty
 
 
 def _field_decoder(known: Field) -> Decoder:
@@ -171,7 +204,7 @@ def _list_decoder(element: str) -> Decoder:
 
     def decode_list(value: JsonValue, findings: Decoding, path: str) -> JsonValue:
         if type(value) is not list:
-            raise _mismatch(value, path, f"[]{element}")
+            raise _MismatchError(value, path, f"[]{element}")
         if not value:
             return None
         return [
@@ -187,7 +220,7 @@ def _map_decoder(element: str) -> Decoder:
 
     def decode_map(value: JsonValue, findings: Decoding, path: str) -> JsonValue:
         if type(value) is not dict:
-            raise _mismatch(value, path, f"map[string]{element}")
+            raise _MismatchError(value, path, f"map[string]{element}")
         if not value:
             return None
         # The API writes the keys of maps in order, and so do tables and describe.
@@ -199,6 +232,14 @@ def _map_decoder(element: str) -> Decoder:
     return decode_map
 
 
+_JSON_NAMES: Final[dict[type, str]] = {
+    str: "string",
+    bool: "bool",
+    int: "number",
+    float: "number",
+    list: "array",
+    dict: "object",
+}
 _GO_NAMES: Final = {
     "int": "int32",
     "Time": "v1.Time",
@@ -207,31 +248,37 @@ _GO_NAMES: Final = {
 }
 
 
-def _mismatch(value: JsonValue, path: str, type_name: str) -> DecodeError:
-    found = {
-        str: "string",
-        bool: "bool",
-        int: "number",
-        float: "number",
-        list: "array",
-        dict: "object",
-    }
-    wanted = _GO_NAMES.get(type_name, f"v1.{type_name}" if type_name in types() else type_name)
-    shown = re.sub(r"\[\d+\]", "", path)
-    return DecodeError(
-        f"json: cannot unmarshal {found[type(value)]} into Go struct field .{shown} of type {wanted}"
-    )
+class _MismatchError(DecodeError):
+    """A value of the wrong JSON type; the struct around it is filled in on the way out."""
+
+    def __init__(self, value: JsonValue, path: str, wanted: str) -> None:
+        super().__init__(path)
+        self._found = _JSON_NAMES.get(type(value), "null")
+        self._path = re.sub(r"\[\d+\]", "", path)
+        self._wanted = wanted
+        self.owner = ""
+
+    @override
+    def __str__(self) -> str:
+        prefix, element = (
+            ("[]", self._wanted[2:]) if self._wanted.startswith("[]") else ("", self._wanted)
+        )
+        go_name = _GO_NAMES.get(element, f"v1.{element}" if element in types() else element)
+        return (
+            f"json: cannot unmarshal {self._found} into Go struct field {self.owner}.{self._path} "
+            f"of type {prefix}{go_name}"
+        )
 
 
 def _string(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) is not str:
-        raise _mismatch(value, path, "string")
+        raise _MismatchError(value, path, "string")
     return value or None
 
 
 def _any_string(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) is not str:
-        raise _mismatch(value, path, "string")
+        raise _MismatchError(value, path, "string")
     return value
 
 
@@ -243,7 +290,7 @@ def _any_integer(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) is float and value.is_integer():
         return int(value)
     if type(value) is not int:
-        raise _mismatch(value, path, "int")
+        raise _MismatchError(value, path, "int")
     return value
 
 
@@ -253,19 +300,19 @@ def _boolean(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
 
 def _any_boolean(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) is not bool:
-        raise _mismatch(value, path, "bool")
+        raise _MismatchError(value, path, "bool")
     return value
 
 
 def _number(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) not in (int, float):
-        raise _mismatch(value, path, "float64")
+        raise _MismatchError(value, path, "float64")
     return value
 
 
 def _quantity(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) not in (str, int, float):
-        raise _mismatch(value, path, "resource.Quantity")
+        raise _MismatchError(value, path, "resource.Quantity")
     try:
         return canonical_quantity(value or "0")
     except ValueError:
@@ -275,13 +322,13 @@ def _quantity(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
 
 def _int_or_string(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) not in (str, int):
-        raise _mismatch(value, path, "intstr.IntOrString")
+        raise _MismatchError(value, path, "intstr.IntOrString")
     return value
 
 
 def _time(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) is not str:
-        raise _mismatch(value, path, "Time")
+        raise _MismatchError(value, path, "Time")
     if _WHOLE_SECONDS.fullmatch(value):
         return value
     return _parsed_time(value).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -289,11 +336,14 @@ def _time(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
 
 def _micro_time(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) is not str:
-        raise _mismatch(value, path, "MicroTime")
+        raise _MismatchError(value, path, "MicroTime")
     if _MICROSECONDS.fullmatch(value):
         return value
     if "." not in value:
-        message = f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse "{value[19:]}" as ".000000"'
+        message = (
+            f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse '
+            f'"{value[19:]}" as ".000000"'
+        )
         raise DecodeError(message)
     return _parsed_time(value).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
@@ -302,7 +352,7 @@ _WHOLE_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _MICROSECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
 
-def _parsed_time(text: str) -> Any:
+def _parsed_time(text: str) -> datetime:
     try:
         return parse_timestamp(text).astimezone(UTC)
     except ValueError:
@@ -314,7 +364,7 @@ def _parsed_time(text: str) -> Any:
 
 def _bytes(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
     if type(value) is not str:
-        raise _mismatch(value, path, "bytes")
+        raise _MismatchError(value, path, "bytes")
     try:
         base64.b64decode(value, validate=True)
     except binascii.Error:

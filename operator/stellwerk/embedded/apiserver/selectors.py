@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.embedded.apiserver.failures import StatusError, bad_request
-from stellwerk.embedded.apiserver.objects import JsonObject, labels_of, pick
+from stellwerk.embedded.apiserver.objects import EMPTY, JsonObject, labels_of, pick
 
 if TYPE_CHECKING:
     from stellwerk.embedded.apiserver.kinds import ResourceKind
 
 Predicate: TypeAlias = Callable[[JsonObject], bool]
 
-_TOKEN: Final = re.compile(r"\s*(==|!=|=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
+_WORD: Final = re.compile(r"\s*(==|!=|=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
 _END: Final = ""
 
 
@@ -50,28 +50,28 @@ def parse_labels(text: str) -> tuple[Predicate, ...]:
     Raises:
         StatusError: the text is no selector (400).
     """
-    tokens = _Tokens(text)
+    words = _Words(text)
     found: list[Predicate] = []
-    while tokens.peek() != _END:
-        found.append(_requirement(tokens))
-        separator = tokens.take()
+    while words.peek() != _END:
+        found.append(_requirement(words))
+        separator = words.take()
         if separator not in (",", _END):
             raise _parse_error(f"found '{separator}', expected: ',' or 'end of string'")
-        if separator == "," and tokens.peek() == _END:
+        if separator == "," and words.peek() == _END:
             raise _parse_error("found '', expected: identifier after ','")
     return tuple(found)
 
 
-class _Tokens:
+class _Words:
     def __init__(self, text: str) -> None:
-        self._tokens = self._split(text)
-        self._next = next(self._tokens, _END)
+        self._words = self._split(text)
+        self._next = next(self._words, _END)
 
     @staticmethod
     def _split(text: str) -> Iterator[str]:
         text = text.strip()
         position = 0
-        while position < len(text) and (match := _TOKEN.match(text, position)):
+        while position < len(text) and (match := _WORD.match(text, position)):
             yield match[1]
             position = match.end()
 
@@ -79,42 +79,42 @@ class _Tokens:
         return self._next
 
     def take(self) -> str:
-        token, self._next = self._next, next(self._tokens, _END)
-        return token
+        word, self._next = self._next, next(self._words, _END)
+        return word
 
 
 def _parse_error(detail: str) -> StatusError:
     return bad_request(f"unable to parse requirement: {detail}")
 
 
-def _requirement(tokens: _Tokens) -> Predicate:
-    negated = tokens.peek() == "!"
+def _requirement(words: _Words) -> Predicate:
+    negated = words.peek() == "!"
     if negated:
-        tokens.take()
-    key = tokens.take()
+        words.take()
+    key = words.take()
     if key in ("=", "==", "!=", ",", "(", ")", "<", ">"):
         raise _parse_error(f"found '{key}', expected: !, identifier, or 'end of string'")
     if negated:
         return lambda obj: key not in labels_of(obj)
-    operator = tokens.peek()
+    operator = words.peek()
     if operator in (",", _END):
         return lambda obj: key in labels_of(obj)
-    tokens.take()
+    words.take()
     if operator in ("in", "notin"):
-        return _set_requirement(key, operator, tokens)
-    return _value_requirement(key, operator, tokens)
+        return _set_requirement(key, operator, words)
+    return _value_requirement(key, operator, words)
 
 
-def _set_requirement(key: str, operator: str, tokens: _Tokens) -> Predicate:
-    if tokens.take() != "(":
+def _set_requirement(key: str, operator: str, words: _Words) -> Predicate:
+    if words.take() != "(":
         raise _parse_error("found '', expected: '('")
     values: set[str] = set()
     while True:
-        token = tokens.take()
-        if token == ")":
+        word = words.take()
+        if word == ")":
             break
-        values.add("" if token == "," else token)
-        separator = tokens.take() if token != "," else ","
+        values.add("" if word == "," else word)
+        separator = words.take() if word != "," else ","
         if separator == ")":
             break
         if separator != ",":
@@ -124,8 +124,8 @@ def _set_requirement(key: str, operator: str, tokens: _Tokens) -> Predicate:
     return lambda obj: labels_of(obj).get(key, None) not in values
 
 
-def _value_requirement(key: str, operator: str, tokens: _Tokens) -> Predicate:
-    value = "" if tokens.peek() in (",", _END) else tokens.take()
+def _value_requirement(key: str, operator: str, words: _Words) -> Predicate:
+    value = "" if words.peek() in (",", _END) else words.take()
     if operator in ("=", "=="):
         return lambda obj: labels_of(obj).get(key) == value
     if operator == "!=":
@@ -153,8 +153,7 @@ def _comparison(key: str, operator: str, bound: int) -> Predicate:
 def parse_fields(
     text: str, kind: ResourceKind, prefix_of: Callable[[str], tuple[str, ...]]
 ) -> tuple[Predicate, ...]:
-    """The requirements of a field selector; `prefix_of` says where a field lies in the stored
-    object.
+    """The requirements of a field selector; `prefix_of` says where a field lies in an object.
 
     Raises:
         StatusError: the text is no selector, or the kind has no such field label (400).
@@ -181,3 +180,20 @@ def _field_requirement(path: tuple[str, ...], value: str, *, equal: bool) -> Pre
         return (shown == value) == equal
 
     return holds
+
+
+def selector_text(selector: JsonObject, *, plain: bool = False) -> str:
+    """A label selector as kubectl shows it."""
+    labels = selector if plain else selector.get("matchLabels") or EMPTY
+    parts = [f"{key}={value}" for key, value in sorted(labels.items())]
+    for each in () if plain else selector.get("matchExpressions") or ():
+        key, values = each["key"], ",".join(each.get("values") or ())
+        parts.append(
+            {
+                "In": f"{key} in ({values})",
+                "NotIn": f"{key} notin ({values})",
+                "Exists": key,
+                "DoesNotExist": f"!{key}",
+            }[each["operator"]]
+        )
+    return ",".join(parts)

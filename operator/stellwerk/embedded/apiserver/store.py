@@ -47,18 +47,21 @@ class Entry:
             self._data = orjson.dumps(self.obj)
         return self._data
 
+    def release(self) -> None:
+        """Let the bytes go: a newer version exists, so few will ask for this one again."""
+        self._data = None
+
 
 class StoreEvent:
     """One change: what an object was and what it is."""
 
-    __slots__ = ("_line", "entry", "previous", "type")
+    __slots__ = ("entry", "previous", "type")
 
     def __init__(self, type_: str, entry: Entry, previous: Entry | None) -> None:
         """`entry` of a deletion is the last state, at the version of the deletion."""
         self.type = type_
         self.entry = entry
         self.previous = previous
-        self._line: bytes | None = None
 
     @property
     def revision(self) -> int:
@@ -67,10 +70,8 @@ class StoreEvent:
 
     @property
     def line(self) -> bytes:
-        """The event as one line of a watch stream, shared by all watchers that see it unchanged."""
-        if self._line is None:
-            self._line = event_line(self.type, self.entry.data)
-        return self._line
+        """The event as one line of a watch stream, around the shared bytes of the object."""
+        return event_line(self.type, self.entry.data)
 
 
 def event_line(type_: str, data: bytes) -> bytes:
@@ -84,9 +85,7 @@ class Watcher:
     __slots__ = ("_limit", "_wake", "buffer", "overflowed")
 
     def __init__(self, wake: Callable[[], None], limit: int = EVENT_WINDOW) -> None:
-        """`wake` is called when the buffer stops being empty; beyond `limit` events the watcher
-        is cut off.
-        """
+        """Call `wake` when the buffer stops being empty; beyond `limit` events, cut off."""
         self._wake = wake
         self._limit = limit
         self.buffer: deque[StoreEvent] = deque()
@@ -118,8 +117,10 @@ class Collection:
         self._keys: list[Key] = []
         self._window = window
         self.events: deque[StoreEvent] = deque()
+        self.forgotten = 0
+        """Changes up to this version are gone: no watch can begin before it."""
         self.compacted = 0
-        """Changes up to this version are forgotten."""
+        """Lists can no longer show versions before this one."""
         self.watchers: list[Watcher] = []
         self.listeners: list[Callable[[StoreEvent], None]] = []
         """Called at once with every change, in process: indices and controllers."""
@@ -159,22 +160,23 @@ class Collection:
             if event.type == ADDED:
                 insort(self._keys, entry.key)
             self._entries[entry.key] = entry
+        if event.previous is not None:
+            event.previous.release()
         self.events.append(event)
         if len(self.events) > self._window:
-            self.compacted = self.events.popleft().revision
+            self.forgotten = self.events.popleft().revision
+            self.compacted = max(self.compacted, self.forgotten)
         for watcher in self.watchers:
             watcher.offer(event)
         for listener in self.listeners:
             listener(event)
 
     def compact(self, revision: int) -> None:
-        """Forget the changes up to a version."""
+        """Show no versions before this one any more; watches still go back as far as the window."""
         self.compacted = max(self.compacted, revision)
-        while self.events and self.events[0].revision <= revision:
-            self.events.popleft()
 
     def since(self, revision: int) -> list[StoreEvent]:
-        """The changes after a version, in order. The caller has compared it with `compacted`."""
+        """The changes after a version, in order. The caller has compared it with `forgotten`."""
         found: deque[StoreEvent] = deque()
         for event in reversed(self.events):
             if event.revision <= revision:
@@ -199,6 +201,7 @@ class Store:
         """An empty store."""
         self.revision = 1
         self._window = window
+        self._compacted = 0
         self._collections: dict[str, Collection] = {}
         self.listeners: list[Callable[[str, StoreEvent], None]] = []
         """Called at once with (resource, change) for every change, in process: indices."""
@@ -208,6 +211,7 @@ class Store:
         found = self._collections.get(storage_name)
         if found is None:
             found = self._collections[storage_name] = Collection(self._window)
+            found.compact(self._compacted)
         return found
 
     def names(self) -> Iterable[str]:
@@ -215,9 +219,7 @@ class Store:
         return tuple(self._collections)
 
     def create(self, storage_name: str, obj: JsonObject) -> Entry:
-        """Store a new object; the caller has checked that the key is free. Sets its
-        resourceVersion.
-        """
+        """Store a new object and set its version; the caller has checked that the key is free."""
         return self._write(ADDED, storage_name, obj, None)
 
     def replace(self, storage_name: str, obj: JsonObject, previous: Entry) -> Entry:
@@ -231,7 +233,8 @@ class Store:
         return self._write(DELETED, storage_name, last_state or entry.obj, entry)
 
     def compact(self, revision: int) -> None:
-        """Forget changes up to a version everywhere."""
+        """Show no versions before this one any more, in any collection."""
+        self._compacted = max(self._compacted, revision)
         for collection in self._collections.values():
             collection.compact(revision)
 

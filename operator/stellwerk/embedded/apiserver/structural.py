@@ -37,9 +37,7 @@ _NESTED_ALWAYS_KNOWN: Final = ("apiVersion", "kind", "metadata")
 
 
 def prune(value: JsonValue, schema: JsonObject, path: str, unknown: list[str]) -> JsonValue:
-    """The value without fields that the schema does not know; their paths are added to
-    `unknown`.
-    """
+    """The value without the fields that the schema lacks; their paths go to `unknown`."""
     if isinstance(value, list):
         items = schema.get("items") or EMPTY
         return [prune(each, items, f"{path}[{index}]", unknown) for index, each in enumerate(value)]
@@ -53,9 +51,11 @@ def prune(value: JsonValue, schema: JsonObject, path: str, unknown: list[str]) -
             result[name] = prune(item, properties[name], where, unknown)
         elif isinstance(additional, dict):
             result[name] = prune(item, additional, where, unknown)
-        elif additional is True or schema.get(_PRESERVE):
-            result[name] = item
-        elif schema.get(_EMBEDDED) and name in _NESTED_ALWAYS_KNOWN:
+        elif (
+            additional is True
+            or schema.get(_PRESERVE)
+            or (schema.get(_EMBEDDED) and name in _NESTED_ALWAYS_KNOWN)
+        ):
             result[name] = item
         else:
             unknown.append(where)
@@ -63,9 +63,7 @@ def prune(value: JsonValue, schema: JsonObject, path: str, unknown: list[str]) -
 
 
 def with_defaults(value: JsonValue, schema: JsonObject) -> JsonValue:
-    """The value with the schema's defaults filled in; null where null is not allowed counts as
-    missing.
-    """
+    """The value with defaults filled in; a null that is not allowed counts as missing."""
     if isinstance(value, list):
         items = schema.get("items") or EMPTY
         return [with_defaults(each, items) for each in value]

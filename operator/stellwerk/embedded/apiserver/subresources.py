@@ -28,6 +28,7 @@ from stellwerk.embedded.apiserver.objects import (
     with_value,
 )
 from stellwerk.embedded.apiserver.patching import merge_patch
+from stellwerk.embedded.apiserver.selectors import selector_text
 from stellwerk.models.selectors import parse_label_selector
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ _PENDING: Final = "Pending"
 _FINISHED: Final = ("Succeeded", "Failed")
 
 
-def bind(api: Api, kind: ResourceKind, key: Key, binding: JsonObject) -> None:
+def bind(
+    api: Api, kind: ResourceKind, key: Key, binding: JsonObject, *, dry_run: bool = False
+) -> None:
     """Assign a pod to a node.
 
     Raises:
@@ -53,7 +56,10 @@ def bind(api: Api, kind: ResourceKind, key: Key, binding: JsonObject) -> None:
         message = "name in URL does not match name in Binding object"
         raise bad_request(message)
     if target.get("kind", "") not in ("", "Node"):
-        text = f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        text = (
+            f'target.kind: Unsupported value: "{target["kind"]}": supported values: "Node", '
+            '"<empty>"'
+        )
         raise internal(text)
     if not target.get("name"):
         message = "target.name: Required value"
@@ -63,7 +69,8 @@ def bind(api: Api, kind: ResourceKind, key: Key, binding: JsonObject) -> None:
     refusal = _binding_refusal(key[1], pod)
     if refusal:
         raise _binding_conflict(kind, key[1], refusal)
-    api.modify(kind, key, lambda obj: _bound(obj, target["name"], metadata, api))
+    if not dry_run:
+        api.modify(kind, key, lambda obj: _bound(obj, target["name"], metadata, api))
 
 
 def _check_binding_preconditions(
@@ -154,7 +161,10 @@ def evict(
         return
     budgets = _matching_budgets(api, pod)
     if len(budgets) > 1:
-        message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        message = (
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource "
+            "does not support."
+        )
         raise internal(message)
     if budgets:
         _spend_budget(api, budgets[0], pod, dry_run=options.dry_run)
@@ -203,7 +213,8 @@ def _spend_budget(api: Api, budget: JsonObject, pod: JsonObject, *, dry_run: boo
                 f"The disruption budget {name} does not allow evicting pods currently"
             )
         raise _budget_refusal(
-            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods and has "
+            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy "
+            "pods and has "
             f"{status.get('currentHealthy', 0)} currently",
         )
     if dry_run:
@@ -292,23 +303,6 @@ def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
             "selector": selector_text(selector, plain=kind.kind == "ReplicationController"),
         },
     }
-
-
-def selector_text(selector: JsonObject, *, plain: bool = False) -> str:
-    """A label selector as kubectl shows it."""
-    labels = selector if plain else selector.get("matchLabels") or EMPTY
-    parts = [f"{key}={value}" for key, value in sorted(labels.items())]
-    for each in () if plain else selector.get("matchExpressions") or ():
-        key, values = each["key"], ",".join(each.get("values") or ())
-        parts.append(
-            {
-                "In": f"{key} in ({values})",
-                "NotIn": f"{key} notin ({values})",
-                "Exists": key,
-                "DoesNotExist": f"!{key}",
-            }[each["operator"]]
-        )
-    return ",".join(parts)
 
 
 def write_scale(

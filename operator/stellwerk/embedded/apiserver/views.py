@@ -1,5 +1,4 @@
-"""Two groups, one store: events.k8s.io/v1 events are kept as core/v1 events and shown in either
-form.
+"""Two groups, one store: events are kept in their core/v1 form and shown in either.
 
 Called by the verbs on the way in and by rendering on the way out. Invariant: converting there and
 back loses nothing.
@@ -52,7 +51,8 @@ def to_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
     if not is_view(kind):
         return obj
     core = {_CORE_NAME.get(name, name): value for name, value in obj.items()}
-    return {**_EMPTY_IN_CORE, **core, "kind": "Event", "apiVersion": "v1"}
+    # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
+    return {"kind": "Event", "apiVersion": "v1", **_EMPTY_IN_CORE, **_without_type(core)}
 
 
 def from_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
@@ -65,7 +65,12 @@ def from_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
         for name, value in obj.items()
         if value != "" or name not in empty
     }
-    return {**_EMPTY_IN_NEW, **shown, "kind": "Event", "apiVersion": f"{_NEW_GROUP}/v1"}
+    type_ = {"kind": "Event", "apiVersion": f"{_NEW_GROUP}/v1"}
+    return {**type_, **_EMPTY_IN_NEW, **_without_type(shown)}
+
+
+def _without_type(obj: JsonObject) -> JsonObject:
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
 
 
 def field_path(kind: ResourceKind, name: str) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from stellwerk.embedded.apiserver.views import is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from random import Random
+    from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
     from stellwerk.embedded.apiserver.kinds import ResourceKind
@@ -77,8 +77,9 @@ class WatchFeed:
         if options.resource_version in ("", "0"):
             self._after = self._store.revision
             return [], True
-        if self._after < self._collection.compacted:
-            return [self._gone()], False
+        gone = self._gone()
+        if gone is not None:
+            return [gone], False
         return self.lines(self._collection.since(self._after)), True
 
     def lines(self, events: Iterable[StoreEvent]) -> list[bytes]:
@@ -118,9 +119,7 @@ class WatchFeed:
         return self._selected_line(event)
 
     def _selected_line(self, event: StoreEvent) -> bytes | None:
-        """An object that enters the selection is ADDED, one that leaves it DELETED, with its old
-        content.
-        """
+        """What enters the selection is ADDED; what leaves it is DELETED, with its old content."""
         selection, previous = self._options.selection, event.previous
         was = previous is not None and selection.matches(previous.obj)
         if event.type == DELETED:
@@ -163,8 +162,15 @@ class WatchFeed:
             self._columns_sent = True
         return event_line("BOOKMARK", orjson.dumps(body))
 
-    def _gone(self) -> bytes:
-        message = f"too old resource version: {self._after} ({self._collection.compacted})"
+    def _gone(self) -> bytes | None:
+        """The error for a version that is too old."""
+        collection = self._collection
+        if self._after < collection.forgotten:
+            message = f"too old resource version: {self._after} ({collection.forgotten})"
+        elif not self._kind.watch_cache and self._after < collection.compacted:
+            message = "The resourceVersion for the provided watch is too old."
+        else:
+            return None
         return event_line("ERROR", orjson.dumps(expired(message).body()))
 
 

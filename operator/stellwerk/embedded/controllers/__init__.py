@@ -1,3 +1,1 @@
-"""The small controllers of the embedded cluster: each reads the store and writes through the
-API.
-"""
+"""The small controllers of the embedded cluster: they read the store and write by the API."""

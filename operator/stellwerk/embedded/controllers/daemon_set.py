@@ -1,4 +1,7 @@
-"""DaemonSets: one pod for each node that fits, bound by the scheduler through a node affinity for its name."""
+"""DaemonSets.
+
+One pod for each node that fits, bound by the scheduler through a node affinity for its name.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,10 @@ def _target(pod: JsonObject) -> str:
 
 
 def _fits(node: JsonObject, template: JsonObject) -> bool:
-    """Whether the DaemonSet wants a pod on the node: its selector matches and no taint keeps the pod away."""
+    """Whether the DaemonSet wants a pod on the node.
+
+    Its selector matches and no taint keeps the pod away.
+    """
     spec = template["spec"]
     selector = spec.get("nodeSelector") or {}
     if any(labels_of(node).get(key) != value for key, value in selector.items()):

@@ -1,12 +1,11 @@
 """The status of PodDisruptionBudgets: how many pods are healthy, how many must be, how many may go.
 
-Eviction and preemption read what this controller writes. Invariant: a pod that was evicted and is not gone yet counts as disrupted,
-not as healthy.
+Eviction and preemption read what this controller writes. Invariant: a pod that was evicted and is
+not gone yet counts as disrupted, not as healthy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -26,6 +25,8 @@ from stellwerk.embedded.work import WorkQueue
 from stellwerk.models.selectors import parse_label_selector
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from stellwerk.embedded.apiserver.api import Api
     from stellwerk.embedded.apiserver.objects import JsonObject
     from stellwerk.embedded.controllers.index import Index
@@ -113,7 +114,10 @@ class DisruptionController:
         }
 
     def _expected_count(self, budget: JsonObject, pods: list[JsonObject]) -> int:
-        """With a percentage or maxUnavailable: what the workloads want; otherwise the pods there are."""
+        """With a percentage or maxUnavailable: what the workloads want.
+
+        Otherwise the pods there are.
+        """
         spec = budget["spec"]
         if "maxUnavailable" not in spec and not isinstance(spec.get("minAvailable"), str):
             return len(pods)

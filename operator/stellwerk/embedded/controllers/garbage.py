@@ -1,12 +1,11 @@
 """Garbage collection by owner references: background, foreground and orphaning.
 
-Invariant: an object all of whose owners are gone does not stay, and an owner that waits in the foreground goes only after what
-blocks it.
+Invariant: an object all of whose owners are gone does not stay, and an owner that waits in the
+foreground goes only after what blocks it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
@@ -16,6 +15,8 @@ from stellwerk.embedded.controllers.index import Location
 from stellwerk.embedded.work import WorkQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from stellwerk.embedded.apiserver.api import Api
     from stellwerk.embedded.apiserver.kinds import ResourceKind
     from stellwerk.embedded.apiserver.objects import JsonObject

@@ -1,7 +1,9 @@
-"""Who owns what and which pods are where: the lookups that controllers need, kept up to date with every write.
+"""Who owns what and which pods are where.
 
-One `Index` is shared by all controllers. Invariant: it holds exactly the objects of the store, and is current before any
-controller hears of a change.
+The lookups that controllers need, kept up to date with every write.
+
+One `Index` is shared by all controllers. Invariant: it holds exactly the objects of the store, and
+is current before any controller hears of a change.
 """
 
 from __future__ import annotations

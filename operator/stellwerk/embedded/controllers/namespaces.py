@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
@@ -10,6 +9,8 @@ from stellwerk.embedded.apiserver.objects import is_terminating, with_value
 from stellwerk.embedded.work import WorkQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from stellwerk.embedded.apiserver.api import Api
     from stellwerk.embedded.apiserver.store import StoreEvent
 
@@ -52,8 +53,9 @@ class NamespaceController:
                 continue
             seen.add(kind.storage_name)
             for entry in self._api.store.collection(kind.storage_name).entries(namespace):
-                if is_terminating(entry.obj):
-                    left += 1
-                elif not delete(self._api, kind, entry.key, DeleteOptions()).gone:
+                if (
+                    is_terminating(entry.obj)
+                    or not delete(self._api, kind, entry.key, DeleteOptions()).gone
+                ):
                     left += 1
         return left == 0

@@ -1,11 +1,11 @@
-"""Node taints that follow from conditions and from `spec.unschedulable`, and eviction by NoExecute taints.
+"""Node taints that follow from the state of a node, and eviction by NoExecute taints.
 
-Invariant: of the taints this controller knows, a node has exactly those that its state asks for; all others are the user's.
+Invariant: of the taints this controller knows, a node has exactly those that its state asks for;
+all others are the user's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,8 @@ from stellwerk.embedded.work import WorkQueue
 from stellwerk.models.taints import parse_taints, parse_tolerations
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator
+
     from stellwerk.embedded.apiserver.api import Api
     from stellwerk.embedded.apiserver.objects import JsonObject, Key
     from stellwerk.embedded.controllers.index import Index

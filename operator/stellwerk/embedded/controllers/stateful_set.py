@@ -1,4 +1,7 @@
-"""StatefulSets: pods with numbers, started and stopped in order (or at once, if the set says so)."""
+"""StatefulSets.
+
+Pods with numbers, started and stopped in order (or at once, if the set says so).
+"""
 
 from __future__ import annotations
 

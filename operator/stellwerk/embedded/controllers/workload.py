@@ -1,12 +1,11 @@
 """What the controllers of workloads share: their queue, ownership, pods from templates, events.
 
-Base class of ReplicaSets, Deployments, StatefulSets, DaemonSets and Jobs. Invariant: a controller creates only objects that name
-the workload as their controller, and deletes no others.
+Base class of ReplicaSets, Deployments, StatefulSets, DaemonSets and Jobs. Invariant: a controller
+creates only objects that name the workload as their controller, and deletes no others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
@@ -26,6 +25,8 @@ from stellwerk.embedded.apiserver.store import ADDED, StoreEvent
 from stellwerk.embedded.work import WorkQueue
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from stellwerk.embedded.apiserver.api import Api
     from stellwerk.embedded.controllers.index import Index
 
@@ -173,7 +174,10 @@ def is_ready(pod: JsonObject) -> bool:
 
 
 def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
-    """Sorts pods so that those to be deleted first come first: unbound, pending, not ready, youngest."""
+    """Sorts pods so that those to be deleted first come first.
+
+    Unbound, pending, not ready, youngest.
+    """
     created: str = pod["metadata"]["creationTimestamp"]
     inverted = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
     return (

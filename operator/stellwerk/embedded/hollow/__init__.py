@@ -1,3 +1,1 @@
-"""Nodes without machines: their objects, their heartbeats and a kubelet that only pretends to
-run pods.
-"""
+"""Nodes without machines: their objects, heartbeats, and a kubelet that only pretends."""

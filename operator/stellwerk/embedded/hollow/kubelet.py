@@ -87,7 +87,7 @@ class HollowKubelet:
 
     def reconcile(self, key: Hashable) -> None:
         """Take one pod one step further."""
-        assert isinstance(key, tuple)
+        assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
         pod_key: Key = key
         pod = self._api.find("pods", *pod_key)
         if pod is None or self._api.find("nodes", "", pod["spec"].get("nodeName", "")) is None:

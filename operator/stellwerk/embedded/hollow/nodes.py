@@ -62,9 +62,7 @@ def hollow_nodes(count: int) -> list[JsonObject]:
 
 
 def ready_node(manifest: JsonObject, number: int, now: str) -> JsonObject:
-    """The node of a manifest with everything a kubelet would report; what the manifest says is
-    kept.
-    """
+    """The node of a manifest, with what a kubelet would report where the manifest is silent."""
     node = deep_copy(manifest)
     name = node["metadata"]["name"]
     labels = node["metadata"].setdefault("labels", {})
@@ -133,18 +131,14 @@ def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
 
 
 def without_not_ready_taint(node: JsonObject) -> JsonObject:
-    """The node without the taint of admission, as the node lifecycle controller leaves a Ready
-    node.
-    """
+    """The node without the taint of admission, as the node lifecycle controller leaves it."""
     taints = [each for each in node["spec"].get("taints") or () if each["key"] != NOT_READY]
     spec = {name: value for name, value in node["spec"].items() if name != "taints"}
     return {**node, "spec": {**spec, "taints": taints} if taints else spec}
 
 
 class NodeHeartbeat:
-    """Renews the leases of hollow nodes; cheap, because a lease is small and nobody watches many
-    of them.
-    """
+    """Renews the leases of hollow nodes: small objects that nobody watches in number."""
 
     def __init__(
         self, api: Api, names: Iterable[str], *, renew_seconds: float = _RENEW_SECONDS
