@@ -8,7 +8,6 @@ until it is restored or the API shows another resourceVersion or a deletion.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from stellwerk.models.volumes import storage_class_name
 from stellwerk.snapshot.columns import Changes
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -23,24 +22,13 @@ def _claim_of_volume(volume: JsonObject) -> str:
     return f"{claim.get('namespace', '')}/{claim['name']}" if claim else ""
 
 
-def _available_class(volume: JsonObject) -> str:
-    """The class in which a volume can be had; "" if it cannot."""
-    available = (
-        not volume["spec"].get("claimRef")
-        and (volume.get("status") or {}).get("phase") == "Available"
-        and "deletionTimestamp" not in volume["metadata"]
-    )
-    return storage_class_name(volume) if available else ""
-
-
 def _attached_volume(attachment: JsonObject) -> str:
     return str((attachment["spec"].get("source") or {}).get("persistentVolumeName") or "")
 
 
 _INDEXES: Final[Mapping[str, Mapping[str, Callable[[JsonObject], str]]]] = {
-    "PersistentVolume": {"available": _available_class, "claim": _claim_of_volume},
+    "PersistentVolume": {"claim": _claim_of_volume},
     "PersistentVolumeClaim": {"volumeName": lambda claim: claim["spec"].get("volumeName") or ""},
-    "CSIStorageCapacity": {"storageClassName": lambda capacity: capacity["storageClassName"]},
     "VolumeAttachment": {
         "nodeName": lambda attachment: attachment["spec"]["nodeName"],
         "persistentVolumeName": _attached_volume,

@@ -20,9 +20,10 @@ from stellwerk.plugins.volume_matching import (
     NO_VOLUME_CHOSEN,
     StaticMatch,
     match_volumes,
-    node_selector,
 )
-from stellwerk.plugins.volume_provisioning import provisionable, roomy
+from stellwerk.plugins.volume_pools import VolumePools
+from stellwerk.plugins.volume_provisioning import StorageCapacities, provisionable
+from stellwerk.plugins.volume_reach import Reaches, node_selector
 from stellwerk.snapshot.columns import Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 
@@ -124,21 +125,57 @@ def sort_claims(objects: ObjectStore, claims: Iterable[JsonObject]) -> PodClaims
     return PodClaims(tuple(bound), tuple(waiting), tuple(immediate))
 
 
-def find_volumes(
-    objects: ObjectStore, nodes: NodeView, claims: PodClaims, migrated: MigratedNodes
-) -> Findings:
-    """What the rows of a view offer to the claims (`FindPodVolumes`)."""
-    reasons = _bound_reasons(objects, nodes, claims.bound, migrated)
-    if not claims.waiting:
-        return Findings(reasons)
-    elsewhere, selected, others = _by_selection(nodes, claims.waiting)
-    matches = match_volumes(objects, nodes, others)
-    everywhere: Mask = np.ones(len(nodes), np.bool_)
-    provisions = [(claim, everywhere) for claim in selected]
-    provisions += [(match.claim, match.choice == NO_VOLUME_CHOSEN) for match in matches]
-    reasons[elsewhere] |= NO_MATCH
-    _provide(objects, nodes, provisions, reasons, ~elsewhere)
-    return Findings(reasons, matches, provisions)
+class VolumeBinder:
+    """Finds volumes, and remembers what many searches have in common."""
+
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._migrated = MigratedNodes()
+        self._reaches = Reaches()
+        self._pools = VolumePools(objects, self._reaches)
+        self._capacities = StorageCapacities(objects, self._reaches)
+
+    def find_volumes(self, nodes: NodeView, claims: PodClaims) -> Findings:
+        """What the rows of a view offer to the claims (`FindPodVolumes`)."""
+        objects = self._objects
+        reasons = _bound_reasons(objects, nodes, claims.bound, self._migrated)
+        if not claims.waiting:
+            return Findings(reasons)
+        elsewhere, selected, others = _by_selection(nodes, claims.waiting)
+        matches = match_volumes(objects, self._pools, self._reaches, nodes, others)
+        everywhere: Mask = np.ones(len(nodes), np.bool_)
+        provisions = [(claim, everywhere) for claim in selected]
+        provisions += [(match.claim, match.choice == NO_VOLUME_CHOSEN) for match in matches]
+        reasons[elsewhere] |= NO_MATCH
+        self._provide(nodes, provisions, reasons, ~elsewhere)
+        return Findings(reasons, matches, provisions)
+
+    def _provide(
+        self,
+        nodes: NodeView,
+        provisions: Iterable[tuple[JsonObject, Mask]],
+        reasons: VerdictColumn,
+        undecided: Mask,
+    ) -> None:
+        """Note why volumes cannot be made; a row's first failing claim decides.
+
+        Adds NO_MATCH or NO_SPACE to `reasons` where `undecided`, and takes those rows out of it.
+        Source: `checkVolumeProvisions`.
+        """
+        capacities = self._capacities
+        for claim, needed in provisions:
+            rows = undecided & needed
+            if not rows.any():
+                continue
+            class_name = storage_class_name(claim)
+            storage_class = self._objects.get("StorageClass", "", class_name)
+            possible = provisionable(nodes, storage_class)
+            reasons[rows & ~possible] |= NO_MATCH
+            room = (
+                possible if storage_class is None else capacities.roomy(nodes, claim, storage_class)
+            )
+            reasons[rows & possible & ~room] |= NO_SPACE
+            undecided &= ~rows | (possible & room)
 
 
 def reachable_by(volume: JsonObject, labels: Mapping[str, str], *, migrated: bool) -> bool:
@@ -234,28 +271,3 @@ def _by_selection(
         selected.append(claim)
         elsewhere |= nodes.row_numbers() != nodes.snapshot.row_of.get(node_name, -1)
     return elsewhere, selected, others
-
-
-def _provide(
-    objects: ObjectStore,
-    nodes: NodeView,
-    provisions: Iterable[tuple[JsonObject, Mask]],
-    reasons: VerdictColumn,
-    undecided: Mask,
-) -> None:
-    """Note why volumes cannot be made; a row's first failing claim decides.
-
-    Adds NO_MATCH or NO_SPACE to `reasons` where `undecided`, and takes those rows out of it.
-    Source: `checkVolumeProvisions`.
-    """
-    for claim, needed in provisions:
-        rows = undecided & needed
-        if not rows.any():
-            continue
-        class_name = storage_class_name(claim)
-        storage_class = objects.get("StorageClass", "", class_name)
-        possible = provisionable(nodes, storage_class)
-        reasons[rows & ~possible] |= NO_MATCH
-        room = roomy(objects, nodes, claim, storage_class) if storage_class else possible
-        reasons[rows & possible & ~room] |= NO_SPACE
-        undecided &= ~rows | (possible & room)

@@ -40,9 +40,8 @@ from stellwerk.plugins.volume_binder import (
     NO_SPACE,
     NO_VOLUME,
     NODE_CONFLICT,
-    MigratedNodes,
     PodClaims,
-    find_volumes,
+    VolumeBinder,
     sort_claims,
 )
 from stellwerk.plugins.volume_claims import (
@@ -101,7 +100,7 @@ class VolumeBinding(
     def __init__(self, handle: Handle, args: VolumeBindingArgs | None = None) -> None:
         self._handle = handle
         self._bind_timeout_seconds = (args or VolumeBindingArgs()).bind_timeout_seconds
-        self._migrated = MigratedNodes()
+        self._binder = VolumeBinder(handle.objects)
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
@@ -123,7 +122,7 @@ class VolumeBinding(
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         claims = state.read(_NAME, _State).claims
-        found = find_volumes(self._handle.objects, nodes, claims, self._migrated)
+        found = self._binder.find_volumes(nodes, claims)
         return FilterResult(found.reasons, _STATUSES.__getitem__)
 
     @override
@@ -147,7 +146,7 @@ class VolumeBinding(
         if row is None:
             return error(_NAME, not_found("node", node_name))
         view = NodeView(snapshot, np.array([row], np.intp))
-        found = find_volumes(objects, view, attempt.claims, self._migrated)
+        found = self._binder.find_volumes(view, attempt.claims)
         if found.reasons[0]:
             return error(_NAME, f'no pod volume found for node "{node_name}"')
         writes = VolumeWrites(

@@ -1,6 +1,7 @@
 """The volume plugins equal a plain look at one node at a time, however the cluster came about."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import given, settings
@@ -163,6 +164,46 @@ def test_volume_binding(
     assert verdicts == plain(
         world, lambda name, own: reference.binding_reasons(objects, mine, name, own)
     )
+
+
+@given(
+    worlds_objects(),
+    st.lists(st.tuples(st.none() | worlds_objects(), four_labels), min_size=2, max_size=4),
+    st.lists(st.sampled_from([2, 3, 4, 4]), min_size=4, max_size=4),
+    used_claims,
+)
+@settings(max_examples=120, deadline=None)
+def test_volume_binding_follows_nodes_and_objects(
+    objects: dict[str, dict[str, Json]],
+    history: list[Any],
+    sizes_of_cluster: list[int],
+    used: list[str],
+) -> None:
+    world = StorageWorld()
+    plugin, pod = VolumeBinding(world.handle), pod_info("web", volumes=claim_volume(*used))
+    shown: dict[str, dict[str, Json]] = {kind: {} for kind in KINDS}
+    for (changed, node_labels), size in zip(history, sizes_of_cluster, strict=False):
+        objects = changed or objects
+        for kind in KINDS:
+            _show(world, kind, shown[kind], objects[kind])
+        for position, (name, own) in enumerate(zip(NODES, node_labels, strict=True)):
+            if position < size:
+                world.cache.set_node(parse_node(make_node(name, labels=own)))
+            else:
+                world.cache.remove_node(name)
+        mine = [objects["PersistentVolumeClaim"][name] for name in used]
+        verdicts = world.verdicts(plugin, pod)
+        assert verdicts == plain(world, partial(reference.binding_reasons, objects, mine))
+
+
+def _show(world: StorageWorld, kind: str, shown: dict[str, Json], objects: dict[str, Json]) -> None:
+    """Make the store hold these objects of the kind; only what differs is touched."""
+    for name in [name for name in shown if name not in objects]:
+        world.objects.remove(kind, shown.pop(name))
+    for name, obj in objects.items():
+        if shown.get(name) != obj:
+            world.objects.set(kind, obj)
+            shown[name] = obj
 
 
 @given(worlds_objects(), four_labels, used_claims)
