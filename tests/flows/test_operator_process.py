@@ -1,0 +1,137 @@
+"""`stellwerk run` as its own process against `stellwerk cluster`: the whole way of a pod, for real."""
+
+import asyncio
+import json
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.processes import Process, fetch, running, server_of, until
+
+NODES = 100
+PODS = 500
+_POD_CPU_MILLIS = 100
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def _pod(index: int) -> dict[str, Any]:
+    requests = {"cpu": f"{_POD_CPU_MILLIS}m", "memory": "500Mi"}
+    container = {"name": "main", "image": "pause", "resources": {"requests": requests}}
+    return {
+        "metadata": {"name": f"pod-{index:04d}"},
+        "spec": {"schedulerName": "stellwerk", "containers": [container]},
+    }
+
+
+async def _pods(server: str) -> list[dict[str, Any]]:
+    listed = json.loads(await fetch(f"{server}/api/v1/namespaces/default/pods"))
+    pods: list[dict[str, Any]] = listed["items"]
+    return pods
+
+
+async def _create_all(server: str) -> None:
+    path = f"{server}/api/v1/namespaces/default/pods"
+    for start in range(0, PODS, 50):
+        await asyncio.gather(*(fetch(path, _pod(index)) for index in range(start, start + 50)))
+
+
+@pytest.mark.parametrize("lane", [(), ("--no-fast-lane",)], ids=["fast lane", "kopf's own path"])
+async def test_five_hundred_pods_on_a_hundred_nodes(tmp_path: Path, lane: tuple[str, ...]) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    address = f"127.0.0.1:{_free_port()}"
+    async with running(
+        tmp_path / "cluster.log", "cluster", "--nodes", str(NODES), "--kubeconfig", str(kubeconfig)
+    ) as cluster:
+
+        async def served() -> bool:
+            return await asyncio.to_thread(kubeconfig.exists)
+
+        await until(served, cluster)
+        server = server_of(kubeconfig)
+        async with running(
+            tmp_path / "run.log",
+            *("run", "--kubeconfig", str(kubeconfig), "--bind-address", address, *lane),
+        ) as operator:
+            await _create_all(server)
+
+            async def all_bound() -> bool:
+                return all(pod["spec"].get("nodeName") for pod in await _pods(server))
+
+            await until(all_bound, cluster, operator)
+            await _check(server, address)
+            assert await operator.stop() == 0
+
+
+async def _check(server: str, address: str) -> None:
+    """None lost, none twice, no node over-committed, and it is said so."""
+    pods = await _pods(server)
+    assert len({pod["metadata"]["uid"] for pod in pods}) == PODS
+    per_node = Counter(pod["spec"]["nodeName"] for pod in pods)
+    assert len(per_node) == NODES, "equal nodes share equal pods"
+    assert max(per_node.values()) * _POD_CPU_MILLIS <= 4000
+    assert b"readyz check passed" in await fetch(f"http://{address}/readyz?verbose")
+
+    async def counted() -> bool:
+        metrics = (await fetch(f"http://{address}/metrics")).decode()
+        return (
+            f'scheduler_schedule_attempts_total{{profile="stellwerk",result="scheduled"}} {PODS}.0'
+            in metrics
+            and 'scheduler_pending_pods{queue="active"} 0.0' in metrics
+        )
+
+    await until(counted)
+
+    async def told() -> bool:
+        listed = json.loads(
+            await fetch(f"{server}/apis/events.k8s.io/v1/namespaces/default/events")
+        )
+        notes = [event["note"] for event in listed["items"] if event["reason"] == "Scheduled"]
+        return len(notes) == PODS and all("Successfully assigned" in note for note in notes)
+
+    await until(told)
+
+
+async def test_an_unreachable_cluster_is_one_clear_line(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{_free_port()}"}}
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [cluster],
+                "contexts": [context],
+                "users": [{"name": "u", "user": {}}],
+                "current-context": "c",
+            }
+        )
+    )
+    log = tmp_path / "run.log"
+    await _expect_usage_error(log, "run", "--kubeconfig", str(kubeconfig))
+    assert "no usable Kubernetes API at" in log.read_text(encoding="utf-8")
+
+
+async def test_a_kubeconfig_that_is_none(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    await _expect_usage_error(log, "run", "--kubeconfig", str(tmp_path / "missing"))
+    assert "missing" in log.read_text(encoding="utf-8")
+
+
+async def _expect_usage_error(log: Path, *arguments: str) -> None:
+    async with running(log, *arguments) as process:
+        status = await asyncio.wait_for(process.process.wait(), 30)
+    text = log.read_text(encoding="utf-8")
+    assert status == 2, text
+    assert "Traceback" not in text
+    assert [line for line in text.splitlines() if line.startswith("stellwerk: ")]
+    assert isinstance(process, Process)

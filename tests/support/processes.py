@@ -1,0 +1,80 @@
+"""`stellwerk` commands as processes of their own, for flows over kopf and HTTP.
+
+Invariant: a process that was started is stopped when its context ends, and what it wrote to standard
+error is part of the failure when it died early.
+"""
+
+import asyncio
+import json
+import sys
+import urllib.request
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+DEADLINE_SECONDS = 60.0
+
+
+class Process:
+    """One running command."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process = process
+        self.log = log
+
+    async def stop(self) -> int:
+        """Ask it to end (SIGTERM); returns its exit status."""
+        if self.process.returncode is None:
+            self.process.terminate()
+        return await asyncio.wait_for(self.process.wait(), 20)
+
+    def check_alive(self) -> None:
+        """Fail with its log if it has ended."""
+        if self.process.returncode is not None:
+            raise AssertionError(
+                f"ended with {self.process.returncode}:\n{self.log.read_text(encoding='utf-8')}"
+            )
+
+
+@asynccontextmanager
+async def running(log: Path, *arguments: str) -> AsyncIterator[Process]:
+    """`stellwerk ARGUMENTS` in the background, its output in `log`."""
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "stellwerk", *arguments, stdout=output, stderr=output
+        )
+    running_process = Process(process, log)
+    try:
+        yield running_process
+    finally:
+        await running_process.stop()
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *processes: Process) -> None:
+    """Wait until the condition holds; fails when it takes too long or a process dies."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        while not await condition():
+            for process in processes:
+                process.check_alive()
+            await asyncio.sleep(0.1)
+
+
+def server_of(kubeconfig: Path) -> str:
+    """The URL that a kubeconfig leads to."""
+    config = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
+    return str(config["clusters"][0]["cluster"]["server"])
+
+
+async def fetch(url: str, body: dict[str, Any] | None = None) -> bytes:
+    """GET, or POST of a JSON body."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"})  # noqa: S310
+
+    def read() -> bytes:
+        with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310
+            return bytes(response.read())
+
+    return await asyncio.to_thread(read)

@@ -1,0 +1,40 @@
+"""`decide` resolves priorities as admission would have."""
+
+from stellwerk.explain.decide import decide
+from tests.support.builders import make_node, make_pod
+
+
+def test_a_class_name_without_a_priority_is_resolved() -> None:
+    result = decide(
+        {
+            "id": "classes",
+            "nodes": [make_node("n1", cpu="1")],
+            "pods": [make_pod("low", cpu="1", node_name="n1")],
+            "pod": make_pod("new", cpu="1", priorityClassName="high"),
+            "priorityclasses": [
+                {"metadata": {"name": "high"}, "value": 1000},
+                {"metadata": {"name": "usual"}, "value": 10, "globalDefault": True},
+            ],
+        }
+    )
+    assert result["preemption"]["victims"] == ["default/low"]
+
+
+def test_the_global_default_applies_to_pods_without_a_class() -> None:
+    result = decide(
+        {
+            "id": "default",
+            "nodes": [make_node("n1", cpu="1")],
+            "pods": [make_pod("explicit", cpu="1", node_name="n1", priority=5)],
+            "pod": make_pod("new", cpu="1"),
+            "priorityclasses": [
+                {
+                    "metadata": {"name": "usual"},
+                    "value": 10,
+                    "globalDefault": True,
+                    "preemptionPolicy": "Never",
+                }
+            ],
+        }
+    )
+    assert "preemptionPolicy=Never" in result["message"]
