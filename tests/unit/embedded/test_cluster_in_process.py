@@ -1,5 +1,7 @@
 """Controllers and hollow kubelets on a virtual clock, without sockets."""
 
+from typing import Any
+
 import pytest
 
 from stellwerk.clock import VirtualClock
@@ -9,7 +11,7 @@ from stellwerk.embedded.apiserver.subresources import bind, evict
 from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk.embedded.hollow.kubelet import RUN_SECONDS_ANNOTATION, KubeletOptions
 
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},
     "spec": {
         "nodeName": "node-1",
@@ -21,7 +23,7 @@ TEMPLATE = {
 class Driver:
     """A cluster that moves when it is told to."""
 
-    def __init__(self, **options):
+    def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = EmbeddedCluster(
             3, clock=self.clock, options=ClusterOptions(seed=1, heartbeats=False, **options)
@@ -29,43 +31,47 @@ class Driver:
         self.api = self.cluster.api
         self.cluster.work.settle()
 
-    def create(self, plural, body, group="", namespace="default"):
+    def create(
+        self, plural: str, body: dict[str, Any], group: str = "", namespace: str = "default"
+    ) -> None:
         kind = self.api.kinds.resource(plural, group)
         self.api.create(kind, namespace if kind.namespaced else "", body)
         self.cluster.work.settle()
 
-    def patch(self, plural, name, patch, group="", subresource=""):
+    def patch(
+        self, plural: str, name: str, patch: dict[str, Any], group: str = "", subresource: str = ""
+    ) -> None:
         kind = self.api.kinds.resource(plural, group)
         key = ("default" if kind.namespaced else "", name)
         self.api.patch(kind, key, patch, subresource=subresource)
         self.cluster.work.settle()
 
-    def delete(self, plural, name, group="", **options):
+    def delete(self, plural: str, name: str, group: str = "", **options: Any) -> None:
         kind = self.api.kinds.resource(plural, group)
         key = ("default" if kind.namespaced else "", name)
         delete(self.api, kind, key, DeleteOptions(**options))
         self.cluster.work.settle()
 
-    def advance(self, seconds):
+    def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
         self.cluster.work.settle()
 
-    def get(self, storage_name, name, namespace="default"):
+    def get(self, storage_name: str, name: str, namespace: str = "default") -> Any:
         return self.api.find(storage_name, namespace, name)
 
-    def pods(self):
+    def pods(self) -> list[Any]:
         return list(self.api.all("pods"))
 
-    def phases(self):
+    def phases(self) -> list[str]:
         return sorted(pod["status"]["phase"] for pod in self.pods())
 
 
 @pytest.fixture
-def driver():
+def driver() -> Driver:
     return Driver()
 
 
-def deployment(replicas=2, **spec):
+def deployment(replicas: int = 2, **spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": "web"},
         "spec": {
@@ -77,20 +83,20 @@ def deployment(replicas=2, **spec):
     }
 
 
-def pod(name, **spec):
+def pod(name: str, **spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "labels": {"app": "web"}},
         "spec": {"containers": [{"name": "c", "image": "i:1"}], **spec},
     }
 
 
-def test_new_nodes_are_ready_and_untainted(driver):
+def test_new_nodes_are_ready_and_untainted(driver: Driver) -> None:
     nodes = list(driver.api.all("nodes"))
     assert [node["metadata"]["name"] for node in nodes] == ["node-1", "node-2", "node-3"]
     assert all("taints" not in node["spec"] for node in nodes)
 
 
-def test_a_bound_pod_runs_after_a_short_time_and_goes_after_its_deletion(driver):
+def test_a_bound_pod_runs_after_a_short_time_and_goes_after_its_deletion(driver: Driver) -> None:
     driver.create("pods", pod("a"))
     driver.advance(5)
     assert driver.phases() == ["Pending"]
@@ -111,7 +117,7 @@ def test_a_bound_pod_runs_after_a_short_time_and_goes_after_its_deletion(driver)
     assert driver.pods() == []
 
 
-def test_a_kubelet_that_respects_grace_uses_all_of_it():
+def test_a_kubelet_that_respects_grace_uses_all_of_it() -> None:
     driver = Driver(kubelet=KubeletOptions(respect_grace=True))
     driver.create("pods", pod("a", nodeName="node-1"))
     driver.advance(1)
@@ -122,7 +128,7 @@ def test_a_kubelet_that_respects_grace_uses_all_of_it():
     assert driver.pods() == []
 
 
-def test_a_deployment_keeps_its_number_of_pods(driver):
+def test_a_deployment_keeps_its_number_of_pods(driver: Driver) -> None:
     driver.create("deployments", deployment(3), "apps")
     driver.advance(1)
     assert driver.phases() == ["Running"] * 3
@@ -136,7 +142,7 @@ def test_a_deployment_keeps_its_number_of_pods(driver):
     assert driver.get("deployments.apps", "web")["status"]["readyReplicas"] == 1
 
 
-def test_a_roll_over_never_goes_below_the_available_minimum(driver):
+def test_a_roll_over_never_goes_below_the_available_minimum(driver: Driver) -> None:
     driver.create("deployments", deployment(4), "apps")
     driver.advance(1)
     image = {"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "i:2"}]}}}}
@@ -149,7 +155,7 @@ def test_a_roll_over_never_goes_below_the_available_minimum(driver):
     assert [each["spec"]["containers"][0]["image"] for each in driver.pods()] == ["i:2"] * 4
 
 
-def test_deleting_a_deployment_takes_everything_it_owns_along(driver):
+def test_deleting_a_deployment_takes_everything_it_owns_along(driver: Driver) -> None:
     driver.create("deployments", deployment(2), "apps")
     driver.advance(1)
     driver.delete("deployments", "web", "apps")
@@ -158,7 +164,7 @@ def test_deleting_a_deployment_takes_everything_it_owns_along(driver):
     assert list(driver.api.all("replicasets.apps")) == []
 
 
-def test_orphaned_pods_stay(driver):
+def test_orphaned_pods_stay(driver: Driver) -> None:
     driver.create("deployments", deployment(2), "apps")
     driver.advance(1)
     (replica_set,) = driver.api.all("replicasets.apps")
@@ -169,7 +175,7 @@ def test_orphaned_pods_stay(driver):
     assert all("ownerReferences" not in each["metadata"] for each in driver.pods())
 
 
-def test_an_owner_in_foreground_deletion_waits_for_its_pods(driver):
+def test_an_owner_in_foreground_deletion_waits_for_its_pods(driver: Driver) -> None:
     driver.create("deployments", deployment(2), "apps")
     driver.advance(1)
     driver.delete("deployments", "web", "apps", propagation="Foreground")
@@ -178,7 +184,7 @@ def test_an_owner_in_foreground_deletion_waits_for_its_pods(driver):
     assert driver.get("deployments.apps", "web") is None
 
 
-def test_a_stateful_set_starts_one_pod_after_the_other(driver):
+def test_a_stateful_set_starts_one_pod_after_the_other(driver: Driver) -> None:
     body = {
         "metadata": {"name": "db"},
         "spec": {
@@ -194,7 +200,7 @@ def test_a_stateful_set_starts_one_pod_after_the_other(driver):
     assert [each["metadata"]["name"] for each in driver.pods()] == ["db-0", "db-1"]
 
 
-def test_a_daemon_set_wants_each_node_that_it_tolerates(driver):
+def test_a_daemon_set_wants_each_node_that_it_tolerates(driver: Driver) -> None:
     driver.patch("nodes", "node-2", {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}})
     template = {
         "metadata": {"labels": {"app": "web"}},
@@ -209,7 +215,7 @@ def test_a_daemon_set_wants_each_node_that_it_tolerates(driver):
     assert len(driver.pods()) == 3
 
 
-def test_a_job_ends_when_enough_pods_have_succeeded(driver):
+def test_a_job_ends_when_enough_pods_have_succeeded(driver: Driver) -> None:
     template = {
         "metadata": {"annotations": {RUN_SECONDS_ANNOTATION: "2"}},
         "spec": {**TEMPLATE["spec"], "restartPolicy": "Never"},
@@ -227,7 +233,7 @@ def test_a_job_ends_when_enough_pods_have_succeeded(driver):
     assert status["conditions"][0]["type"] == "Complete"
 
 
-def test_a_budget_lets_only_as_many_pods_go_as_it_can_spare(driver):
+def test_a_budget_lets_only_as_many_pods_go_as_it_can_spare(driver: Driver) -> None:
     driver.create("deployments", deployment(3), "apps")
     budget = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}
     driver.create("poddisruptionbudgets", {"metadata": {"name": "b"}, "spec": budget}, "policy")
@@ -249,7 +255,7 @@ def test_a_budget_lets_only_as_many_pods_go_as_it_can_spare(driver):
     assert driver.get("poddisruptionbudgets.policy", "b")["status"]["disruptionsAllowed"] == 1
 
 
-def test_a_namespace_goes_with_everything_in_it(driver):
+def test_a_namespace_goes_with_everything_in_it(driver: Driver) -> None:
     driver.create("namespaces", {"metadata": {"name": "team"}})
     driver.create("pods", pod("a", nodeName="node-1"), namespace="team")
     driver.create("configmaps", {"metadata": {"name": "c"}}, namespace="team")
@@ -260,7 +266,7 @@ def test_a_namespace_goes_with_everything_in_it(driver):
     assert driver.pods() == []
 
 
-def test_cordoning_taints_and_uncordoning_lifts_it(driver):
+def test_cordoning_taints_and_uncordoning_lifts_it(driver: Driver) -> None:
     driver.patch("nodes", "node-1", {"spec": {"unschedulable": True}})
     taints = driver.get("nodes", "node-1", "")["spec"]["taints"]
     assert [taint["key"] for taint in taints] == ["node.kubernetes.io/unschedulable"]
@@ -268,7 +274,7 @@ def test_cordoning_taints_and_uncordoning_lifts_it(driver):
     assert "taints" not in driver.get("nodes", "node-1", "")["spec"]
 
 
-def test_pods_leave_an_unreachable_node_when_their_toleration_ends(driver):
+def test_pods_leave_an_unreachable_node_when_their_toleration_ends(driver: Driver) -> None:
     driver.create("pods", pod("a", nodeName="node-1"))
     driver.advance(1)
     unknown = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}

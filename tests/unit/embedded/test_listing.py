@@ -1,4 +1,5 @@
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -6,12 +7,12 @@ from stellwerk.clock import VirtualClock
 from stellwerk.embedded.apiserver.api import Api
 from stellwerk.embedded.apiserver.failures import StatusError
 from stellwerk.embedded.apiserver.kinds import KindTable
-from stellwerk.embedded.apiserver.listing import list_page, parse_list_options
+from stellwerk.embedded.apiserver.listing import Page, list_page, parse_list_options
 from stellwerk.embedded.apiserver.store import Store
 
 
 @pytest.fixture
-def api():
+def api() -> Api:
     api = Api(Store(), KindTable(), VirtualClock(), Random(1))
     api.create(api.kinds.resource("namespaces"), "", {"metadata": {"name": "default"}})
     for number in range(7):
@@ -19,11 +20,11 @@ def api():
     return api
 
 
-def create(api, name):
+def create(api: Api, name: str) -> None:
     api.create(api.kinds.resource("configmaps"), "default", {"metadata": {"name": name}})
 
 
-def page(api, **query):
+def page(api: Api, **query: Any) -> Page:
     kind = api.kinds.resource("configmaps")
     options = parse_list_options(
         kind, "default", "", {key: str(value) for key, value in query.items()}
@@ -31,11 +32,11 @@ def page(api, **query):
     return list_page(api.store, kind, options)
 
 
-def names(found):
+def names(found: Page) -> list[str]:
     return [entry.key[1] for entry in found.entries]
 
 
-def test_all_pages_show_the_state_of_the_first(api):
+def test_all_pages_show_the_state_of_the_first(api: Api) -> None:
     first = page(api, limit=3)
     create(api, "p0a")
     create(api, "p5a")
@@ -46,7 +47,7 @@ def test_all_pages_show_the_state_of_the_first(api):
     assert (first.remaining, second.remaining, third.token) == (4, 1, "")
 
 
-def test_a_token_from_before_the_compaction_is_gone_and_offers_another(api):
+def test_a_token_from_before_the_compaction_is_gone_and_offers_another(api: Api) -> None:
     first = page(api, limit=3)
     create(api, "late")
     api.store.compact(api.store.revision)
@@ -57,7 +58,7 @@ def test_a_token_from_before_the_compaction_is_gone_and_offers_another(api):
     assert names(rest) == ["p3", "p4", "p5", "p6"]
 
 
-def test_an_exact_version_shows_what_was(api):
+def test_an_exact_version_shows_what_was(api: Api) -> None:
     revision = api.store.revision
     create(api, "later")
     found = page(api, resourceVersion=revision, resourceVersionMatch="Exact")
@@ -65,5 +66,5 @@ def test_an_exact_version_shows_what_was(api):
     assert found.revision == revision
 
 
-def test_version_zero_ignores_the_limit(api):
+def test_version_zero_ignores_the_limit(api: Api) -> None:
     assert len(page(api, resourceVersion="0", limit=2).entries) == 7

@@ -8,7 +8,7 @@ from stellwerk.embedded.apiserver.views import field_path
 PODS = KindTable().resource("pods")
 
 
-def matches(selector, **labels):
+def matches(selector: str, **labels: str) -> bool:
     return all(holds({"metadata": {"labels": labels}}) for holds in parse_labels(selector))
 
 
@@ -28,12 +28,12 @@ def matches(selector, **labels):
         pytest.param("!app", False, id="absence of a present label"),
     ],
 )
-def test_label_selector(selector, selected):
+def test_label_selector(selector: str, *, selected: bool) -> None:
     assert matches(selector, app="web", n="5") is selected
 
 
 @pytest.mark.parametrize("selector", ["a in (b", "a in b", "n>x", "=b", "a b"])
-def test_a_malformed_label_selector_is_a_bad_request(selector):
+def test_a_malformed_label_selector_is_a_bad_request(selector: str) -> None:
     with pytest.raises(StatusError) as caught:
         parse_labels(selector)
     assert caught.value.code == 400
@@ -49,12 +49,12 @@ def test_a_malformed_label_selector_is_a_bad_request(selector):
         pytest.param("status.phase!=Failed,metadata.name=a", True, id="both"),
     ],
 )
-def test_field_selector(selector, selected):
+def test_field_selector(selector: str, *, selected: bool) -> None:
     pod = {"metadata": {"name": "a"}, "spec": {"nodeName": "n1"}, "status": {"phase": "Running"}}
     predicates = parse_fields(selector, PODS, lambda name: field_path(PODS, name))
     assert all(holds(pod) for holds in predicates) is selected
 
 
-def test_a_field_that_the_kind_does_not_select_by_is_refused():
+def test_a_field_that_the_kind_does_not_select_by_is_refused() -> None:
     with pytest.raises(StatusError, match=r"field label not supported: spec\.foo"):
         parse_fields("spec.foo=1", PODS, lambda name: field_path(PODS, name))

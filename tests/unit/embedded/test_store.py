@@ -1,15 +1,17 @@
-from stellwerk.embedded.apiserver.store import ADDED, DELETED, MODIFIED, Store, Watcher
+from typing import Any
+
+from stellwerk.embedded.apiserver.store import ADDED, DELETED, MODIFIED, Entry, Store, Watcher
 
 
-def make(name, **spec):
+def make(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"namespace": "default", "name": name}, "spec": spec}
 
 
-def names(entries):
+def names(entries: list[Entry]) -> list[str]:
     return [entry.key[1] for entry in entries]
 
 
-def test_every_write_takes_the_next_version_of_one_counter():
+def test_every_write_takes_the_next_version_of_one_counter() -> None:
     store = Store()
     first = store.create("pods", make("a"))
     second = store.create("nodes", make("n"))
@@ -18,7 +20,7 @@ def test_every_write_takes_the_next_version_of_one_counter():
     assert third.obj["metadata"]["resourceVersion"] == str(third.revision)
 
 
-def test_entries_come_sorted_by_namespace_and_name():
+def test_entries_come_sorted_by_namespace_and_name() -> None:
     store = Store()
     for name in ("b", "c", "a"):
         store.create("pods", make(name))
@@ -27,7 +29,7 @@ def test_entries_come_sorted_by_namespace_and_name():
     assert names(store.collection("pods").entries("default")) == ["a", "b", "c"]
 
 
-def test_a_watcher_sees_changes_in_order_and_is_woken_once_per_batch():
+def test_a_watcher_sees_changes_in_order_and_is_woken_once_per_batch() -> None:
     store = Store()
     woken = []
     watcher = Watcher(lambda: woken.append(True))
@@ -39,7 +41,7 @@ def test_a_watcher_sees_changes_in_order_and_is_woken_once_per_batch():
     assert woken == [True]
 
 
-def test_a_watcher_that_does_not_read_is_cut_off_at_its_limit():
+def test_a_watcher_that_does_not_read_is_cut_off_at_its_limit() -> None:
     store = Store()
     watcher = Watcher(lambda: None, limit=2)
     store.collection("pods").watchers.append(watcher)
@@ -49,7 +51,7 @@ def test_a_watcher_that_does_not_read_is_cut_off_at_its_limit():
     assert len(watcher.drain()) == 2
 
 
-def test_an_old_state_can_be_told_from_the_changes_since():
+def test_an_old_state_can_be_told_from_the_changes_since() -> None:
     store = Store()
     kept = store.create("pods", make("kept"))
     gone = store.create("pods", make("gone"))
@@ -63,7 +65,7 @@ def test_an_old_state_can_be_told_from_the_changes_since():
     assert was["default", "new"] is None
 
 
-def test_changes_beyond_the_window_are_forgotten():
+def test_changes_beyond_the_window_are_forgotten() -> None:
     store = Store(window=2)
     revisions = [store.create("pods", make(name)).revision for name in ("a", "b", "c")]
     collection = store.collection("pods")
@@ -71,7 +73,7 @@ def test_changes_beyond_the_window_are_forgotten():
     assert [event.revision for event in collection.since(revisions[0])] == revisions[1:]
 
 
-def test_the_bytes_of_an_object_are_made_once():
+def test_the_bytes_of_an_object_are_made_once() -> None:
     store = Store()
     entry = store.create("pods", make("a"))
     assert entry.data is entry.data

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from stellwerk.embedded.apiserver.structural import prune, validate, with_defaults
@@ -26,12 +28,12 @@ SCHEMA = {
 }
 
 
-def causes(**spec):
+def causes(**spec: Any) -> list[tuple[str, str]]:
     return [(cause.field, cause.reason) for cause in validate({"spec": spec}, SCHEMA, "")]
 
 
-def test_unknown_fields_are_pruned_except_where_they_are_preserved():
-    unknown = []
+def test_unknown_fields_are_pruned_except_where_they_are_preserved() -> None:
+    unknown: list[str] = []
     value = {
         "spec": {"size": 1, "bogus": 2, "free": {"x": {"y": 1}}, "parts": [{"k": "a", "q": 1}]}
     }
@@ -40,7 +42,7 @@ def test_unknown_fields_are_pruned_except_where_they_are_preserved():
     assert unknown == ["spec.bogus", "spec.parts[0].q"]
 
 
-def test_defaults_fill_missing_fields_and_nulls():
+def test_defaults_fill_missing_fields_and_nulls() -> None:
     assert with_defaults({"spec": {"size": 1}}, SCHEMA)["spec"]["color"] == "red"
     assert with_defaults({"spec": {"size": 1, "color": None}}, SCHEMA)["spec"]["color"] == "red"
 
@@ -65,5 +67,5 @@ def test_defaults_fill_missing_fields_and_nulls():
         ),
     ],
 )
-def test_validation(spec, expected):
+def test_validation(spec: dict[str, Any], expected: list[tuple[str, str]]) -> None:
     assert causes(**spec) == expected
