@@ -1,5 +1,7 @@
 """VolumeBinding: which nodes fit a pod's claims, and how claims are bound with the pod."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.status import OK, SKIP, Code, Status
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.plugins.volume_binding import VolumeBinding
+from stellwerk.plugins.volume_writes import with_selected_node
 from tests.support.builders import make_node, pod_info
 from tests.support.storage import (
     StorageWorld,
@@ -489,6 +492,17 @@ def test_a_volume_that_changed_since_filter_cannot_be_reserved() -> None:
         world.objects.set("PersistentVolume", static_volume(name, claim="other"))
     status = attempt.reserve()
     assert status == Status(Code.ERROR, ('no pod volume found for node "b"',), "VolumeBinding")
+
+
+TRANSCRIPT = Path(__file__).parents[4] / "shared/transcripts/scheduler/wait-for-first-consumer.json"
+
+
+@pytest.mark.skipif(not TRANSCRIPT.exists(), reason="the recorded transcripts are not here")
+def test_the_claim_is_written_as_kube_scheduler_writes_it() -> None:
+    requests = json.loads(TRANSCRIPT.read_text())["schedulerRequests"]
+    [written] = [request["requestObject"] for request in requests if request["verb"] == "update"]
+    metadata = {key: value for key, value in written["metadata"].items() if key != "annotations"}
+    assert with_selected_node({**written, "metadata": metadata}, "n1") == written
 
 
 # --- hints --------------------------------------------------------------------------------------
