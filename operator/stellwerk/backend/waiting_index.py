@@ -201,6 +201,9 @@ def _woken_of(
     for level, hints in enumerate(concerned.levels, start=1):
         for hint in hints:
             _strengthen(found, hint, evaluation.ask(hint, [item.pod for item in asked]))
+        if level == len(concerned.levels) and not any(found):
+            # Most changes wake nobody.
+            return woken
         narrower: list[_Bucket | QueuedPod] = []
         inherited: list[Requeue] = []
         for item, strategy in zip(asked, found, strict=True):
@@ -215,6 +218,8 @@ def _woken_of(
 
 
 def _strengthen(found: list[Requeue], hint: WeighedHint, answers: Sequence[bool]) -> None:
+    if not any(answers):
+        return
     for position, answer in enumerate(answers):
         if answer and hint.strategy > found[position]:
             found[position] = hint.strategy
