@@ -17,6 +17,7 @@ import numpy as np
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.handle import offline_services
 from stellwerk.framework.interface import Diagnosis, PostFilterResult
@@ -24,7 +25,7 @@ from stellwerk.framework.runtime import Feasibility, Framework, Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
 from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.node import parse_node
-from stellwerk.models.pod import parse_pod
+from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
@@ -49,7 +50,9 @@ OBJECT_KINDS: Final = {
     "pdbs": "PodDisruptionBudget",
     "namespaces": "Namespace",
 }
-CASE_FIELDS: Final = frozenset({"id", "profile", "nodes", "pods", "pod", *OBJECT_KINDS})
+CASE_FIELDS: Final = frozenset(
+    {"id", "profile", "nodes", "pods", "pod", "priorityclasses", *OBJECT_KINDS}
+)
 
 
 class CaseError(SchedulerError):
@@ -69,8 +72,9 @@ class Case:
         self.cache = Cache()
         self.objects = ObjectStore()
         self.nominator = Nominator()
+        self._priority_classes = PriorityClasses()
         self._load(case)
-        self.pod = _parsed("pod", lambda: parse_pod(case["pod"]))
+        self.pod = self._pod("pod", case["pod"])
         self.cache.update_snapshot()
         services = offline_services(self.cache.snapshot, self.objects, self.nominator, Random(0))
         spec = {**(case.get("profile") or {}), "schedulerName": self.pod.spec.scheduler_name}
@@ -83,17 +87,24 @@ class Case:
         for field, kind in OBJECT_KINDS.items():
             for index, obj in enumerate(case.get(field) or ()):
                 _parsed(f"{field}[{index}]", partial(self.objects.set, kind, obj))
+        for index, obj in enumerate(case.get("priorityclasses") or ()):
+            _parsed(f"priorityclasses[{index}]", partial(self._priority_classes.set, obj))
         for namespace in case.get("namespaces") or ():
             metadata = namespace["metadata"]
             self.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
         for index, obj in enumerate(case.get("pods") or ()):
-            pod = _parsed(f"pods[{index}]", partial(parse_pod, obj))
+            pod = self._pod(f"pods[{index}]", obj)
             if pod.finished:
                 continue
             if pod.node_name:
                 self.cache.set_pod(pod)
             elif pod.nominated_node_name:
                 self.nominator.add(pod)
+
+    def _pod(self, field: str, obj: Mapping[str, Any]) -> PodInfo:
+        """A pod of the case, with the priority that admission would have given it."""
+        pod: PodInfo = _parsed(field, lambda: parse_pod(obj, self._priority_classes.resolve))
+        return pod
 
 
 def decide(case: Mapping[str, Any]) -> JsonObject:
