@@ -8,7 +8,6 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -31,12 +30,16 @@ from stellwerk.models.profile import API_VERSION, DEFAULT_PROFILE_MANIFEST, PLUR
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
+from stellwerk.scheduler.extenders import ExtenderPool
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.predicates import Predicates
 from stellwerk.scheduler.preemption import Preemptor
-from stellwerk.scheduler.profiles import Profiles
+from stellwerk.scheduler.profiles import ProfileChange, Profiles
 from stellwerk.scheduler.queue_metrics import QueueMetrics
+from stellwerk.scheduler.queueing import ProfileQueueing
+from stellwerk.scheduler.raw_objects import RawObjects
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
+from stellwerk.scheduler.unserved import UnservedPods
 from stellwerk.scheduler.waiting_pods import PermitRoom
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics
@@ -93,26 +96,35 @@ class Operator:
         options: RunOptions,
     ) -> None:
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
+        cache, raw = Cache(), RawObjects(client)
         self.parts = Parts(
             clock=clock,
             client=client,
             recorder=recorder,
             metrics=metrics,
-            cache=Cache(),
+            cache=cache,
             objects=ObjectStore(),
             priority_classes=PriorityClasses(),
             waiting=PermitRoom(),
             bindings=BindingTasks(),
+            raw=raw,
         )
         active, nominator = ActiveQueue(), Nominator()
         self.handlers = EventHandlers(self.parts, self.barrier.on_synced)
+        self.extenders = ExtenderPool(client, raw, cache, clock, metrics)
         self.parts.profiles = Profiles(
-            self._services(nominator), known_plugins(), self._profiles_changed
+            self._services(nominator),
+            known_plugins(),
+            self.extenders,
+            self._profiles_changed,
+            random.Random,
         )
+        self.parts.queueing = ProfileQueueing(self.parts.profiles)
+        self.parts.unserved = UnservedPods(self.parts)
         queue_metrics = QueueMetrics(metrics)
         self.parts.queue = SchedulingQueue(
             active.push,
-            self.parts.profiles,
+            self.parts.queueing,
             nominator=nominator,
             observer=queue_metrics,
             wake=active.wake,
@@ -137,13 +149,16 @@ class Operator:
             activate=lambda pods: parts.queue.activate(pods, parts.clock.monotonic()),
             waiting_pods=parts.waiting,
             wait_until=predicates.wait_until,
-            is_preempting=lambda uid: parts.preemptor.is_preempting(uid),
+            is_preempting=lambda uid: parts.preemptor.is_preempting(uid),  # noqa: PLW0108 made later
         )
 
-    def _profiles_changed(self, scheduler_names: Sequence[str]) -> None:
-        self.handlers.profiles_changed()
-        for name in scheduler_names:
-            self.parts.queue.retry_profile(name, self.parts.clock.monotonic())
+    def _profiles_changed(self, change: ProfileChange) -> None:
+        parts = self.parts
+        parts.unserved.profiles_changed()
+        if change.queue_sort:
+            parts.queue.reorder()
+        for name in change.scheduler_names:
+            parts.queue.retry_profile(name, parts.clock.monotonic())
 
     def unready(self) -> str | None:
         """Why the operator is not ready; None: it is."""
@@ -210,6 +225,7 @@ async def run(options: RunOptions) -> None:
         recorder.start()
         stack.push_async_callback(recorder.close)
         operator = Operator(client, recorder, metrics, clock, options)
+        stack.push_async_callback(operator.extenders.close)
         server = HttpServer(
             Probes(
                 live={"scheduling": Watchdog(clock, operator.heartbeat)},

@@ -34,6 +34,21 @@ class ProfileError(SchedulerError):
         return f"{self.field}: {self.message}"
 
 
+class ExtenderError(SchedulerError):
+    """An extender refused a call, did not answer in time, or answered nonsense."""
+
+    def __init__(self, extender: str, verb: str, message: str) -> None:
+        """Keep the URL prefix and the verb; the message is what conditions and events show."""
+        super().__init__(extender, verb, message)
+        self.extender = extender
+        self.verb = verb
+        self.message = message
+
+    @override
+    def __str__(self) -> str:
+        return self.message
+
+
 class ApiError(SchedulerError):
     """The API refused a request, or did not answer."""
 

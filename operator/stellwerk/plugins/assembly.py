@@ -4,6 +4,7 @@
 instance at all of its extension points, and a reload keeps instances whose arguments are equal.
 """
 
+from stellwerk.errors import ProfileError
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.runtime import Framework
@@ -23,7 +24,7 @@ class Assembly:
         self.framework = self._build(profile)
 
     def reload(self, profile: LoadedProfile) -> Framework:
-        """A new framework for a new version of the profile; the old one goes on for its attempts."""
+        """A new framework for a new version; the old one goes on for the attempts it began."""
         self.framework = self._build(profile)
         self.profile = profile
         return self.framework
@@ -35,7 +36,7 @@ class Assembly:
             name: (
                 kept[name]
                 if name in kept and known_args.get(name) == profile.args.get(name)
-                else instantiate(name, self._handle, profile.args.get(name))
+                else self._instance(name, profile)
             )
             for name in profile.plugins.names
         }
@@ -50,3 +51,26 @@ class Assembly:
             percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
             check_all_filters=profile.spec.check_all_filters,
         )
+
+    def _instance(self, name: str, profile: LoadedProfile) -> Plugin:
+        """A new instance of a plugin.
+
+        Raises:
+            ProfileError: the plugin refuses its arguments, in whatever way.
+        """
+        try:
+            return instantiate(name, self._handle, profile.args.get(name))
+        except ProfileError:
+            raise
+        except Exception as failure:
+            raise ProfileError(
+                _arguments_field(name, profile),
+                f"plugin {name} refuses to be made: {type(failure).__name__}: {failure}",
+            ) from failure
+
+
+def _arguments_field(name: str, profile: LoadedProfile) -> str:
+    for index, config in enumerate(profile.spec.plugin_config):
+        if config.name == name:
+            return f"spec.pluginConfig[{index}].args"
+    return "spec.plugins"

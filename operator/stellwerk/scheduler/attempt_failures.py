@@ -69,6 +69,9 @@ class AttemptFailures:
         if place is None:
             # Deleted, or bound by somebody else meanwhile: there is nobody to report on.
             return
+        if parts.unserved.lay_down_if_unserved(queued.pod):
+            # Its profile went during the attempt; that is what there is to say now.
+            return
         if failure.nomination is not None:
             parts.queue.nominate(queued.pod, failure.nomination.node_name)
         self._report(queued.pod, failure)

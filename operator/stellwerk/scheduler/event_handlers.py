@@ -42,8 +42,6 @@ class EventHandlers(ClusterEvents):
     def __init__(self, parts: Parts, on_synced: Callable[[str], None]) -> None:
         self._parts = parts
         self._on_synced = on_synced
-        self._unserved: dict[str, PodInfo] = {}
-        """Unbound pods whose schedulerName no profile serves (yet)."""
         self._unresolved: dict[str, JsonObject] = {}
         """Pods without a priority whose class nobody has shown yet."""
 
@@ -55,6 +53,8 @@ class EventHandlers(ClusterEvents):
             self._pod_gone(obj["metadata"])
             return
         pod = self._parsed(obj)
+        if self._parts.raw.wanted:
+            self._parts.raw.on_pod(pod.uid, None if pod.finished else obj)
         if pod.finished:
             self._pod_gone(obj["metadata"])
         elif pod.node_name:
@@ -84,7 +84,7 @@ class EventHandlers(ClusterEvents):
     def _pod_bound(self, pod: PodInfo) -> None:
         parts = self._parts
         parts.unconfirmed.pop(pod.uid, None)
-        self._unserved.pop(pod.uid, None)
+        parts.unserved.remove(pod.uid)
         confirmed = parts.cache.is_assumed(pod.uid)
         before = parts.cache.set_pod(pod)
         parts.queue.delete(pod.uid)
@@ -96,11 +96,11 @@ class EventHandlers(ClusterEvents):
 
     def _pod_unbound(self, pod: PodInfo) -> None:
         parts, now = self._parts, self._parts.clock.monotonic()
-        if not parts.profiles.serves(pod.spec.scheduler_name):
-            self._unserved[pod.uid] = pod
-            return
         if pod.uid not in parts.queue:
-            parts.queue.add(pod, now)
+            if parts.profiles.serves(pod.spec.scheduler_name):
+                parts.queue.add(pod, now)
+            else:
+                parts.unserved.put(pod)
             return
         before = parts.queue.update(pod, now)
         if before is not None and before.nominated_node_name != pod.nominated_node_name:
@@ -117,7 +117,8 @@ class EventHandlers(ClusterEvents):
 
     def _pod_gone(self, metadata: JsonObject) -> None:
         parts, uid = self._parts, _uid(metadata)
-        self._unserved.pop(uid, None)
+        parts.unserved.remove(uid)
+        parts.raw.on_pod(uid, None)
         self._unresolved.pop(uid, None)
         parts.priority_classes.forget(uid)
         parts.unconfirmed.pop(uid, None)
@@ -133,22 +134,6 @@ class EventHandlers(ClusterEvents):
             parts.changed(ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None))
         parts.notify()
 
-    def profiles_changed(self) -> None:
-        """Take up pods whose schedulerName is served by now.
-
-        Lay down those that are not any more.
-        """
-        parts = self._parts
-        for uid, pod in list(self._unserved.items()):
-            if parts.profiles.serves(pod.spec.scheduler_name):
-                del self._unserved[uid]
-                self._pod_unbound(pod)
-        for entry in list(parts.queue.entries()):
-            pod = entry.newest
-            if not parts.profiles.serves(pod.spec.scheduler_name):
-                parts.queue.delete(pod.uid)
-                self._unserved[pod.uid] = pod
-
     # --- nodes ----------------------------------------------------------------------------------
 
     @override
@@ -156,11 +141,14 @@ class EventHandlers(ClusterEvents):
         parts = self._parts
         if event_type == DELETED:
             metadata = obj["metadata"]
+            parts.raw.on_node(metadata["name"], None)
             removed = parts.cache.remove_node(metadata["name"], metadata.get("uid") or "")
             if removed is not None:
                 parts.changed(ClusterChange(Resource.NODE, Action.DELETE, removed, None))
             return
         node = parse_node(obj)
+        if parts.raw.wanted:
+            parts.raw.on_node(node.name, obj)
         before = parts.cache.set_node(node)
         if before is None:
             parts.changed(ClusterChange(Resource.NODE, Action.ADD, None, node))

@@ -19,11 +19,14 @@ from stellwerk.framework.interface import ClusterClient, Recorder
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.raw_objects import RawObjects
 from stellwerk.scheduler.waiting_pods import PermitRoom
 
 if TYPE_CHECKING:
     from stellwerk.scheduler.preemption import Preemptor
     from stellwerk.scheduler.profiles import Profiles
+    from stellwerk.scheduler.queueing import ProfileQueueing
+    from stellwerk.scheduler.unserved import UnservedPods
 
 
 @dataclass(slots=True)
@@ -39,9 +42,12 @@ class Parts:
     priority_classes: PriorityClasses
     waiting: PermitRoom
     bindings: BindingTasks
+    raw: RawObjects
     queue: SchedulingQueue = field(init=False)
     profiles: "Profiles" = field(init=False)
+    queueing: "ProfileQueueing" = field(init=False)
     preemptor: "Preemptor" = field(init=False)
+    unserved: "UnservedPods" = field(init=False)
     unconfirmed: dict[str, float] = field(default_factory=dict)
     """Pods that were bound (at that monotonic time) and that the watch has not shown bound yet."""
     listeners: list[Callable[[], None]] = field(default_factory=list)
@@ -64,6 +70,7 @@ class Parts:
     def observe_scheduled(self, queued: QueuedPod, now: float, started_seconds: float) -> None:
         """Count a pod that got its node."""
         metrics = self.metrics
+        self.profiles.scheduled(queued.pod.spec.scheduler_name)
         metrics.profile(queued.pod.spec.scheduler_name).attempt("scheduled", now - started_seconds)
         metrics.pod_scheduling_attempts.labels().observe(queued.attempts)
         metrics.pod_scheduling_sli_duration.labels(attempts_label(queued.attempts)).observe(

@@ -1,29 +1,41 @@
 """The SchedulerProfiles that serve: from objects seen in the cluster to frameworks, while it runs.
 
-Event handlers hand in objects, the scheduler asks for frameworks. Invariant: a framework serves as
-long as the last good version of its object stands; a bad edit changes nothing but the verdict.
+Event handlers hand in objects, the scheduler asks for frameworks and extenders, the status writer
+for verdicts. Invariant: a schedulerName is served by the newest version that could be accepted of
+the profile that wins it; a bad edit changes nothing but the verdict, and no edit changes anything
+in the middle of a scheduling cycle.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from stellwerk.backend.backoff_queue import Backoff
+from pydantic import BaseModel
+
 from stellwerk.errors import ProfileError
-from stellwerk.framework.events import QueueingHint
-from stellwerk.framework.handle import Services
-from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin, QueueSortPlugin
+from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.runtime import Framework
-from stellwerk.framework.status import OK, Status
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
-from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile import Accepted, LoadedProfile, arbitrate, load_profile
+from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
 from stellwerk.plugins.assembly import Assembly
+from stellwerk.scheduler.extenders import ExtenderPool, ProfileExtenders
 
 logger = logging.getLogger(__name__)
 
 JsonObject = dict[str, Any]
+
+INVALID: Final = "Invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the newest version of a profile is not accepted."""
+
+    reason: str
+    """For the condition: Invalid, SchedulerNameTaken or QueueSortDiffers."""
+    message: str
 
 
 @dataclass(slots=True)
@@ -31,11 +43,41 @@ class ProfileEntry:
     """One object as last seen, and what became of it."""
 
     obj: JsonObject
+    newest: LoadedProfile | None = None
+    """The newest version, if it is valid in itself."""
+    flaw: Refusal | None = None
+    """Why the newest version is not valid."""
     good: LoadedProfile | None = None
-    """The last version that could be used."""
-    reason: str = ""
-    """Why the last version is not accepted, as a condition's reason; empty: it is."""
-    message: str = ""
+    """The last version that was accepted."""
+    good_spec: JsonObject | None = None
+    """Its spec, as the user wrote it."""
+    serving: LoadedProfile | None = None
+    """The version that schedules pods now."""
+    refusal: Refusal | None = None
+    """The flaw, or the conflict with another profile; worked out anew when any profile changes."""
+    scheduled_pods: int = 0
+    last_decision_seconds: float | None = None
+    """Monotonic; None: no pod was decided yet."""
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return str(self.obj["metadata"]["name"])
+
+    @property
+    def generation(self) -> int:
+        """The generation that was looked at."""
+        return int(self.obj["metadata"].get("generation") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileChange:
+    """What a change of profiles means to everybody else."""
+
+    scheduler_names: tuple[str, ...]
+    """Those whose framework was made, remade or taken away."""
+    queue_sort: bool
+    """Whether pods are to be put in another order."""
 
 
 class Profiles:
@@ -45,138 +87,262 @@ class Profiles:
         self,
         services: Services,
         known_plugins: Mapping[str, PluginDescription],
-        on_change: Callable[[Sequence[str]], None],
+        extenders: ExtenderPool,
+        on_change: Callable[[ProfileChange], None],
+        seeded: Callable[[int], RandomNumbers],
     ) -> None:
-        """`on_change` is told the scheduler names whose framework was made, remade or taken away."""
+        """Prepare to serve.
+
+        Args:
+            services: what plugins are offered.
+            known_plugins: the plugins that profiles may name.
+            extenders: makes and closes extenders.
+            on_change: told when something else is served than before.
+            seeded: makes the generator of a profile with a `tieBreakSeed`.
+        """
         self._services = services
         self._known = known_plugins
+        self._extender_pool = extenders
         self._on_change = on_change
+        self._seeded = seeded
         self.entries: dict[str, ProfileEntry] = {}
+        """By object name."""
         self._assemblies: dict[str, Assembly] = {}
-        """By schedulerName."""
+        """By schedulerName, as everything below."""
+        self._extenders: dict[str, ProfileExtenders] = {}
+        self._serving: dict[str, ProfileEntry] = {}
+        self._in_cycle = False
+        self._changed_in_cycle = False
+
+    # --- what event handlers tell ---------------------------------------------------------------
 
     def on_object(self, obj: JsonObject, *, gone: bool) -> None:
         """An object was added, changed or deleted."""
         name = obj["metadata"]["name"]
         if gone:
-            self.entries.pop(name, None)
+            if self.entries.pop(name, None) is None:
+                return
+            logger.info("SchedulerProfile %s is gone", name)
         else:
-            entry = self.entries.setdefault(name, ProfileEntry(obj))
-            entry.obj = obj
-            self._load(name, entry)
-        self._serve()
+            entry = self.entries.get(name)
+            if entry is not None and _same_object(entry.obj, obj):
+                same_spec = entry.obj.get("spec") == obj.get("spec")
+                entry.obj = obj
+                if same_spec:
+                    # Most events of a profile are echoes of its status.
+                    return
+            else:
+                entry = self.entries[name] = ProfileEntry(obj)
+                self._restore(entry)
+            self._load(entry)
+        if self._in_cycle:
+            self._changed_in_cycle = True
+        else:
+            self._serve()
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """For the time of a scheduling cycle: changes that come meanwhile count from the next on.
+
+        Only a cycle that waits for extenders can be overtaken. Its plugins keep state of PreFilter,
+        which those of another version may not understand.
+        """
+        self._in_cycle = True
+        try:
+            yield
+        finally:
+            self._in_cycle = False
+            if self._changed_in_cycle:
+                self._changed_in_cycle = False
+                self._serve()
+
+    # --- what the scheduler asks and tells ------------------------------------------------------
 
     def framework(self, scheduler_name: str) -> Framework | None:
         """The framework that serves a schedulerName."""
         assembly = self._assemblies.get(scheduler_name)
         return assembly.framework if assembly else None
 
+    def extenders(self, scheduler_name: str) -> ProfileExtenders | None:
+        """The extenders of the profile that serves a schedulerName; None if it has none."""
+        return self._extenders.get(scheduler_name)
+
     def serves(self, scheduler_name: str) -> bool:
         """Whether pods with this schedulerName are ours."""
         return scheduler_name in self._assemblies
 
-    def frameworks(self) -> Iterable[Framework]:
-        """Every framework that serves."""
-        return [assembly.framework for assembly in self._assemblies.values()]
+    def profile(self, scheduler_name: str) -> LoadedProfile | None:
+        """The profile that serves a schedulerName."""
+        assembly = self._assemblies.get(scheduler_name)
+        return assembly.profile if assembly else None
 
     def serving(self) -> Mapping[str, LoadedProfile]:
         """The profiles that serve, by schedulerName."""
         return {name: assembly.profile for name, assembly in self._assemblies.items()}
 
-    # --- what the queue asks --------------------------------------------------------------------
+    def why_unserved(self, scheduler_name: str) -> str:
+        """Say why no pod with this schedulerName is scheduled."""
+        for entry in self.entries.values():
+            if entry.refusal is not None and _scheduler_name(entry) == scheduler_name:
+                return f"SchedulerProfile {entry.name} is not accepted: {entry.refusal.message}"
+        return f'no SchedulerProfile serves schedulerName "{scheduler_name}" any more'
 
-    def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
-        """The place of a pod in activeQ; every profile has the same QueueSort."""
-        framework = self.framework(pod.spec.scheduler_name)
-        plugins = framework.plugins[ExtensionPoint.QUEUE_SORT] if framework else ()
-        for plugin in plugins:
-            if isinstance(plugin, QueueSortPlugin):
-                return plugin.sort_key(pod, queued_at_seconds)
-        return (queued_at_seconds,)
+    def decided(self, scheduler_name: str, now: float) -> None:
+        """A pod was decided, one way or the other."""
+        entry = self._serving.get(scheduler_name)
+        if entry is not None:
+            entry.last_decision_seconds = now
 
-    def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
-        """Run PreEnqueue; the plugin that gated the pod last time is asked first."""
-        framework = self.framework(pod.spec.scheduler_name)
-        if framework is None:
-            return OK
-        plugins = [
-            plugin
-            for plugin in framework.plugins[ExtensionPoint.PRE_ENQUEUE]
-            if isinstance(plugin, PreEnqueuePlugin)
-        ]
-        for plugin in sorted(plugins, key=lambda plugin: plugin.name != first_plugin):
-            status = plugin.pre_enqueue(pod)
-            if not status.ok:
-                return Status(status.code, status.reasons, plugin.name)
-        return OK
+    def scheduled(self, scheduler_name: str) -> None:
+        """A pod was bound."""
+        entry = self._serving.get(scheduler_name)
+        if entry is not None:
+            entry.scheduled_pods += 1
 
-    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[QueueingHint]]:
-        """What each plugin of a profile registered; one that is missing waits for every event."""
-        framework = self.framework(scheduler_name)
-        if framework is None:
-            return {}
-        plugins = {
-            plugin.name: plugin for at_point in framework.plugins.values() for plugin in at_point
-        }
-        return {
-            name: plugin.events_to_register()
-            for name, plugin in plugins.items()
-            if isinstance(plugin, EnqueueExtensions)
-        }
+    # --- loading one object ---------------------------------------------------------------------
 
-    def backoff(self, scheduler_name: str) -> Backoff:
-        """How long failed pods of a profile are left alone."""
-        assembly = self._assemblies.get(scheduler_name)
-        if assembly is None:
-            return Backoff()
-        spec = assembly.profile.spec
-        return Backoff(spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds)
-
-    # --- what the cycle asks --------------------------------------------------------------------
-
-    def extenders(self, pod: PodInfo) -> "Extenders | None":
-        """The extenders that have a say about the pod."""
-        return None
-
-    def binding_extender(self, pod: PodInfo) -> "Extenders | None":
-        """The extender that binds the pod, if one does."""
-        return None
-
-    # --- loading --------------------------------------------------------------------------------
-
-    def _load(self, name: str, entry: ProfileEntry) -> None:
+    def _load(self, entry: ProfileEntry) -> None:
         try:
-            entry.good = load_profile(entry.obj, self._known)
+            entry.newest, entry.flaw = load_profile(entry.obj, self._known), None
         except ProfileError as error:
-            entry.reason, entry.message = "Invalid", str(error)
-            logger.error("SchedulerProfile %s is not accepted: %s", name, error)
-        else:
-            entry.reason = entry.message = ""
+            entry.newest, entry.flaw = None, Refusal(INVALID, str(error))
+
+    def _restore(self, entry: ProfileEntry) -> None:
+        """Find the last good version of an object that is new to this process in its status."""
+        status = entry.obj.get("status") or {}
+        spec = status.get("lastGoodSpec")
+        if spec is None:
+            return
+        metadata = {
+            **entry.obj["metadata"],
+            "generation": status.get("lastGoodGeneration") or 0,
+        }
+        try:
+            entry.good = load_profile({"metadata": metadata, "spec": spec}, self._known)
+            entry.good_spec = spec
+        except ProfileError as error:
+            logger.warning(
+                "the last good version of SchedulerProfile %s cannot be used: %s", entry.name, error
+            )
+
+    # --- serving all of them --------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Arbitrate among the good versions and make, remake or take away frameworks."""
-        good = {name: entry.good for name, entry in self.entries.items() if entry.good is not None}
-        verdicts = arbitrate(good.values())
-        winners: dict[str, LoadedProfile] = {}
-        for name, profile in good.items():
-            verdict = verdicts[name]
-            if isinstance(verdict, Accepted):
-                winners[profile.scheduler_name] = profile
-            elif not self.entries[name].reason:
-                self.entries[name].reason = verdict.reason
-                self.entries[name].message = verdict.message
-                logger.error("SchedulerProfile %s is not accepted: %s", name, verdict.message)
-        changed = [name for name in self._assemblies if name not in winners]
-        for name in changed:
-            del self._assemblies[name]
-        for scheduler_name, profile in winners.items():
-            assembly = self._assemblies.get(scheduler_name)
-            if assembly is None:
-                self._assemblies[scheduler_name] = Assembly(profile, self._services)
-            elif assembly.profile.spec == profile.spec:
-                continue
-            else:
-                assembly.reload(profile)
-            changed.append(scheduler_name)
+        """Choose versions and make, remake or take away frameworks."""
+        refusals = {name: entry.refusal for name, entry in self.entries.items()}
+        order = self._queue_order()
+        changed: set[str] = set()
+        winners = self._choose()
+        while not self._assemble(winners, changed):
+            winners = self._choose()
+        self._serving = {profile.scheduler_name: entry for entry, profile in winners}
+        for entry in self.entries.values():
+            entry.serving = None
+        for entry, profile in winners:
+            entry.serving = profile
+            if profile is entry.newest:
+                entry.good, entry.good_spec = profile, entry.obj["spec"]
+        self._extenders = self._extender_pool.serve(
+            {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
+        )
+        self._log_refusals(refusals)
         if changed:
-            self._on_change(changed)
+            reordered = order is not None and order != self._queue_order()
+            self._on_change(ProfileChange(tuple(sorted(changed)), reordered))
+
+    def _choose(self) -> list[tuple[ProfileEntry, LoadedProfile]]:
+        """The version of each profile that serves, where one does.
+
+        Newest versions first; one that loses to an older profile gives way to the last good version
+        of its own object, which may still get along with the others.
+        """
+        chosen = {
+            name: version
+            for name, entry in self.entries.items()
+            if (version := entry.newest or entry.good) is not None
+        }
+        for entry in self.entries.values():
+            entry.refusal = entry.flaw
+        while True:
+            gave_way = False
+            winners = []
+            for name, verdict in arbitrate(chosen.values()).items():
+                entry, version = self.entries[name], chosen[name]
+                if not isinstance(verdict, Rejected):
+                    winners.append((entry, version))
+                    continue
+                entry.refusal = entry.refusal or Refusal(verdict.reason, verdict.message)
+                if version is entry.newest and entry.good not in (None, version):
+                    chosen[name] = entry.good
+                    gave_way = True
+            if not gave_way:
+                return winners
+
+    def _assemble(
+        self, winners: list[tuple[ProfileEntry, LoadedProfile]], changed: set[str]
+    ) -> bool:
+        """Make what is served, noting what changed; False if a version turned out unfit."""
+        for entry, profile in winners:
+            try:
+                if self._take_up(profile):
+                    changed.add(profile.scheduler_name)
+            except Exception as failure:  # noqa: BLE001 a plugin may refuse its arguments in any way
+                if profile is entry.newest:
+                    entry.newest, entry.flaw = None, Refusal(INVALID, _in_words(failure))
+                else:
+                    entry.good = None
+                return False
+        names = {profile.scheduler_name for _, profile in winners}
+        for name in self._assemblies.keys() - names:
+            del self._assemblies[name]
+            changed.add(name)
+        return True
+
+    def _take_up(self, profile: LoadedProfile) -> bool:
+        """Serve a version; False if what serves already is the same."""
+        assembly = self._assemblies.get(profile.scheduler_name)
+        if assembly is not None and assembly.profile.spec == profile.spec:
+            assembly.profile = profile
+            return False
+        seed = profile.spec.tie_break_seed
+        if assembly is not None and assembly.profile.spec.tie_break_seed == seed:
+            assembly.reload(profile)
+        else:
+            services = self._services
+            if seed is not None:
+                services = replace(services, random=self._seeded(seed))
+            self._assemblies[profile.scheduler_name] = Assembly(profile, services)
+        logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
+        return True
+
+    def _queue_order(self) -> tuple[str, BaseModel | None] | None:
+        """The QueueSort plugin of all profiles with its arguments; None: no profile serves."""
+        for assembly in self._assemblies.values():
+            (name,) = assembly.profile.plugins.at(ExtensionPoint.QUEUE_SORT)
+            return name, assembly.profile.args.get(name)
+        return None
+
+    def _log_refusals(self, before: Mapping[str, Refusal | None]) -> None:
+        for name, entry in self.entries.items():
+            if entry.refusal == before.get(name):
+                continue
+            if entry.refusal is not None:
+                logger.error("SchedulerProfile %s is not accepted: %s", name, entry.refusal.message)
+            else:
+                logger.info("SchedulerProfile %s is accepted again", name)
+
+
+def _same_object(before: JsonObject, after: JsonObject) -> bool:
+    """Whether this is another version, and not another object with the same name."""
+    return bool(before["metadata"].get("uid") == after["metadata"].get("uid"))
+
+
+def _scheduler_name(entry: ProfileEntry) -> object:
+    spec = entry.obj.get("spec")
+    return spec.get("schedulerName") if isinstance(spec, dict) else None
+
+
+def _in_words(failure: Exception) -> str:
+    if isinstance(failure, ProfileError):
+        return str(failure)
+    return f"spec.plugins: {type(failure).__name__}: {failure}"

@@ -20,8 +20,10 @@ from stellwerk.framework.status import Code, Status
 from stellwerk.framework.verdicts import fit_error, rejecting_plugins
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure
+from stellwerk.scheduler.extenders import ProfileExtenders, Rejections
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.pod_status import Nomination, nomination_patch
+from stellwerk.scheduler.preemption import narrowed
 from stellwerk.snapshot.node_view import NodeView
 
 logger = logging.getLogger(__name__)
@@ -33,6 +35,7 @@ class Attempt:
 
     queued: QueuedPod
     framework: Framework
+    extenders: ProfileExtenders | None
     state: CycleState
     started_seconds: float
 
@@ -64,11 +67,15 @@ class ScheduleOne:
         if framework is None or self._needless(pod):
             parts.queue.done(pod.uid)
             return
-        attempt = Attempt(queued, framework, CycleState(), parts.clock.monotonic())
+        extenders = parts.profiles.extenders(pod.spec.scheduler_name)
+        started_seconds = parts.clock.monotonic()
+        attempt = Attempt(queued, framework, extenders, CycleState(), started_seconds)
         try:
-            decision = await self._scheduling_cycle(attempt)
+            with parts.profiles.unchanged():
+                decision = await self._scheduling_cycle(attempt)
         except Exception as failure:  # noqa: BLE001 one attempt must not end the coroutine
             decision = Decision(failure=_unexpected(failure))
+        parts.profiles.decided(pod.spec.scheduler_name, parts.clock.monotonic())
         if decision.failure is not None:
             self._failures.handle(attempt.queued, decision.failure, attempt.started_seconds)
             return
@@ -95,36 +102,42 @@ class ScheduleOne:
         """Filter, score, choose. Awaits only where the profile has extenders."""
         framework, pod = attempt.framework, attempt.pod
         snapshot = self._parts.cache.update_snapshot()
-        extenders = self._parts.profiles.extenders(pod)
         found = framework.find_feasible(pod, attempt.state)
         if found.pre_filter.code is Code.ERROR:
             return Decision(failure=Failure.error(found.pre_filter.message))
-        if extenders and found.fits.any():
-            await extenders.filter(pod, found, snapshot)
-        if not found.fits.any():
-            return Decision(failure=self._no_node(attempt, framework.diagnose(found, pod)))
         nominated = snapshot.row_of.get(pod.nominated_node_name)
-        if nominated is not None and found.fits[nominated]:
+        promised = nominated is not None and bool(found.fits[nominated])
+        if promised and attempt.extenders:
+            promised = await attempt.extenders.accept(pod, pod.nominated_node_name)
+        if promised:
             return Decision(pod.nominated_node_name)
+        rejections = Rejections()
+        if attempt.extenders:
+            rejections = await attempt.extenders.filter(pod, found, snapshot)
+        if not found.fits.any():
+            diagnosis = rejections.added_to(framework.diagnose(found, pod), snapshot)
+            return Decision(failure=await self._no_node(attempt, diagnosis))
         view = found.view(NodeView(snapshot))
-        if len(view) == 1 and not view.whole:
+        if len(view) == 1:
             return Decision(snapshot.node_at(int(view.row_numbers()[0])).name)
         scores = framework.prioritize(attempt.state, pod, view)
         total = scores.total
-        if extenders:
-            total = total + await extenders.prioritize(pod, view, snapshot)
+        if attempt.extenders:
+            total = total + await attempt.extenders.prioritize(pod, view)
         best = np.flatnonzero(total == total.max())
         chosen = int(best[framework.handle.random(len(best))]) if len(best) > 1 else int(best[0])
         row = chosen if view.whole else int(view.row_numbers()[chosen])
         return Decision(snapshot.node_at(row).name)
 
-    def _no_node(self, attempt: Attempt, diagnosis: Diagnosis) -> Failure:
+    async def _no_node(self, attempt: Attempt, diagnosis: Diagnosis) -> Failure:
         """No node fits: ask the PostFilter plugins, which may find victims."""
         pod, parts = attempt.pod, self._parts
         post = PostFilterResult(Status())
         if diagnosis.rows:
             post = attempt.framework.run_post_filters(attempt.state, pod, diagnosis)
             parts.metrics.preemption_attempts.labels().inc()
+        if post.candidates and attempt.extenders:
+            post = await narrowed(pod, post, attempt.extenders.extenders)
         message = fit_error(diagnosis, post.status.message)
         nomination = Nomination("") if post.clear_nomination else None
         if post.status.ok and post.candidates:
@@ -212,10 +225,8 @@ class ScheduleOne:
             status = await binding.pre_bind(state, assumed, node_name)
             if not status.ok:
                 return status
-        extender = parts.profiles.binding_extender(assumed)
-        if extender is not None:
-            return await extender.bind(assumed, node_name)
-        return await binding.bind(state, assumed, node_name)
+        bound = await attempt.extenders.bind(assumed, node_name) if attempt.extenders else None
+        return bound or await binding.bind(state, assumed, node_name)
 
     async def _announce(self, pod: PodInfo, node_name: str) -> None:
         patch = nomination_patch(pod, Nomination(node_name))

@@ -16,6 +16,7 @@ from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Scheduler:
         self._parts = parts
         self._active = active
         self.handlers = handlers
+        self.profile_status = ProfileStatusWriter(parts)
         self._schedule_one = ScheduleOne(parts, AttemptFailures(parts))
         self.last_heartbeat_seconds = parts.clock.monotonic()
         """When the scheduling coroutine last showed signs of life; liveness reads it."""
@@ -88,6 +90,7 @@ class Scheduler:
                     name="unschedulable flush",
                 )
                 tasks.create_task(self._confirm_forever(), name="confirmations")
+                tasks.create_task(self.profile_status.run(), name="profile status")
         finally:
             await self._parts.preemptor.close()
             await self._parts.bindings.drain(DRAIN_SECONDS)
@@ -128,7 +131,10 @@ class Scheduler:
             self.last_heartbeat_seconds = parts.clock.monotonic()
 
     def _flush_unschedulable(self) -> None:
-        self._parts.queue.flush_unschedulable(self._parts.clock.monotonic())
+        parts, now = self._parts, self._parts.clock.monotonic()
+        parts.queue.flush_unschedulable(now)
+        unanswered = (parts.queue.pod(uid) for uid in parts.queueing.take_unanswered())
+        parts.queue.activate([pod for pod in unanswered if pod is not None], now)
 
     async def _confirm_forever(self) -> None:
         while True:

@@ -1,0 +1,95 @@
+"""What the profiles in use say about queueing; the queue's QueueingPolicy.
+
+Invariant: whatever a plugin does, the queue gets an answer. A plugin that raises in PreEnqueue
+gates the pod under its own name until it is asked again; one that raises in QueueSort or when its
+events are registered is replaced by what holds without it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from stellwerk.backend.backoff_queue import Backoff
+from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    Plugin,
+    PreEnqueuePlugin,
+    QueueSortPlugin,
+)
+from stellwerk.framework.status import OK, Code, Status
+from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.models.pod import PodInfo
+from stellwerk.scheduler.profiles import Profiles
+
+logger = logging.getLogger(__name__)
+
+
+class ProfileQueueing:
+    """See the module docstring."""
+
+    def __init__(self, profiles: Profiles) -> None:
+        self._profiles = profiles
+        self._unanswered: set[str] = set()
+        """Uids of pods that are gated because a plugin raised."""
+
+    def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
+        """The place of a pod in activeQ; every profile has the same QueueSort."""
+        for plugin in self._plugins(pod.spec.scheduler_name, ExtensionPoint.QUEUE_SORT):
+            if isinstance(plugin, QueueSortPlugin):
+                try:
+                    return plugin.sort_key(pod, queued_at_seconds)
+                except Exception:
+                    logger.exception("%s cannot sort %s in", plugin.name, pod.key)
+        return (-pod.priority, queued_at_seconds)
+
+    def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
+        """Run PreEnqueue; the plugin that gated the pod last time is asked first."""
+        plugins = self._plugins(pod.spec.scheduler_name, ExtensionPoint.PRE_ENQUEUE)
+        if first_plugin and len(plugins) > 1:
+            plugins = sorted(plugins, key=lambda plugin: plugin.name != first_plugin)
+        for plugin in plugins:
+            if isinstance(plugin, PreEnqueuePlugin):
+                status = self._ask(plugin, pod)
+                if not status.ok:
+                    return Status(status.code, status.reasons, plugin.name)
+        return OK
+
+    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[QueueingHint]]:
+        """What each plugin of a profile registered; one that is missing waits for every event."""
+        framework = self._profiles.framework(scheduler_name)
+        if framework is None:
+            return {}
+        hints = {}
+        for at_point in framework.plugins.values():
+            for plugin in at_point:
+                if plugin.name not in hints and isinstance(plugin, EnqueueExtensions):
+                    try:
+                        hints[plugin.name] = plugin.events_to_register()
+                    except Exception:
+                        logger.exception("%s cannot register its events", plugin.name)
+        return hints
+
+    def backoff(self, scheduler_name: str) -> Backoff:
+        """How long failed pods of a profile are left alone."""
+        profile = self._profiles.profile(scheduler_name)
+        if profile is None:
+            return Backoff()
+        spec = profile.spec
+        return Backoff(spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds)
+
+    def take_unanswered(self) -> set[str]:
+        """Pods to be asked about again, because a plugin could not answer; each is named once."""
+        uids, self._unanswered = self._unanswered, set()
+        return uids
+
+    def _ask(self, plugin: PreEnqueuePlugin, pod: PodInfo) -> Status:
+        try:
+            return plugin.pre_enqueue(pod)
+        except Exception as failure:
+            logger.exception("%s is gated: PreEnqueue of %s failed", pod.key, plugin.name)
+            self._unanswered.add(pod.uid)
+            return Status(Code.ERROR, (f"{type(failure).__name__}: {failure}",))
+
+    def _plugins(self, scheduler_name: str, point: ExtensionPoint) -> Sequence[Plugin]:
+        framework = self._profiles.framework(scheduler_name)
+        return framework.plugins[point] if framework else ()

@@ -1,0 +1,140 @@
+"""Nodes and pods as JSON, for extenders that are sent whole objects.
+
+Event handlers feed it, extender calls read it. Raw objects are large, so only what some extender is
+sent is kept, and what is missing (an extender appeared later) is read from the API when it is
+needed. Invariant: what is kept is what the latest event showed, as Go would write it.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stellwerk.client.extender import go_json
+from stellwerk.errors import NotFound
+from stellwerk.framework.interface import ClusterClient
+from stellwerk.models.pod import PodInfo
+
+JsonObject = dict[str, Any]
+
+_NODES: Final = "/api/v1/nodes"
+_READS_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What extenders are sent."""
+
+    scheduler_names: frozenset[str] = frozenset()
+    """Unbound pods of these profiles."""
+    nodes: bool = False
+    bound_pods: bool = False
+    """Victims, by an extender with a preempt verb that keeps no nodes itself."""
+
+    def __bool__(self) -> bool:
+        return bool(self.scheduler_names)
+
+
+class RawObjects:
+    """See the module docstring."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self.wanted = Wanted()
+        self._nodes: dict[str, bytes] = {}
+        self._nodes_listed = False
+        """Whether every node is kept, not only those that changed since they are wanted."""
+        self._pods: dict[str, bytes] = {}
+        """By uid."""
+
+    def want(self, wanted: Wanted) -> None:
+        """Keep this from now on, and nothing else."""
+        if wanted == self.wanted:
+            return
+        if not wanted.nodes:
+            self._nodes.clear()
+            self._nodes_listed = False
+        if not wanted.scheduler_names or (self.wanted.bound_pods and not wanted.bound_pods):
+            self._pods.clear()
+        self.wanted = wanted
+
+    # --- what event handlers tell ---------------------------------------------------------------
+
+    def on_pod(self, uid: str, obj: JsonObject | None) -> None:
+        """A pod was added or changed, or is gone (None)."""
+        if obj is not None and self._is_wanted(obj["spec"]):
+            self._pods[uid] = _pod_json(obj)
+        else:
+            self._pods.pop(uid, None)
+
+    def on_node(self, name: str, obj: JsonObject | None) -> None:
+        """A node was added or changed, or is gone (None)."""
+        if obj is not None and self.wanted.nodes:
+            self._nodes[name] = _node_json(obj)
+        else:
+            self._nodes.pop(name, None)
+
+    def _is_wanted(self, pod_spec: JsonObject) -> bool:
+        if pod_spec.get("nodeName"):
+            return self.wanted.bound_pods
+        return pod_spec.get("schedulerName") in self.wanted.scheduler_names
+
+    # --- what extender calls ask ----------------------------------------------------------------
+
+    async def pod(self, pod: PodInfo) -> bytes:
+        """Return a pod's JSON.
+
+        Raises:
+            ApiError: it is not kept, and cannot be read; NotFound if it is gone.
+        """
+        kept = self._pods.get(pod.uid)
+        if kept is not None:
+            return kept
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}"
+        obj = await self._client.get(path)
+        if obj["metadata"].get("uid") != pod.uid:
+            raise NotFound(f"get {path}", None, "NotFound", "the name belongs to another pod now")
+        return _pod_json(obj)
+
+    async def pods(self, pods: Iterable[PodInfo]) -> dict[str, bytes]:
+        """Return the JSON of pods by uid.
+
+        Raises:
+            ApiError: one is not kept, and cannot be read.
+        """
+        room = asyncio.Semaphore(_READS_AT_ONCE)
+
+        async def read(pod: PodInfo) -> tuple[str, bytes]:
+            async with room:
+                return pod.uid, await self.pod(pod)
+
+        return dict(await asyncio.gather(*(read(pod) for pod in pods)))
+
+    async def nodes(self, names: Sequence[str]) -> list[bytes]:
+        """Return the JSON of nodes; one that was deleted meanwhile is left out.
+
+        Raises:
+            ApiError: they are not kept yet, and cannot be listed.
+        """
+        if not self._nodes_listed:
+            items, _ = await self._client.list(_NODES)
+            for item in items:
+                # What an event showed since is at least as new.
+                self._nodes.setdefault(item["metadata"]["name"], _node_json(item))
+            self._nodes_listed = self.wanted.nodes
+        return [self._nodes[name] for name in names if name in self._nodes]
+
+
+def _pod_json(obj: JsonObject) -> bytes:
+    """A pod without kind and managed fields, as kube-scheduler keeps it."""
+    metadata = {key: value for key, value in obj["metadata"].items() if key != "managedFields"}
+    return go_json(_without_type({**obj, "metadata": metadata}))
+
+
+def _node_json(obj: JsonObject) -> bytes:
+    return go_json(_without_type(obj))
+
+
+def _without_type(obj: JsonObject) -> JsonObject:
+    """What Go writes of an object that a typed client has read."""
+    return {key: value for key, value in obj.items() if key not in {"apiVersion", "kind"}}

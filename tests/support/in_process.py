@@ -1,0 +1,189 @@
+"""A whole operator without watches and sockets: told what it sees, asked what it did."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from typing_extensions import override
+
+from stellwerk.app import Operator, RunOptions
+from stellwerk.clock import VirtualClock
+from stellwerk.framework.interface import JsonObject, ObjectReference
+from stellwerk.metrics import Metrics
+from stellwerk.models.profile import API_VERSION, KIND, PLURAL
+from tests.support.memory_client import MemoryClient
+
+if TYPE_CHECKING:
+    from stellwerk.client.event_recorder import EventRecorder
+    from stellwerk.client.kubernetes import KubernetesClient
+
+_PATHS = {
+    "Node": "/api/v1/nodes/{name}",
+    "Pod": "/api/v1/namespaces/{namespace}/pods/{name}",
+    KIND: f"/apis/{API_VERSION}/{PLURAL}/{{name}}",
+}
+
+
+class Store(MemoryClient):
+    """A MemoryClient that knows the status subresource, and merges conditions by type."""
+
+    @override
+    async def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        content_type: str = "application/merge-patch+json",
+    ) -> JsonObject:
+        return await super().patch(path.removesuffix("/status"), body)
+
+    @override
+    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        status = {key: value for key, value in patch["status"].items() if not key.startswith("$")}
+        known = (await self.get(path)).get("status", {}).get("conditions", [])
+        merged = {each["type"]: each for each in known}
+        for each in status.get("conditions", ()):
+            merged[each["type"]] = {**merged.get(each["type"], {}), **each}
+        if merged:
+            status["conditions"] = list(merged.values())
+        await self.patch(path, {"status": status})
+
+
+class Notes:
+    """The events that were recorded."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str, str]] = []
+        """(name of the object, type, reason, note)."""
+
+    def event(
+        self, regarding: ObjectReference, type_: str, reason: str, _: str, note: str, **__: object
+    ) -> None:
+        self.events.append((regarding.name, type_, reason, note))
+
+    def about(self, name: str) -> list[tuple[str, str, str]]:
+        return [event[1:] for event in self.events if event[0] == name]
+
+
+class InProcess:
+    """An operator and the cluster it sees; what it writes comes back to it as from a watch."""
+
+    def __init__(self) -> None:
+        self.client = Store(self._seen)
+        self.clock = VirtualClock()
+        self.notes = Notes()
+        self.metrics = Metrics()
+        self.operator = Operator(
+            cast("KubernetesClient", self.client),
+            cast("EventRecorder", self.notes),
+            self.metrics,
+            self.clock,
+            RunOptions(),
+        )
+        self.parts = self.operator.parts
+        self.status = self.operator.scheduler.profile_status
+
+    def apply(self, *objects: JsonObject) -> None:
+        """Store objects as a user would; the operator sees them."""
+        for obj in objects:
+            self.client.put(_path(obj), obj)
+
+    def delete(self, kind: str, name: str, namespace: str = "default") -> None:
+        """Delete an object; the operator sees it go."""
+        path = _PATHS[kind].format(namespace=namespace, name=name)
+        obj = self.client.objects.pop(path)
+        self._tell("DELETED", obj)
+
+    def pod(self, name: str) -> JsonObject:
+        """A pod as stored."""
+        return self.client.objects[f"/api/v1/namespaces/default/pods/{name}"]
+
+    def node_of(self, name: str) -> str | None:
+        """Where a pod is bound."""
+        node: str | None = self.pod(name)["spec"].get("nodeName")
+        return node
+
+    def condition(self, name: str) -> tuple[str, str] | None:
+        """(reason, message) of a pod's PodScheduled condition while it is False."""
+        for condition in self.pod(name).get("status", {}).get("conditions", ()):
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return condition["reason"], condition["message"]
+        return None
+
+    def profile(self, name: str) -> JsonObject:
+        """The status of a profile as stored."""
+        status: JsonObject = self.client.objects[f"/apis/{API_VERSION}/{PLURAL}/{name}"].get(
+            "status", {}
+        )
+        return status
+
+    def _seen(self, obj: JsonObject) -> None:
+        self._tell("MODIFIED", obj)
+
+    def _tell(self, event_type: str, obj: JsonObject) -> None:
+        handlers = self.operator.handlers
+        if obj["kind"] == "Pod":
+            handlers.on_pod(event_type, obj)
+        elif obj["kind"] == "Node":
+            handlers.on_node(event_type, obj)
+        else:
+            handlers.on_object(obj["kind"], event_type, obj)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[InProcess]:
+    """An operator whose scheduling coroutine runs until the block ends."""
+    world = InProcess()
+    task = asyncio.create_task(world.operator.scheduler.run())
+    try:
+        yield world
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+        await world.operator.extenders.close()
+    if not task.cancelled():
+        task.result()
+
+
+async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Wait until something is true."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 any condition, nobody to set an event
+            await asyncio.sleep(0.005)
+
+
+async def quiet(turns: int = 50) -> None:
+    """Let everything that can happen now happen."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def make_profile(
+    name: str,
+    scheduler_name: str | None = None,
+    *,
+    created: int = 0,
+    generation: int = 1,
+    **spec: Any,
+) -> JsonObject:
+    """A SchedulerProfile; `created` orders profiles by age."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {
+            "name": name,
+            "uid": f"profile-{name}",
+            "generation": generation,
+            "creationTimestamp": f"2026-01-01T00:00:{created:02}Z",
+        },
+        "spec": {"schedulerName": scheduler_name or name, **spec},
+    }
+
+
+def _path(obj: JsonObject) -> str:
+    metadata = obj["metadata"]
+    return _PATHS[obj["kind"]].format(
+        namespace=metadata.get("namespace", "default"), name=metadata["name"]
+    )

@@ -1,0 +1,516 @@
+"""Profiles come, change, collide, break and go: what serves, what is said, and what pods notice."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+from pydantic import BaseModel
+
+from stellwerk.backend.queued_pod import Place
+from stellwerk.framework.status import OK, Status
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile_status import SchedulerProfileStatus
+from stellwerk.plugins import assembly, registry
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
+
+if TYPE_CHECKING:
+    from stellwerk.models.plugin_description import PluginDescription
+
+JsonObject = dict[str, Any]
+
+UNKNOWN: JsonObject = {"plugins": {"score": {"enabled": [{"name": "Foo"}]}}}
+PACKING: JsonObject = {
+    "pluginConfig": [
+        {
+            "name": "NodeResourcesFit",
+            "args": {
+                "scoringStrategy": {
+                    "type": "MostAllocated",
+                    "resources": [{"name": "cpu", "weight": 1}],
+                }
+            },
+        }
+    ]
+}
+OTHER_SORT: JsonObject = {
+    "plugins": {"queueSort": {"enabled": [{"name": "ByName"}], "disabled": [{"name": "*"}]}}
+}
+
+
+class ByName:
+    """A QueueSort plugin of somebody else's."""
+
+    name: ClassVar[str] = "ByName"
+    args_model: ClassVar[type[BaseModel] | None] = None
+
+    def __init__(self, _: object, __: object) -> None:
+        self.broken = False
+
+    def sort_key(self, pod: PodInfo, _: float) -> tuple[float, ...]:
+        return (float(ord(pod.name[0])),)
+
+
+class Gate:
+    """A PreEnqueue plugin that raises until it is mended."""
+
+    name: ClassVar[str] = "Gate"
+    args_model: ClassVar[type[BaseModel] | None] = None
+    broken: ClassVar[bool] = True
+
+    def __init__(self, _: object, __: object) -> None:
+        """Take no arguments."""
+
+    def events_to_register(self) -> tuple[()]:
+        return ()
+
+    def pre_enqueue(self, _: PodInfo) -> Status:
+        if type(self).broken:
+            raise RuntimeError("no answer")
+        return OK
+
+
+class Fussy:
+    """A plugin that refuses to be made."""
+
+    name: ClassVar[str] = "Fussy"
+    args_model: ClassVar[type[BaseModel] | None] = None
+
+    def __init__(self, _: object, __: object) -> None:
+        raise RuntimeError("not with me")
+
+    def pre_enqueue(self, _: PodInfo) -> Status:
+        return OK
+
+
+OWN = {plugin.name: plugin for plugin in (ByName, Gate, Fussy)}
+
+
+@pytest.fixture(autouse=True)
+def own_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the plugins of this module known."""
+    known: dict[str, PluginDescription] = dict(registry.known_plugins())
+    known |= {name: registry.describe(plugin) for name, plugin in OWN.items()}
+    instantiate = registry.instantiate
+
+    def make(name: str, handle: Any, args: BaseModel | None) -> Any:
+        return OWN[name](handle, args) if name in OWN else instantiate(name, handle, args)
+
+    monkeypatch.setattr("stellwerk.app.known_plugins", lambda: known)
+    monkeypatch.setattr(assembly, "instantiate", make)
+    monkeypatch.setattr(Gate, "broken", True)
+
+
+@pytest.fixture
+def world() -> InProcess:
+    return InProcess()
+
+
+def condition(status: JsonObject, type_: str) -> JsonObject:
+    by_type: dict[str, JsonObject] = {each["type"]: each for each in status["conditions"]}
+    return by_type[type_]
+
+
+def verdict(world: InProcess, name: str) -> tuple[str, str, str, str]:
+    """(Accepted, its reason, Active, its reason)."""
+    status = world.profile(name)
+    accepted, active = condition(status, "Accepted"), condition(status, "Active")
+    return accepted["status"], accepted["reason"], active["status"], active["reason"]
+
+
+VALID = ("True", "Valid", "True", "Serving")
+
+
+@dataclass(frozen=True)
+class Step:
+    """An edit, and what the profiles look like after it."""
+
+    change: JsonObject | str
+    """A profile to apply, or the name of one to delete."""
+    verdicts: dict[str, tuple[str, str, str, str]]
+    serving: set[str]
+
+
+FLOWS = [
+    pytest.param(
+        [Step(make_profile("a"), {"a": VALID}, {"a"})],
+        id="a good profile serves",
+    ),
+    pytest.param(
+        [
+            Step(
+                make_profile("a", **UNKNOWN), {"a": ("False", "Invalid", "False", "Invalid")}, set()
+            )
+        ],
+        id="a bad profile does not",
+    ),
+    pytest.param(
+        [
+            Step(make_profile("a"), {"a": VALID}, {"a"}),
+            Step(
+                make_profile("a", generation=2, **UNKNOWN),
+                {"a": ("False", "Invalid", "True", "LastGoodVersion")},
+                {"a"},
+            ),
+            Step(
+                make_profile("a", generation=3, weights={"NodeResourcesFit": 2}),
+                {"a": VALID},
+                {"a"},
+            ),
+        ],
+        id="the last good version goes on until the edit is mended",
+    ),
+    pytest.param(
+        [
+            Step(make_profile("a"), {"a": VALID}, {"a"}),
+            Step(
+                make_profile(
+                    "a", generation=2, plugins={"multiPoint": {"enabled": [{"name": "Fussy"}]}}
+                ),
+                {"a": ("False", "Invalid", "True", "LastGoodVersion")},
+                {"a"},
+            ),
+        ],
+        id="a plugin that refuses to be made counts as a bad edit",
+    ),
+    pytest.param(
+        [
+            Step(make_profile("new", "s", created=9), {"new": VALID}, {"s"}),
+            Step(
+                make_profile("old", "s", created=1),
+                {
+                    "old": VALID,
+                    "new": ("False", "SchedulerNameTaken", "False", "SchedulerNameTaken"),
+                },
+                {"s"},
+            ),
+            Step("old", {"new": VALID}, {"s"}),
+        ],
+        id="the older of two profiles with one schedulerName wins, and the loser recovers",
+    ),
+    pytest.param(
+        [
+            Step(make_profile("b", "s"), {"b": VALID}, {"s"}),
+            Step(
+                make_profile("a", "s"),
+                {"a": VALID, "b": ("False", "SchedulerNameTaken", "False", "SchedulerNameTaken")},
+                {"s"},
+            ),
+        ],
+        id="of profiles of one age the first by name wins",
+    ),
+    pytest.param(
+        [
+            Step(make_profile("a", created=1), {"a": VALID}, {"a"}),
+            Step(
+                make_profile("b", created=2, **OTHER_SORT),
+                {"b": ("False", "QueueSortDiffers", "False", "QueueSortDiffers")},
+                {"a"},
+            ),
+            Step("a", {"b": VALID}, {"b"}),
+        ],
+        id="a younger profile with another queue sort waits until the older one is gone",
+    ),
+    pytest.param(
+        [
+            Step(make_profile("a", created=1), {"a": VALID}, {"a"}),
+            Step(make_profile("b", created=2), {"b": VALID}, {"a", "b"}),
+            Step(
+                make_profile("b", created=2, generation=2, **OTHER_SORT),
+                {"a": VALID, "b": ("False", "QueueSortDiffers", "True", "LastGoodVersion")},
+                {"a", "b"},
+            ),
+            Step(
+                make_profile("a", created=1, generation=2, **OTHER_SORT),
+                {"a": VALID, "b": VALID},
+                {"a", "b"},
+            ),
+        ],
+        id="an edit into a conflict leaves the last good version, and counts once that is over",
+    ),
+    pytest.param(
+        [
+            Step(make_profile("a", created=1), {"a": VALID}, {"a"}),
+            Step(make_profile("b", "a", created=2, **UNKNOWN), {"a": VALID}, {"a"}),
+            Step(
+                make_profile("b", "a", created=2, generation=2),
+                {"b": ("False", "SchedulerNameTaken", "False", "SchedulerNameTaken")},
+                {"a"},
+            ),
+        ],
+        id="the reason of a refusal is that of the newest version",
+    ),
+]
+
+
+@pytest.mark.parametrize("steps", FLOWS)
+async def test_verdicts(world: InProcess, steps: list[Step]) -> None:
+    for step in steps:
+        if isinstance(step.change, str):
+            world.delete("SchedulerProfile", step.change)
+        else:
+            world.apply(step.change)
+        await world.status.write_changed()
+        assert {name: verdict(world, name) for name in step.verdicts} == step.verdicts
+        assert set(world.parts.profiles.serving()) == step.serving
+
+
+async def test_a_refusal_names_the_field_in_the_condition_and_in_an_event(world: InProcess) -> None:
+    world.apply(make_profile("a", **UNKNOWN))
+    await world.status.write_changed()
+    message = condition(world.profile("a"), "Accepted")["message"]
+    assert message.startswith('spec.plugins.score.enabled[0].name: unknown plugin "Foo"')
+    assert world.notes.about("a") == [("Warning", "Invalid", message)]
+
+
+async def test_one_verdict_is_one_event_and_recovery_is_told_too(world: InProcess) -> None:
+    world.apply(make_profile("a", **UNKNOWN))
+    for _ in range(3):
+        await world.status.write_changed()
+        world.clock.advance(10)
+    world.apply({**make_profile("a", generation=2), "status": world.profile("a")})
+    await world.status.write_changed()
+    assert [reason for _, reason, _ in world.notes.about("a")] == ["Invalid", "Valid"]
+
+
+async def test_a_remark_is_part_of_the_accepted_condition(world: InProcess) -> None:
+    world.apply(make_profile("a", percentageOfNodesToScore=250))
+    await world.status.write_changed()
+    message = condition(world.profile("a"), "Accepted")["message"]
+    assert message == "spec.percentageOfNodesToScore: 250 acts as 100"
+
+
+async def test_the_last_good_version_survives_a_restart() -> None:
+    before = InProcess()
+    before.apply(make_profile("a", weights={"NodeResourcesFit": 7}))
+    await before.status.write_changed()
+    status = before.profile("a")
+
+    after = InProcess()
+    after.apply({**make_profile("a", generation=2, **UNKNOWN), "status": status})
+    await after.status.write_changed()
+    assert verdict(after, "a") == ("False", "Invalid", "True", "LastGoodVersion")
+    assert after.parts.profiles.serving()["a"].spec.weights == {"NodeResourcesFit": 7}
+    assert after.profile("a")["lastGoodGeneration"] == 1
+
+
+async def test_a_last_good_spec_is_replaced_whole(world: InProcess) -> None:
+    world.apply(make_profile("a", **PACKING))
+    await world.status.write_changed()
+    status = world.profile("a")
+    edited = make_profile("a", generation=2, weights={"ImageLocality": 3})
+    world.apply({**edited, "status": status})
+    await world.status.write_changed()
+    assert world.profile("a")["lastGoodSpec"] == edited["spec"]
+
+
+async def test_the_status_is_what_the_definition_says(world: InProcess) -> None:
+    world.apply(make_profile("a"), make_node("n"), make_pod("p", scheduler_name="a"))
+    world.parts.profiles.decided("a", world.clock.monotonic())
+    await world.status.write_changed()
+    status = SchedulerProfileStatus.model_validate(world.profile("a"))
+    assert status.observed_generation == 1
+    assert status.pending_pods is not None
+    assert (status.pending_pods.total, status.pending_pods.active) == (1, 1)
+    assert status.last_decision_time == "2026-01-01T00:00:00Z"
+
+
+async def test_pending_pods_are_counted_by_profile_and_queue(world: InProcess) -> None:
+    world.apply(make_profile("a"), make_profile("b"))
+    world.apply(
+        make_pod("a1", scheduler_name="a"),
+        make_pod("b1", scheduler_name="b"),
+        make_pod("b2", scheduler_name="b", schedulingGates=[{"name": "wait"}]),
+    )
+    await world.status.write_changed()
+    counts = {name: world.profile(name)["pendingPods"] for name in ("a", "b")}
+    nothing = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+    assert counts == {
+        "a": {**nothing, "total": 1, "active": 1},
+        "b": {**nothing, "total": 2, "active": 1, "gated": 1},
+    }
+
+
+async def test_counts_are_written_every_few_seconds_and_only_when_they_changed(
+    world: InProcess,
+) -> None:
+    writes = world.client.requests
+    world.apply(make_profile("a"))
+    await world.status.write_changed()
+    assert len(writes) == 1
+    world.apply(make_pod("p", scheduler_name="a"))
+    await world.status.write_changed()
+    assert len(writes) == 1, "a write has just been made"
+    world.clock.advance(3)
+    await world.status.write_changed()
+    assert len(writes) == 2
+    world.clock.advance(100)
+    await world.status.write_changed()
+    assert len(writes) == 2, "nothing changed"
+
+
+async def test_a_verdict_does_not_wait_for_the_counts(world: InProcess) -> None:
+    world.apply(make_profile("a"))
+    await world.status.write_changed()
+    world.apply({**make_profile("a", generation=2, **UNKNOWN), "status": world.profile("a")})
+    await world.status.write_changed()
+    assert verdict(world, "a")[0] == "False"
+
+
+async def test_who_may_not_write_writes_nothing(world: InProcess) -> None:
+    world.status.may_write = lambda: False
+    world.apply(make_profile("a", **UNKNOWN))
+    await world.status.write_changed()
+    assert world.client.requests == []
+    assert world.notes.events == []
+
+
+async def test_an_echo_of_the_status_changes_nothing(world: InProcess) -> None:
+    world.apply(make_profile("a"))
+    framework = world.parts.profiles.framework("a")
+    world.apply({**make_profile("a"), "status": {"scheduledPods": 3}})
+    assert world.parts.profiles.framework("a") is framework
+
+
+async def test_instances_with_equal_arguments_are_kept(world: InProcess) -> None:
+    world.apply(make_profile("a"))
+    before = world.parts.profiles.framework("a")
+    world.apply(make_profile("a", generation=2, **PACKING))
+    after = world.parts.profiles.framework("a")
+    assert before is not None
+    assert after is not None
+    old = {plugin.name: plugin for each in before.plugins.values() for plugin in each}
+    new = {plugin.name: plugin for each in after.plugins.values() for plugin in each}
+    assert {name for name in new if new[name] is not old[name]} == {"NodeResourcesFit"}
+
+
+async def test_a_recreated_profile_does_not_inherit_from_the_one_before(world: InProcess) -> None:
+    world.apply(make_profile("a"))
+    other = make_profile("a", **UNKNOWN)
+    other["metadata"]["uid"] = "another"
+    world.apply(other)
+    await world.status.write_changed()
+    assert verdict(world, "a") == ("False", "Invalid", "False", "Invalid")
+    assert not world.parts.profiles.serves("a")
+
+
+async def test_pods_of_a_deleted_profile_wait_with_a_condition_and_are_taken_up_again() -> None:
+    async with running() as world:
+        world.apply(make_profile("a"), make_node("n", cpu="1"))
+        world.apply(make_pod("big", cpu="2", scheduler_name="a"))
+        await eventually(lambda: world.condition("big"))
+        world.delete("SchedulerProfile", "a")
+        assert "uid-default-big" not in world.parts.queue
+        message = 'no SchedulerProfile serves schedulerName "a" any more'
+        await eventually(lambda: world.condition("big") == ("SchedulerError", message))
+        world.apply(make_node("m", cpu="4"))
+        await quiet()
+        assert world.node_of("big") is None
+        world.apply(make_profile("a"))
+        await eventually(lambda: world.node_of("big") == "m")
+
+
+async def test_pods_of_others_are_told_nothing(world: InProcess) -> None:
+    world.apply(make_profile("a"), make_pod("theirs", scheduler_name="other"))
+    world.delete("SchedulerProfile", "a")
+    await quiet()
+    assert world.condition("theirs") is None
+    assert "uid-default-theirs" in world.parts.unserved
+
+
+async def test_a_pod_in_flight_when_its_profile_goes_is_bound() -> None:
+    async with running() as world:
+        released = asyncio.Event()
+        bind = world.client.bind
+
+        async def slow_bind(*args: str) -> None:
+            await released.wait()
+            await bind(*args)
+
+        world.client.bind = slow_bind  # type: ignore[method-assign, assignment]
+        world.apply(make_profile("a"), make_node("n"), make_pod("p", scheduler_name="a"))
+        await eventually(lambda: world.parts.queue.place("uid-default-p") is Place.BINDING)
+        world.delete("SchedulerProfile", "a")
+        await quiet()
+        released.set()
+        await eventually(lambda: world.node_of("p") == "n")
+        assert world.condition("p") is None
+        assert world.notes.about("p")[-1][1] == "Scheduled"
+
+
+async def test_a_pod_whose_binding_fails_after_its_profile_went_is_laid_down() -> None:
+    async with running() as world:
+        released = asyncio.Event()
+
+        async def failing_bind(*_: str) -> None:
+            await released.wait()
+            raise OSError("gone")
+
+        world.client.bind = failing_bind  # type: ignore[method-assign, assignment]
+        world.apply(make_profile("a"), make_node("n"), make_pod("p", scheduler_name="a"))
+        await eventually(lambda: world.parts.queue.place("uid-default-p") is Place.BINDING)
+        world.delete("SchedulerProfile", "a")
+        released.set()
+        await eventually(lambda: "uid-default-p" in world.parts.unserved)
+        await eventually(lambda: world.condition("p"))
+        assert world.condition("p") == (
+            "SchedulerError",
+            'no SchedulerProfile serves schedulerName "a" any more',
+        )
+        assert not world.parts.cache.is_assumed("uid-default-p")
+
+
+async def test_pods_rejected_under_the_old_version_are_retried_under_the_new_one() -> None:
+    async with running() as world:
+        world.apply(make_profile("a"), make_node("n", unschedulable=True))
+        world.apply(make_pod("p", scheduler_name="a"))
+        await eventually(lambda: world.condition("p"))
+        world.clock.advance(5)
+        without = {"filter": {"disabled": [{"name": "NodeUnschedulable"}]}}
+        world.apply(make_profile("a", generation=2, plugins=without))
+        await eventually(lambda: world.node_of("p") == "n")
+
+
+async def test_another_queue_sort_puts_waiting_pods_in_another_order(world: InProcess) -> None:
+    world.apply(make_profile("a"))
+    for name in ("c", "b", "a"):
+        world.apply(make_pod(name, scheduler_name="a"))
+    queue = world.parts.queue
+    names = ("a", "b", "c")
+    assert [queue.position(f"uid-default-{name}") for name in names] == [2, 1, 0]
+    world.apply(make_profile("a", generation=2, **OTHER_SORT))
+    assert [queue.position(f"uid-default-{name}") for name in names] == [0, 1, 2]
+
+
+async def test_a_gate_that_raises_gates_the_pod_under_its_name_and_is_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as world:
+        with caplog.at_level(logging.ERROR):
+            enabled = {"multiPoint": {"enabled": [{"name": "Gate"}]}}
+            world.apply(make_profile("a", plugins=enabled), make_node("n"))
+            world.apply(make_pod("p", scheduler_name="a"))
+        entry = world.parts.queue.entry("uid-default-p")
+        assert entry is not None
+        assert (entry.place, entry.gating_plugin) == (Place.GATED, "Gate")
+        assert "PreEnqueue of Gate failed" in caplog.text
+        Gate.broken = False
+        world.operator.scheduler._flush_unschedulable()  # noqa: SLF001 what the timer does
+        await eventually(lambda: world.node_of("p") == "n")
+
+
+async def test_a_sort_that_raises_falls_back_to_priority_and_time(
+    world: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> tuple[float, ...]:
+        raise RuntimeError("no order")
+
+    monkeypatch.setattr(ByName, "sort_key", broken)
+    world.apply(make_profile("a", **OTHER_SORT))
+    world.apply(
+        make_pod("low", scheduler_name="a"), make_pod("high", scheduler_name="a", priority=5)
+    )
+    queue = world.parts.queue
+    assert [queue.position(f"uid-default-{name}") for name in ("high", "low")] == [0, 1]
