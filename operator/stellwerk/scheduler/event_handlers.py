@@ -7,7 +7,8 @@ been told.
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from typing_extensions import override
 
@@ -21,6 +22,7 @@ from stellwerk.scheduler.parts import Parts
 logger = logging.getLogger(__name__)
 
 JsonObject = dict[str, Any]
+Parsed = TypeVar("Parsed")
 DELETED: Final = "DELETED"
 
 _RESOURCES: Final = {
@@ -66,10 +68,10 @@ class EventHandlers(ClusterEvents):
     def _parsed(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
         if obj["spec"].get("priority") is not None:
-            return parse_pod(obj)
+            return _well_formed(parse_pod, obj)
         classes = self._parts.priority_classes
         uid = _uid(obj["metadata"])
-        pod = parse_pod(obj, classes.resolver(uid))
+        pod = _well_formed(partial(parse_pod, resolve_priority=classes.resolver(uid)), obj)
         if classes.is_waiting(uid):
             # Its class may only be listed later: then the pod is parsed again.
             self._unresolved[uid] = obj
@@ -146,7 +148,7 @@ class EventHandlers(ClusterEvents):
             if removed is not None:
                 parts.changed(ClusterChange(Resource.NODE, Action.DELETE, removed, None))
             return
-        node = parse_node(obj)
+        node = _well_formed(parse_node, obj)
         if parts.raw.wanted:
             parts.raw.on_node(node.name, obj)
         before = parts.cache.set_node(node)
@@ -195,6 +197,18 @@ class EventHandlers(ClusterEvents):
         if kind == "PriorityClass":
             self._priorities_known(self._parts.priority_classes.synced())
         self._on_synced(kind)
+
+
+def _well_formed(parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Parsed:
+    """The parsed object.
+
+    Raises:
+        ValueError: it is malformed; whoever delivers events logs, counts and skips it.
+    """
+    try:
+        return parse(obj)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
 
 
 def _uid(metadata: JsonObject) -> str:
