@@ -185,16 +185,16 @@ class FilterPhase:
         nominated = [(place[position], other) for position, other in added]
         self.add_pods(state, pod, narrow, nominated)
         crowded = self.run(state, pod, narrow)
-        self.remove_pods(state, pod, narrow, nominated)
+        if self._extensions:
+            # The view is thrown away; only plugins that keep books of their own must take it back.
+            self.remove_pods(state, pod, narrow, nominated)
         return merge_passes(crowded, positions, plain)
 
     def add_pods(
         self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
     ) -> None:
         """Put pods on positions of a view with overlay, and tell the plugins that keep count."""
-        overlay = _overlay(nodes)
-        for position, other in pods:
-            overlay.add_pod(position, other)
+        _overlay(nodes).change_pods(pods, 1)
         for plugin in self._extensions:
             _must_be_ok(plugin.add_pods(state, pod, nodes, pods), "AddPod")
 
@@ -202,9 +202,7 @@ class FilterPhase:
         self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: Sequence[tuple[int, PodInfo]]
     ) -> None:
         """Take pods off positions of a view with overlay, and tell the plugins that keep count."""
-        overlay = _overlay(nodes)
-        for position, other in pods:
-            overlay.remove_pod(position, other)
+        _overlay(nodes).change_pods(pods, -1)
         for plugin in self._extensions:
             _must_be_ok(plugin.remove_pods(state, pod, nodes, pods), "RemovePod")
 
@@ -305,14 +303,21 @@ class FilterPhase:
     def _nominated_at(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
         """(position, nominated pod) for the pods that count against this one."""
         nominations, snapshot = self._handle.nominations, self._handle.snapshot
-        names = [name for name in nominations.nominated_nodes() if name in snapshot.row_of]
-        if not names:
+        named = frozenset(nominations.nominated_nodes())
+        if not named:
             return []
-        place = {int(row): position for position, row in enumerate(nodes.row_numbers())}
+        rows = nodes.row_numbers().tolist()
+        if len(rows) < len(named):
+            names = ((position, snapshot.nodes[row]) for position, row in enumerate(rows))
+            held = [(position, node.name) for position, node in names if node is not None]
+        else:
+            place = {row: position for position, row in enumerate(rows)}
+            row_of = snapshot.row_of
+            held = [(place[row_of[name]], name) for name in named if row_of.get(name) in place]
         return [
-            (place[snapshot.row_of[name]], other)
-            for name in names
-            if snapshot.row_of[name] in place
+            (position, other)
+            for position, name in held
+            if name in named
             for other in nominations.pods_for_node(name)
             if other.priority >= pod.priority and other.uid != pod.uid
         ]
@@ -352,14 +357,10 @@ def _excluded(restricted_by: Iterable[str]) -> Status:
 
 def _narrowed(nodes: NodeView, positions: RowColumn) -> NodeView:
     """Some positions of a view as a view of their own, with a copy of the overlay's changes."""
-    narrow = nodes.take(nodes.row_numbers()[positions]).with_overlay()
-    if nodes.overlay is not None:
-        place = {int(position): index for index, position in enumerate(positions)}
-        overlay = _overlay(narrow)
-        for position, pod, change in nodes.overlay.changes():
-            if position in place:
-                (overlay.add_pod if change > 0 else overlay.remove_pod)(place[position], pod)
-    return narrow
+    narrow = nodes.take(nodes.row_numbers()[positions])
+    if nodes.overlay is None:
+        return narrow.with_overlay()
+    return NodeView(narrow.snapshot, narrow.rows, nodes.overlay.take(positions))
 
 
 def _overlay(nodes: NodeView) -> NodeOverlay:

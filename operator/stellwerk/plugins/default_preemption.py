@@ -34,6 +34,8 @@ from stellwerk.snapshot.columns import RowColumn
 
 _NAME: Final = "DefaultPreemption"
 _NEVER: Final = "Never"
+_SMALLEST_BATCH: Final = 32
+"""Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
 _UNDER_WAY: Final = unresolvable(_NAME, "waiting for the preemption for this pod to be finished")
 
@@ -122,9 +124,11 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         harmless: list[Candidate] = []
         harmful: list[Candidate] = []
         statuses: dict[int, Status] = {}
-        step = max(1, wanted)
-        for start in range(0, len(rows), step):
-            batch = rows[start : start + step]
+        looked_at = 0
+        while looked_at < len(rows):
+            missing = wanted - len(harmless) - len(harmful)
+            batch = _next_batch(dry_run, rows[looked_at:], max(missing, _SMALLEST_BATCH))
+            looked_at += len(batch)
             for row, outcome in zip(batch.tolist(), dry_run.run(batch), strict=True):
                 if isinstance(outcome, Status):
                     statuses[row] = outcome
@@ -144,6 +148,16 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         """How many nodes cannot be cleared, and why."""
         statuses = [found.statuses.get(row, _NOT_HELPFUL) for row in diagnosis.rows]
         return fit_error(Diagnosis(diagnosis.rows, statuses))
+
+
+def _next_batch(dry_run: DryRun, rows: RowColumn, count: int) -> RowColumn:
+    """The first rows, until so many of them hold possible victims: the others cost nothing."""
+    inhabited = 0
+    for index, row in enumerate(rows.tolist()):
+        inhabited += bool(dry_run.lower(row))
+        if inhabited == count:
+            return rows[: index + 1]
+    return rows
 
 
 def _resolvable_rows(diagnosis: Diagnosis) -> RowColumn:

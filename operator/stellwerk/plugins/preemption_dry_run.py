@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+import numpy as np
+
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate, Handle
 from stellwerk.framework.status import Status, error, unresolvable
@@ -58,28 +60,38 @@ class DryRun:
 
     def run(self, rows: RowColumn) -> list[Candidate | Status]:
         """For each row, the candidate, or the status that says why the node is none."""
-        snapshot = self._handle.snapshot
-        view = NodeView(snapshot, rows).with_overlay()
-        lower = [self._lower(snapshot.pods[row].values()) for row in rows.tolist()]
+        lower = [self.lower(row) for row in rows.tolist()]
+        # Nodes without victims are answered without looking at them.
+        inhabited = [index for index, pods in enumerate(lower) if pods]
+        outcomes: list[Candidate | Status] = [_NO_VICTIMS] * len(rows)
+        found = self._clear(rows[inhabited], [lower[index] for index in inhabited])
+        for index, outcome in zip(inhabited, found, strict=True):
+            outcomes[index] = outcome
+        return outcomes
+
+    def lower(self, row: int) -> list[PodInfo]:
+        """The pods on a node that this one may preempt."""
+        priority = self._pod.spec.priority
+        pods = self._handle.snapshot.pods[row].values()
+        return [pod for pod in pods if pod.spec.priority < priority]
+
+    def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[Candidate | Status]:
+        """`run` for nodes that hold pods of lower priority, which are given."""
+        if not len(rows):
+            return []
+        view = NodeView(self._handle.snapshot, rows).with_overlay()
         self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
         emptied = self._handle.run_filters(self._state, self._pod, view)
         outcomes: list[Candidate | Status] = list(emptied.statuses(range(len(rows))))
-        trials = []
-        for position, fits in enumerate(emptied.fits.tolist()):
-            if not lower[position]:
-                outcomes[position] = _NO_VICTIMS
-            elif fits:
-                trials.append(_Trial(position, self._in_order_of_reprieve(lower[position])))
+        trials = [
+            _Trial(position, self._in_order_of_reprieve(lower[position]))
+            for position in np.flatnonzero(emptied.fits).tolist()
+        ]
         self._reprieve(view, trials)
-        names = snapshot.names(rows[[trial.position for trial in trials]].tolist())
+        names = self._handle.snapshot.names(rows[emptied.fits].tolist())
         for trial, name in zip(trials, names, strict=True):
             outcomes[trial.position] = trial.outcome(name)
         return outcomes
-
-    def _lower(self, pods: Sequence[PodInfo]) -> list[PodInfo]:
-        """The pods that this one may preempt."""
-        priority = self._pod.spec.priority
-        return [pod for pod in pods if pod.spec.priority < priority]
 
     def _in_order_of_reprieve(self, pods: list[PodInfo]) -> list[tuple[PodInfo, bool]]:
         """Those whose budget would be violated first, then the others; the most important first."""

@@ -405,3 +405,24 @@ def test_a_filter_that_contradicts_itself_is_an_error() -> None:
     result = plugin.post_filter(state, small, diagnosis)
     assert result.status.code is Code.ERROR
     assert result.status.message == 'preemption: expected at least one victim pod on node "n1"'
+
+
+def test_arrivals_take_no_more_victims_than_they_need() -> None:
+    """While the victims of earlier ones are still there, each finds a place of its own."""
+    arena = make_arena(
+        [make_node(f"n{i}", cpu="4") for i in range(30)],
+        [
+            victim(f"v{i}-{each}", f"n{i}", cpu="1", priority=1)
+            for i in range(30)
+            for each in range(4)
+        ],
+    )
+    preempted: set[str] = set()
+    for index in range(30):
+        pod = preemptor(f"p{index}", cpu="3")
+        result = arena.preempt(pod)
+        assert result.best is not None
+        chosen = result.best(result.candidates)[0]
+        arena.nominator.nominate(pod, chosen.node_name)
+        preempted |= {each.uid for each in chosen.victims}
+    assert len(preempted) == 30 * 3
