@@ -1,0 +1,475 @@
+"""Calls to an extender: bodies byte for byte as recorded, answers read as Go does, failures."""
+
+import asyncio
+import base64
+import json
+import ssl
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from stellwerk.client.extender import (
+    AnsweredVictims,
+    HttpExtender,
+    OfferedNodes,
+    OfferedVictims,
+    go_json,
+)
+from stellwerk.clock import SystemClock
+from stellwerk.errors import ExtenderError, Forbidden
+from stellwerk.metrics import Metrics
+from stellwerk.models.extender_spec import Extender
+from tests.support.fake_extender import FakeExtender, fake_extender
+
+TRANSCRIPTS = Path(__file__).resolve().parents[4] / "shared" / "transcripts" / "scheduler"
+SCENARIOS = (
+    "extender-node-names",
+    "extender-nodes",
+    "extender-preempt",
+    "extender-ignorable",
+    "percentage-of-nodes",
+)
+
+VERBS = {
+    "filterVerb": "filter",
+    "prioritizeVerb": "prioritize",
+    "weight": 1,
+    "bindVerb": "bind",
+    "preemptVerb": "preempt",
+}
+POD = b'{"metadata":{"name":"p"}}'
+NODES = OfferedNodes(["a", "b"])
+WHOLE = OfferedNodes(["a", "b"], [b'{"metadata":{"name":"a"}}', b'{"metadata":{"name":"b"}}'])
+
+JsonObject = dict[str, Any]
+
+
+async def no_secret(path: str) -> JsonObject:
+    raise AssertionError(f"nobody asked for {path}")
+
+
+@asynccontextmanager
+async def extender(
+    url: str,
+    get_object: Callable[[str], Awaitable[JsonObject]] = no_secret,
+    metrics: Metrics | None = None,
+    **fields: Any,
+) -> AsyncIterator[HttpExtender]:
+    spec = Extender.model_validate({"urlPrefix": url, "nodeCacheCapable": True, **VERBS, **fields})
+    client = HttpExtender(spec, get_object, clock=SystemClock(), metrics=metrics or Metrics())
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[FakeExtender]:
+    async with fake_extender() as server:
+        yield server
+
+
+# --- what is sent ---------------------------------------------------------------------------------
+
+
+def recorded_calls() -> Iterator[Any]:
+    if not TRANSCRIPTS.is_dir():
+        yield pytest.param({}, marks=pytest.mark.skip(reason="no recordings beside the repository"))
+        return
+    for name in SCENARIOS:
+        calls = json.loads((TRANSCRIPTS / f"{name}.json").read_text())["extenderCalls"]
+        for number, call in enumerate(calls, start=1):
+            yield pytest.param(call, id=f"{name} {number} {call['verb']}")
+
+
+@pytest.mark.parametrize("call", list(recorded_calls()))
+async def test_a_body_is_byte_for_byte_what_was_recorded(
+    server: FakeExtender, call: JsonObject
+) -> None:
+    recorded, verb = call["request"], call["verb"]
+    server.answers[verb] = call["response"] if call["status"] == 200 else call["status"]
+    pod = go_json(recorded.get("Pod"))
+    whole = recorded.get("Nodes")
+    names = recorded.get("NodeNames") or [
+        item["metadata"]["name"] for item in (whole or {}).get("items", [])
+    ]
+    nodes = OfferedNodes(names, [go_json(item) for item in whole["items"]] if whole else None)
+    async with extender(server.url, nodeCacheCapable=whole is None) as client:
+        try:
+            if verb == "filter":
+                await client.filter(pod, nodes)
+            elif verb == "prioritize":
+                await client.prioritize(pod, nodes)
+            elif verb == "preempt":
+                victims = {
+                    name: OfferedVictims(
+                        [victim["UID"] for victim in each["Pods"]], each["NumPDBViolations"]
+                    )
+                    for name, each in recorded["NodeNameToMetaVictims"].items()
+                }
+                await client.preempt(pod, victims)
+            else:
+                await client.bind(
+                    recorded["PodNamespace"],
+                    recorded["PodName"],
+                    recorded["PodUID"],
+                    recorded["Node"],
+                )
+        except ExtenderError:
+            assert call["status"] != 200
+    (sent,) = server.calls
+    assert sent.body == json.dumps(recorded, separators=(",", ":"), ensure_ascii=False).encode()
+    assert sent.headers["Content-Type"] == call["headers"]["Content-Type"]
+
+
+async def test_an_extender_without_a_node_cache_gets_whole_victims(server: FakeExtender) -> None:
+    server.answers["preempt"] = {}
+    async with extender(server.url, nodeCacheCapable=False) as client:
+        await client.preempt(POD, {"n": OfferedVictims(["u"], 1, [b'{"metadata":{"uid":"u"}}'])})
+    assert server.calls[0].body == (
+        b'{"Pod":{"metadata":{"name":"p"}},"NodeNameToVictims":{"n":{"Pods":[{"metadata":'
+        b'{"uid":"u"}}],"NumPDBViolations":1}},"NodeNameToMetaVictims":null}'
+    )
+
+
+def test_texts_are_escaped_as_go_escapes_them() -> None:
+    assert go_json({"a": "<b> & \u2028 ü"}) == (
+        b'{"a":"\\u003cb\\u003e \\u0026 \\u2028 ' + "ü".encode() + b'"}'
+    )
+
+
+# --- what is understood ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("nodes", "answer", "remaining"),
+    [
+        pytest.param(NODES, {"nodenames": ["b"]}, ("b",), id="names"),
+        pytest.param(NODES, {"NodeNames": ["b"]}, ("b",), id="keys in any case"),
+        pytest.param(NODES, {"NODENAMES": ["b", "a", "b"]}, ("b", "a"), id="in its order, once"),
+        pytest.param(
+            NODES,
+            {"nodes": {"items": [{"metadata": {"name": "a"}}]}},
+            ("a",),
+            id="whole nodes although names would do",
+        ),
+        pytest.param(NODES, {}, (), id="nothing means no node"),
+        pytest.param(NODES, None, (), id="null means no node"),
+        pytest.param(
+            WHOLE, {"nodes": {"Items": [{"Metadata": {"Name": "a"}}]}}, ("a",), id="whole nodes"
+        ),
+        pytest.param(WHOLE, {"nodenames": ["a"]}, (), id="names where whole nodes were sent"),
+    ],
+)
+async def test_the_nodes_that_remain(
+    server: FakeExtender, nodes: OfferedNodes, answer: object, remaining: tuple[str, ...]
+) -> None:
+    server.answers["filter"] = answer if answer is not None else b"null"
+    async with extender(server.url) as client:
+        assert (await client.filter(POD, nodes)).node_names == remaining
+
+
+async def test_reasons_of_both_kinds(server: FakeExtender) -> None:
+    server.answers["filter"] = {
+        "nodeNames": [],
+        "FailedNodes": {"a": "full"},
+        "failedAndUnresolvableNodes": {"b": "broken"},
+    }
+    async with extender(server.url) as client:
+        answer = await client.filter(POD, NODES)
+    assert (answer.failed, answer.unresolvable) == ({"a": "full"}, {"b": "broken"})
+
+
+async def test_scores(server: FakeExtender) -> None:
+    server.answers["prioritize"] = [{"host": "a", "score": 3}, {"Host": "b", "Score": 10}, {}]
+    async with extender(server.url) as client:
+        assert await client.prioritize(POD, NODES) == [("a", 3), ("b", 10), ("", 0)]
+
+
+async def test_victims(server: FakeExtender) -> None:
+    server.answers["preempt"] = {
+        "nodeNameToMetaVictims": {"n": {"pods": [{"uid": "u"}], "numPDBViolations": 2}}
+    }
+    async with extender(server.url) as client:
+        answer = await client.preempt(POD, {})
+    assert answer == {"n": AnsweredVictims(("u",), 2)}
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "message"),
+    [
+        pytest.param(
+            "filter",
+            500,
+            "failed filter with extender at URL {url}/filter, code 500",
+            id="a status other than 200, in kube-scheduler's words",
+        ),
+        pytest.param("filter", {"error": "not today"}, "not today", id="an error in the answer"),
+        pytest.param("bind", {"Error": "taken"}, "taken", id="an error of bind"),
+        pytest.param(
+            "filter",
+            {"nodenames": ["c"]},
+            'extender "{url}" claims a filtered node "c" which is not found in the input node list',
+            id="a node that was not offered",
+        ),
+        pytest.param(
+            "filter", b"<html>", "{url}/filter answered no JSON: unexpected character", id="no JSON"
+        ),
+        pytest.param(
+            "filter",
+            {"nodenames": "a"},
+            'extender "{url}" answered filter with something else: "a"',
+            id="another type",
+        ),
+        pytest.param(
+            "prioritize",
+            [{"host": "a", "score": 1.5}],
+            'extender "{url}" answered prioritize with something else: 1.5',
+            id="a score that is no whole number",
+        ),
+        pytest.param(
+            "preempt",
+            {"nodeNameToMetaVictims": {"n": {"pods": {}}}},
+            'extender "{url}" answered preempt with something else: {{}}',
+            id="victims of another type",
+        ),
+    ],
+)
+async def test_a_failure_says_what_happened(
+    server: FakeExtender, verb: str, answer: object, message: str
+) -> None:
+    server.answers[verb] = answer
+    async with extender(server.url) as client:
+        calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "filter": lambda: client.filter(POD, NODES),
+            "prioritize": lambda: client.prioritize(POD, NODES),
+            "bind": lambda: client.bind("default", "p", "u", "a"),
+            "preempt": lambda: client.preempt(POD, {}),
+        }
+        with pytest.raises(ExtenderError) as caught:
+            await calls[verb]()
+    assert str(caught.value).startswith(message.format(url=server.url))
+    assert (caught.value.extender, caught.value.verb) == (server.url, verb)
+
+
+async def test_nobody_there() -> None:
+    async with extender("http://127.0.0.1:1/x") as client:
+        with pytest.raises(
+            ExtenderError, match=r'^Post "http://127.0.0.1:1/x/filter": Cannot conn'
+        ):
+            await client.filter(POD, NODES)
+
+
+async def test_a_slow_extender_costs_no_more_than_its_timeout(server: FakeExtender) -> None:
+    metrics = Metrics()
+    server.answers["filter"], server.delays_seconds["filter"] = {}, 5.0
+    async with extender(server.url, metrics=metrics, httpTimeout="100ms") as client:
+        started = time.perf_counter()
+        with pytest.raises(ExtenderError, match=r"exceeded: no answer within 0\.1s"):
+            await client.filter(POD, NODES)
+        assert time.perf_counter() - started < 2.0
+    exposed = metrics.exposition().decode()
+    labels = f'extender="{server.url}",result="timeout",verb="filter"'
+    assert f"stellwerk_extender_duration_seconds_count{{{labels}}} 1.0" in exposed
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+async def test_a_connection_is_used_again(server: FakeExtender) -> None:
+    server.answers["filter"] = server.answers["prioritize"] = None
+    server.answers = {"filter": b"{}", "prioritize": b"[]"}
+    async with extender(server.url) as client:
+        await client.filter(POD, NODES)
+        await client.prioritize(POD, NODES)
+        await client.filter(POD, NODES)
+    assert len({call.port for call in server.calls}) == 1
+
+
+async def closing_server(answers: int) -> tuple[TestServer, list[str]]:
+    """A server that answers some requests and then cuts every connection it is asked over."""
+    seen: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        if len(seen) == answers + 1:
+            assert request.transport is not None
+            request.transport.close()
+        return web.json_response({"nodenames": ["a"]})
+
+    application = web.Application()
+    application.router.add_post("/{verb}", handle)
+    server = TestServer(application)
+    await server.start_server()
+    return server, seen
+
+
+async def test_a_question_is_asked_again_when_the_connection_was_cut() -> None:
+    server, seen = await closing_server(1)
+    async with extender(str(server.make_url("")).rstrip("/")) as client:
+        await client.filter(POD, NODES)
+        assert (await client.filter(POD, NODES)).node_names == ("a",)
+    assert seen == ["/filter"] * 3
+    await server.close()
+
+
+async def test_a_binding_is_never_sent_twice() -> None:
+    server, seen = await closing_server(1)
+    async with extender(str(server.make_url("")).rstrip("/")) as client:
+        await client.filter(POD, NODES)
+        with pytest.raises(ExtenderError, match="Server disconnected"):
+            await client.bind("default", "p", "u", "a")
+    assert seen == ["/filter", "/bind"]
+    await server.close()
+
+
+async def test_closing_waits_for_the_calls_under_way(server: FakeExtender) -> None:
+    server.answers["filter"], server.delays_seconds["filter"] = {"nodenames": ["a"]}, 0.05
+    async with extender(server.url) as client:
+        call = asyncio.create_task(client.filter(POD, NODES))
+        while not server.calls:  # noqa: ASYNC110 until the request has arrived
+            await asyncio.sleep(0.001)
+        await client.close()
+        assert (await call).node_names == ("a",)
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A self-signed certificate for extender.example, which is its own authority."""
+    directory = tmp_path_factory.mktemp("tls")
+    key, certificate = directory / "key.pem", directory / "cert.pem"
+    command = [
+        *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"),
+        *("-nodes", "-days", "2", "-subj", "/CN=extender.example"),
+        *("-addext", "subjectAltName=DNS:extender.example"),
+        *("-keyout", str(key), "-out", str(certificate)),
+    ]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return certificate, key
+
+
+@pytest.fixture
+async def tls_server(certificate: tuple[Path, Path]) -> AsyncIterator[FakeExtender]:
+    """An extender that shows the certificate, and asks for it too."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificate[0])
+    context.load_cert_chain(*certificate)
+    context.verify_mode = ssl.CERT_REQUIRED
+    async with fake_extender({"filter": {"nodenames": ["a"]}}, context) as server:
+        yield server
+
+
+def encoded(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+@pytest.mark.parametrize("source", ["files", "data", "secret"])
+async def test_certificates_come_from(
+    tls_server: FakeExtender, certificate: tuple[Path, Path], source: str
+) -> None:
+    cert, key = certificate
+    config: JsonObject = {"serverName": "extender.example"}
+    asked: list[str] = []
+
+    async def get_object(path: str) -> JsonObject:
+        asked.append(path)
+        return {
+            "data": {"tls.crt": encoded(cert), "tls.key": encoded(key), "ca.crt": encoded(cert)}
+        }
+
+    if source == "files":
+        config |= {"certFile": str(cert), "keyFile": str(key), "caFile": str(cert)}
+    elif source == "data":
+        config |= {"certData": encoded(cert), "keyData": encoded(key), "caData": encoded(cert)}
+    else:
+        config |= {"secretRef": {"namespace": "stellwerk", "name": "extender"}}
+    async with extender(tls_server.url, get_object, enableHTTPS=True, tlsConfig=config) as client:
+        for _ in range(2):
+            assert (await client.filter(POD, NODES)).node_names == ("a",)
+    assert asked == (
+        ["/api/v1/namespaces/stellwerk/secrets/extender"] if source == "secret" else []
+    )
+
+
+async def test_a_certificate_of_somebody_else_is_refused(
+    tls_server: FakeExtender, certificate: tuple[Path, Path]
+) -> None:
+    config = {"caFile": str(certificate[0])}
+    async with extender(tls_server.url, tlsConfig=config) as client:
+        with pytest.raises(ExtenderError, match=r"CERTIFICATE_VERIFY_FAILED"):
+            await client.filter(POD, NODES)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        pytest.param({"tlsConfig": {"insecure": True}}, id="insecure"),
+        pytest.param({"enableHTTPS": True}, id="enableHTTPS without root certificates"),
+    ],
+)
+async def test_any_certificate_is_trusted_where_the_user_says_so(
+    certificate: tuple[Path, Path], fields: JsonObject
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*certificate)
+    async with (
+        fake_extender({"filter": {"nodenames": ["a"]}}, context) as server,
+        extender(server.url, **fields) as client,
+    ):
+        assert (await client.filter(POD, NODES)).node_names == ("a",)
+
+
+async def test_a_renewed_secret_is_read_after_a_failure(
+    tls_server: FakeExtender, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    secret: JsonObject = {"data": {"ca.crt": encoded(cert)}}
+
+    async def get_object(_: str) -> JsonObject:
+        return secret
+
+    config = {"serverName": "extender.example", "secretRef": {"namespace": "s", "name": "n"}}
+    async with extender(tls_server.url, get_object, tlsConfig=config) as client:
+        with pytest.raises(ExtenderError):
+            await client.filter(POD, NODES)
+        secret["data"] |= {"tls.crt": encoded(cert), "tls.key": encoded(key)}
+        assert (await client.filter(POD, NODES)).node_names == ("a",)
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        pytest.param(
+            Forbidden("get the Secret", 403, "Forbidden", "no"), "cannot get", id="denied"
+        ),
+        pytest.param({"data": {"tls.crt": "AA=="}}, "tls.crt but not tls.key", id="half a pair"),
+        pytest.param({"data": {"ca.crt": "%"}}, "not base64", id="no base64"),
+    ],
+)
+async def test_a_secret_that_cannot_be_used_is_a_failure_of_the_extender(
+    secret: JsonObject | Exception, message: str
+) -> None:
+    async def get_object(_: str) -> JsonObject:
+        if isinstance(secret, Exception):
+            raise secret
+        return secret
+
+    config = {"secretRef": {"namespace": "s", "name": "n"}}
+    async with extender("https://127.0.0.1:1/x", get_object, tlsConfig=config) as client:
+        with pytest.raises(ExtenderError, match=message):
+            await client.filter(POD, NODES)
