@@ -52,11 +52,14 @@ class Framework:
         *,
         percentage_of_nodes_to_score: int | None = None,
         check_all_filters: bool = False,
+        extenders_choose: bool = False,
         instruments: Instruments | None = None,
     ) -> None:
         self.handle = handle
         self.plugins = plugins
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
+        self.extenders_choose = extenders_choose
+        """Whether extenders filter or score what the plugins leave."""
         self.binding = BindingPoints(plugins)
         instruments = instruments or Instruments()
         self._stopwatch = instruments.stopwatch
@@ -219,7 +222,7 @@ class Framework:
         if candidates is not None:
             order = order[candidates[order]]
         wanted = nodes_to_find(self.percentage_of_nodes_to_score, len(order))
-        if self._scoring.empty:
+        if self._scoring.empty and not self.extenders_choose:
             # Without scores one feasible node is as good as another.
             wanted = 1
         if wanted >= len(order):

@@ -50,6 +50,10 @@ class Assembly:
             profile.plugins.weights,
             percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
             check_all_filters=profile.spec.check_all_filters,
+            extenders_choose=any(
+                extender.filter_verb or extender.prioritize_verb
+                for extender in profile.spec.extenders
+            ),
         )
 
     def _instance(self, name: str, profile: LoadedProfile) -> Plugin:
