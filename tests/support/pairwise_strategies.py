@@ -13,10 +13,15 @@ ZONE = "topology.kubernetes.io/zone"
 TOPOLOGY_KEYS = (HOSTNAME, ZONE, "rack")
 NAMESPACES = ("default", "prod", "dev")
 
-pod_labels = st.fixed_dictionaries(
-    {}, optional={"app": st.sampled_from(["a", "b"]), "tier": st.sampled_from(["fe", "be"])}
+# Most pods are of one kind, and most terms speak of it: otherwise hardly any pod meets a term.
+namespace_names = st.sampled_from([NAMESPACES[0]] * 4 + [*NAMESPACES[1:]])
+pod_labels = st.one_of(
+    st.just({"app": "a"}),
+    st.fixed_dictionaries(
+        {}, optional={"app": st.sampled_from(["a", "b"]), "tier": st.sampled_from(["fe", "be"])}
+    ),
 )
-namespace_labels = st.fixed_dictionaries({}, optional={"env": st.sampled_from(["x", "y"])})
+namespace_labels = st.sampled_from([{"env": "x"}, {"env": "y"}, {}])
 
 _requirements = st.one_of(
     st.fixed_dictionaries(
@@ -34,10 +39,13 @@ _requirements = st.one_of(
     ),
 )
 selectors = st.one_of(
+    st.just({"matchLabels": {"app": "a"}}),
+    st.just({"matchLabels": {"app": "a"}}),
     st.fixed_dictionaries({"matchLabels": pod_labels}),
     st.fixed_dictionaries({"matchExpressions": st.lists(_requirements, max_size=2)}),
 )
 _namespace_selectors: st.SearchStrategy[JsonObject] = st.one_of(
+    st.just({"matchLabels": {"env": "x"}}),
     st.just({}),
     st.fixed_dictionaries({"matchLabels": namespace_labels}),
     st.just({"matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]}),
@@ -59,26 +67,30 @@ _sides = st.fixed_dictionaries(
     },
 )
 affinities = st.fixed_dictionaries({}, optional={"podAffinity": _sides, "podAntiAffinity": _sides})
+no_affinity: st.SearchStrategy[JsonObject] = st.just({})
 
 _constraints = st.fixed_dictionaries(
     {
         "maxSkew": st.integers(1, 3),
         "topologyKey": st.sampled_from(TOPOLOGY_KEYS),
         "whenUnsatisfiable": st.sampled_from(["DoNotSchedule", "ScheduleAnyway"]),
+        "labelSelector": st.one_of(selectors, selectors, st.none()),
     },
     optional={
-        "labelSelector": selectors,
         "minDomains": st.integers(1, 4),
         "nodeAffinityPolicy": st.sampled_from(["Honor", "Ignore"]),
-        "nodeTaintsPolicy": st.sampled_from(["Honor", "Ignore"]),
+        "nodeTaintsPolicy": st.sampled_from(["Honor", "Honor", "Ignore"]),
         "matchLabelKeys": st.just(["tier"]),
     },
 )
-spread_constraints = st.lists(
-    _constraints,
-    max_size=3,
-    unique_by=lambda item: (item["topologyKey"], item["whenUnsatisfiable"]),
-)
+
+
+def _alike(item: JsonObject) -> tuple[str, str]:
+    return (item["topologyKey"], item["whenUnsatisfiable"])
+
+
+spread_constraints = st.lists(_constraints, min_size=1, max_size=3, unique_by=_alike)
+no_constraints: st.SearchStrategy[list[JsonObject]] = st.just([])
 
 
 @st.composite
@@ -106,27 +118,36 @@ def nodes(draw: st.DrawFn, name: str) -> JsonObject:
 
 
 @st.composite
-def pods(draw: st.DrawFn, name: str, node_name: str | None = None) -> JsonObject:
+def pods(
+    draw: st.DrawFn,
+    name: str,
+    node_name: str | None = None,
+    affinity: st.SearchStrategy[JsonObject] = affinities,
+) -> JsonObject:
     """Draw a pod that may have affinity terms."""
     pod = make_pod(
         name,
-        namespace=draw(st.sampled_from(NAMESPACES)),
+        namespace=draw(namespace_names),
         labels=draw(pod_labels),
         node_name=node_name,
-        affinity=draw(affinities),
+        affinity=draw(affinity),
     )
-    if node_name is not None and draw(st.integers(0, 3)) == 0:
+    if node_name is not None and draw(st.integers(0, 5)) == 0:
         pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return pod
 
 
 @st.composite
-def pending_pods(draw: st.DrawFn, name: str = "new") -> JsonObject:
-    """Draw a pod to place, with spread constraints and perhaps a node affinity."""
-    pod = draw(pods(name))
-    pod["spec"]["topologySpreadConstraints"] = draw(spread_constraints)
-    if draw(st.booleans()):
+def pending_pods(
+    draw: st.DrawFn,
+    affinity: st.SearchStrategy[JsonObject] = affinities,
+    constraints: st.SearchStrategy[list[JsonObject]] = spread_constraints,
+) -> JsonObject:
+    """Draw a pod to place."""
+    pod = draw(pods("new", None, affinity))
+    pod["spec"]["topologySpreadConstraints"] = draw(constraints)
+    if draw(st.integers(0, 3)) == 0:
         pod["spec"]["nodeSelector"] = {"pool": "p1"}
-    if draw(st.booleans()):
+    if draw(st.integers(0, 3)) == 0:
         pod["spec"]["tolerations"] = [{"operator": "Exists"}]
     return pod

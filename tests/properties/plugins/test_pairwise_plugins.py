@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -19,6 +20,7 @@ from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.snapshot.node_view import NodeView
 from tests.support import pairwise_strategies as strategies
+from tests.support.builders import make_node
 from tests.support.pairwise_reference import (
     World,
     affinity_rejections,
@@ -27,6 +29,8 @@ from tests.support.pairwise_reference import (
     spread_scores,
 )
 from tests.support.plugin_runs import filtered, make_plugin
+
+JsonObject = dict[str, Any]
 
 
 @dataclass
@@ -53,19 +57,26 @@ class Drawn:
 
 
 @st.composite
-def drawn(draw: st.DrawFn) -> Drawn:
+def clusters(
+    draw: st.DrawFn,
+    affinity: st.SearchStrategy[JsonObject],
+    constraints: st.SearchStrategy[list[JsonObject]],
+) -> Drawn:
+    """Draw up to six nodes with pods on them, a pod to place, and changes of each node."""
     names = [f"n{index}" for index in range(draw(st.integers(1, 6)))]
     nodes = [draw(strategies.nodes(name)) for name in names]
     placed = [
-        draw(strategies.pods(f"bound-{index}", draw(st.sampled_from(names))))
+        draw(strategies.pods(f"bound-{index}", draw(st.sampled_from(names)), affinity))
         for index in range(draw(st.integers(0, 8)))
     ]
-    namespaces = draw(
-        st.dictionaries(st.sampled_from(strategies.NAMESPACES), strategies.namespace_labels)
-    )
+    namespaces = {
+        namespace: draw(strategies.namespace_labels)
+        for namespace in strategies.NAMESPACES
+        if draw(st.booleans())
+    }
     cache = Cache()
     # A node that came and went leaves a free row behind.
-    cache.set_node(parse_node(draw(strategies.nodes("gone"))))
+    cache.set_node(parse_node(make_node("gone")))
     for node in nodes:
         cache.set_node(parse_node(node))
     for namespace, labels in namespaces.items():
@@ -77,20 +88,32 @@ def drawn(draw: st.DrawFn) -> Drawn:
     cache.update_snapshot()
     infos = [parse_node(node) for node in nodes]
     on_node = {name: list(cache.pods_on(name).values()) for name in names}
-    changes: dict[str, list[tuple[PodInfo, int]]] = {}
-    for name in names:
-        added = [
-            (parse_pod(draw(strategies.pods(f"added-{name}-{index}"))), 1)
-            for index in range(draw(st.integers(0, 2)))
-        ]
-        gone = draw(st.lists(st.sampled_from(on_node[name]), unique_by=id)) if on_node[name] else []
-        changes[name] = [*added, *((pod, -1) for pod in gone)]
     picked = draw(st.lists(st.sampled_from(infos), unique_by=lambda node: node.name))
-    world = World(infos, on_node, namespaces)
-    return Drawn(cache, world, parse_pod(draw(strategies.pending_pods())), picked, changes)
+    changes = {
+        node.name: draw(_changes(node.name, on_node[node.name], affinity)) for node in picked
+    }
+    pending = parse_pod(draw(strategies.pending_pods(affinity, constraints)))
+    return Drawn(cache, World(infos, on_node, namespaces), pending, picked, changes)
 
 
-@given(drawn())
+@st.composite
+def _changes(
+    draw: st.DrawFn, node: str, present: list[PodInfo], affinity: st.SearchStrategy[JsonObject]
+) -> list[tuple[PodInfo, int]]:
+    added = [
+        (parse_pod(draw(strategies.pods(f"added-{node}-{index}", None, affinity))), 1)
+        for index in range(draw(st.integers(0, 2)))
+    ]
+    gone = draw(st.lists(st.sampled_from(present), unique_by=id)) if present else []
+    return [*added, *((pod, -1) for pod in gone)]
+
+
+spreading = clusters(strategies.no_affinity, strategies.spread_constraints)
+attracting = clusters(strategies.affinities, strategies.no_constraints)
+neither = clusters(strategies.no_affinity, strategies.no_constraints)
+
+
+@given(spreading)
 def test_spread_rejects_what_the_reference_rejects(cluster: Drawn) -> None:
     plugin = make_plugin(PodTopologySpread, cluster.cache.snapshot)
     state = CycleState()
@@ -102,7 +125,7 @@ def test_spread_rejects_what_the_reference_rejects(cluster: Drawn) -> None:
         assert _reasons(filtered(plugin, state, cluster.pod, view)) == _in(view, expected)
 
 
-@given(drawn())
+@given(attracting)
 def test_affinity_rejects_what_the_reference_rejects(cluster: Drawn) -> None:
     plugin = make_plugin(InterPodAffinity, cluster.cache.snapshot)
     state = CycleState()
@@ -114,7 +137,7 @@ def test_affinity_rejects_what_the_reference_rejects(cluster: Drawn) -> None:
         assert _reasons(filtered(plugin, state, cluster.pod, view)) == _in(view, expected)
 
 
-@given(drawn())
+@given(spreading)
 def test_spread_scores_as_the_reference(cluster: Drawn) -> None:
     soft = [item for item in cluster.pod.spec.spread_constraints if not item.hard]
     plugin = make_plugin(PodTopologySpread, cluster.cache.snapshot)
@@ -123,7 +146,7 @@ def test_spread_scores_as_the_reference(cluster: Drawn) -> None:
         assert _scores(plugin, cluster, feasible) == (expected if soft else None)
 
 
-@given(drawn(), strategies.pod_labels)
+@given(neither, st.sampled_from([{"app": "a"}, {"app": "b"}, {}]))
 def test_spread_by_system_defaults_scores_as_the_reference(
     cluster: Drawn, selector: dict[str, str]
 ) -> None:
@@ -132,8 +155,6 @@ def test_spread_by_system_defaults_scores_as_the_reference(
     objects.set("Service", {**service, "spec": {"selector": selector}})
     selected = bool(selector) and selector.items() <= cluster.pod.labels.items()
     plugin = make_plugin(PodTopologySpread, cluster.cache.snapshot, objects=objects)
-    if cluster.pod.spec.spread_constraints:
-        return
     soft = parse_spread_constraints(
         [
             {
@@ -151,7 +172,7 @@ def test_spread_by_system_defaults_scores_as_the_reference(
         assert _scores(plugin, cluster, feasible) == (expected if selected else None)
 
 
-@given(drawn(), st.sampled_from([0, 1, 7]), st.booleans())
+@given(attracting, st.sampled_from([0, 1, 7]), st.booleans())
 def test_affinity_scores_as_the_reference(cluster: Drawn, hard_weight: int, ignore: bool) -> None:  # noqa: FBT001 drawn
     args = {"hardPodAffinityWeight": hard_weight, "ignorePreferredTermsOfExistingPods": ignore}
     plugin = make_plugin(InterPodAffinity, cluster.cache.snapshot, args)

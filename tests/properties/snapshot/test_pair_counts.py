@@ -35,7 +35,11 @@ put_node = st.sampled_from(NODE_NAMES).flatmap(
 )
 drop_node = st.tuples(st.just("node"), st.sampled_from(NODE_NAMES), st.none())
 put_pod = st.tuples(st.sampled_from(POD_NAMES), st.sampled_from(NODE_NAMES)).flatmap(
-    lambda names: st.tuples(st.just("pod"), st.just(names[0]), strategies.pods(*names))
+    lambda names: st.tuples(
+        st.just("pod"),
+        st.just(names[0]),
+        st.one_of(strategies.pods(*names, strategies.no_affinity), strategies.pods(*names)),
+    )
 )
 drop_pod = st.tuples(st.just("pod"), st.sampled_from(POD_NAMES), st.none())
 put_namespace = st.tuples(
@@ -43,7 +47,23 @@ put_namespace = st.tuples(
     st.sampled_from(strategies.NAMESPACES),
     st.one_of(st.none(), strategies.namespace_labels),
 )
-steps = st.one_of(put_pod, put_pod, put_pod, put_node, put_node, drop_pod, drop_node, put_namespace)
+taint_node = st.tuples(
+    st.just("taint"),
+    st.sampled_from(NODE_NAMES),
+    st.sampled_from([{"taints": []}, {"taints": [{"key": "spot", "effect": "NoExecute"}]}]),
+)
+steps = st.one_of(
+    taint_node,
+    taint_node,
+    put_pod,
+    put_pod,
+    put_pod,
+    put_node,
+    put_node,
+    drop_pod,
+    drop_node,
+    put_namespace,
+)
 
 
 class Objects:
@@ -57,6 +77,10 @@ class Objects:
     def apply(self, cache: Cache, step: Step) -> None:
         """Make a step here and in a cache."""
         kind, name, obj = step
+        if kind == "taint":
+            if name not in self.nodes:
+                return
+            kind, obj = "node", {**self.nodes[name], "spec": obj}
         kept: dict[str, Any] = getattr(self, f"{kind}s")
         before = kept.pop(name, None)
         if obj is not None:
@@ -128,7 +152,14 @@ class Decider:
 @pytest.mark.parametrize("few_rows", [0, 64], ids=["dense columns", "sparse columns"])
 @given(
     history=st.lists(steps, min_size=1, max_size=25),
-    pending=st.lists(strategies.pending_pods(), min_size=1, max_size=3),
+    pending=st.lists(
+        st.one_of(
+            strategies.pending_pods(strategies.no_affinity),
+            strategies.pending_pods(constraints=strategies.no_constraints),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
 )
 def test_answers_equal_those_of_a_rebuild(
     few_rows: int, history: list[Step], pending: list[JsonObject]

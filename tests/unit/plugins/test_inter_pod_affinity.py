@@ -253,6 +253,17 @@ def test_an_overlay_is_one_hypothesis_per_node() -> None:
     assert plugin.filter(state, pod, view).codes.astype(bool).tolist() == [False, True, True]
 
 
+def test_without_the_only_other_pod_of_its_group_the_pod_is_the_first() -> None:
+    cache = make_cache(NODES, [WEB_ON_A1])
+    plugin = make_plugin(InterPodAffinity, cache.snapshot)
+    pod, state = pod_info("p", labels=WEB, affinity=beside(term(HOSTNAME, WEB))), CycleState()
+    plugin.pre_filter(state, pod, NodeView(cache.snapshot))
+    view = NodeView(cache.snapshot, np.arange(3)).with_overlay()
+    assert view.overlay is not None
+    view.overlay.remove_pod(0, parse_pod(WEB_ON_A1))
+    assert plugin.filter(state, pod, view).codes.astype(bool).tolist() == [False, True, True]
+
+
 # --- scores -------------------------------------------------------------------------------------
 
 

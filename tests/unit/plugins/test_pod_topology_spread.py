@@ -9,6 +9,7 @@ import pytest
 from stellwerk.backend.object_store import ObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.status import Code
+from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.snapshot.node_view import NodeView
@@ -292,6 +293,34 @@ def test_an_overlay_is_one_hypothesis_per_node() -> None:
     assert plugin.filter(state, pod, view).codes.tolist() == [1, 1, 0, 0]
 
 
+def test_an_overlay_that_fills_the_emptiest_domain_raises_the_minimum() -> None:
+    cache = make_cache(FOUR, ON_123)
+    plugin = make_plugin(PodTopologySpread, cache.snapshot)
+    pod, state = mypod(constraint("zone")), CycleState()
+    plugin.pre_filter(state, pod, NodeView(cache.snapshot))
+    view = NodeView(cache.snapshot, np.arange(4)).with_overlay()
+    assert view.overlay is not None
+    view.overlay.add_pod(2, parse_pod(ON_123[0]))
+    # With one pod more on node3 both zones have two; on node4 nothing has changed.
+    assert plugin.filter(state, pod, view).codes.tolist() == [1, 1, 0, 0]
+    view.overlay.add_pod(2, parse_pod(ON_123[1]))
+    assert plugin.filter(state, pod, view).codes.tolist() == [1, 1, 1, 0]
+
+
+def test_eligible_nodes_follow_their_taints() -> None:
+    cache = make_cache([*FOUR, TAINTED], ON_123)
+    plugin = make_plugin(PodTopologySpread, cache.snapshot)
+    pod = mypod(constraint("zone", nodeTaintsPolicy="Honor"))
+    found = []
+    for present in (TAINTED, NODE5, TAINTED):
+        cache.set_node(parse_node(present))
+        cache.update_snapshot()
+        found.append(set(statuses(plugin, pod, NodeView(cache.snapshot))))
+    # The empty zone is a domain only while the pod may go there.
+    zone_a = {"node1", "node2"}
+    assert found == [zone_a, {*zone_a, "node3", "node4"}, zone_a]
+
+
 # --- scores -------------------------------------------------------------------------------------
 
 
@@ -362,6 +391,14 @@ def test_system_defaults_also_score_nodes_without_a_zone() -> None:
     assert found is not None
     assert found["a"] < found["b"]
     assert found["c"] > found["a"]
+
+
+def test_nodes_without_a_zone_are_one_domain_to_system_defaults() -> None:
+    """2 pods on a: by hostname 2 × log(3 + 2) + 2, by zone 2 × log(3 + 2) + 4, together 12.4."""
+    cache = make_cache(ZONED, placed("a", "a"))
+    plugin = make_plugin(PodTopologySpread, cache.snapshot, objects=store("Service", SERVICE))
+    found = raw_scores(plugin, mypod(), NodeView(cache.snapshot))
+    assert found == {"a": 12, "b": 6, "c": 2}
 
 
 def test_list_defaults_leave_nodes_without_the_label_out() -> None:
