@@ -51,6 +51,7 @@ class ClusterOptions:
     kubelet: KubeletOptions | None = field(default_factory=KubeletOptions)
     """None: bound pods stay Pending and deleted pods stay terminating, as without any kubelet."""
     heartbeats: bool = True
+    """Whether nodes, those created later too, are reported Ready and renew their leases."""
     event_window: int = EVENT_WINDOW
     compaction_seconds: float | None = None
     """How often changes older than one such period are forgotten; None: only the window limits
@@ -97,20 +98,18 @@ class EmbeddedCluster:
         bootstrap(self.api)
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api, manifests)
-        self.work = WorkLoop(
-            self._workers([manifest["metadata"]["name"] for manifest in manifests])
-        )
+        self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _workers(self, node_names: list[str]) -> list[Worker]:
+    def _workers(self) -> list[Worker]:
         workers: list[Worker] = []
         if self.options.controllers:
             workers += make_controllers(self.api)
         if self.options.kubelet is not None:
             workers.append(HollowKubelet(self.api, self.options.kubelet))
-        if self.options.heartbeats and node_names:
-            workers.append(NodeHeartbeat(self.api, node_names))
+        if self.options.heartbeats:
+            workers.append(NodeHeartbeat(self.api))
         return workers
 
     @property

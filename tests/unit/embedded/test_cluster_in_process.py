@@ -26,7 +26,9 @@ class Driver:
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = EmbeddedCluster(
-            3, clock=self.clock, options=ClusterOptions(seed=1, heartbeats=False, **options)
+            3,
+            clock=self.clock,
+            options=ClusterOptions(**{"seed": 1, "heartbeats": False, **options}),
         )
         self.api = self.cluster.api
         self.cluster.work.settle()
@@ -284,3 +286,24 @@ def test_pods_leave_an_unreachable_node_when_their_toleration_ends(driver: Drive
     driver.advance(2)
     driver.advance(1)
     assert driver.pods() == []
+
+
+def test_a_node_that_somebody_creates_becomes_a_ready_hollow_node() -> None:
+    driver = Driver(heartbeats=True)
+    driver.create("nodes", {"metadata": {"name": "extra"}})
+    driver.advance(1)
+    node = driver.get("nodes", "extra", "")
+    assert {each["type"]: each["status"] for each in node["status"]["conditions"]}[
+        "Ready"
+    ] == "True"
+    assert "taints" not in node["spec"]
+    assert node["status"]["allocatable"]["pods"] == "110"
+
+
+def test_nodes_renew_their_leases() -> None:
+    driver = Driver(heartbeats=True)
+    driver.advance(31)
+    before = driver.get("leases.coordination.k8s.io", "node-1", "kube-node-lease")
+    driver.advance(31)
+    after = driver.get("leases.coordination.k8s.io", "node-1", "kube-node-lease")
+    assert after["spec"]["renewTime"] > before["spec"]["renewTime"]

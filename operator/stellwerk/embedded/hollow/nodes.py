@@ -17,12 +17,14 @@ from stellwerk.embedded.apiserver.objects import (
     micro_timestamp,
     timestamp,
 )
+from stellwerk.embedded.apiserver.store import ADDED
 from stellwerk.embedded.work import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from stellwerk.embedded.apiserver.api import Api
+    from stellwerk.embedded.apiserver.store import StoreEvent
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REGION: Final = "region-1"
@@ -31,6 +33,9 @@ KUBELET_VERSION: Final = "v1.36.2"
 _FIRST_ADDRESS: Final = IPv4Address("10.1.0.1")
 _LEASE_SECONDS: Final = 40
 _RENEW_SECONDS: Final = 30.0
+_START_SECONDS: Final = 0.5
+_FIRST_ADOPTED: Final = 1 << 16
+"""Nodes that were made later get their addresses from here on."""
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 _PRESSURES: Final = (
     ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -82,7 +87,8 @@ def ready_node(manifest: JsonObject, number: int, now: str) -> JsonObject:
         {"type": "Hostname", "address": name},
     ]
     status.setdefault("addresses", default_addresses)
-    status["nodeInfo"] = {**_node_info(name), **(status.get("nodeInfo") or {})}
+    given_info = {key: value for key, value in (status.get("nodeInfo") or {}).items() if value}
+    status["nodeInfo"] = {**_node_info(name), **given_info}
     return node
 
 
@@ -138,27 +144,38 @@ def without_not_ready_taint(node: JsonObject) -> JsonObject:
 
 
 class NodeHeartbeat:
-    """Renews the leases of hollow nodes: small objects that nobody watches in number."""
+    """The node side of every kubelet: reports new nodes as Ready and renews their leases."""
 
-    def __init__(
-        self, api: Api, names: Iterable[str], *, renew_seconds: float = _RENEW_SECONDS
-    ) -> None:
-        """Keep the nodes of these names alive."""
+    def __init__(self, api: Api, *, renew_seconds: float = _RENEW_SECONDS) -> None:
+        """Keep all nodes alive that are and will be in the store of `api`."""
         self._api = api
+        self._nodes = api.kinds.resource("nodes")
         self._kind = api.kinds.resource("leases", "coordination.k8s.io")
         self._renew_seconds = renew_seconds
+        self._adopted = 0
         self.queue = WorkQueue(api.clock)
-        names = list(names)
-        for position, name in enumerate(names):
+        nodes = api.store.collection("nodes")
+        entries = nodes.entries()
+        for position, entry in enumerate(entries):
             # Spread over the period, so that 5,000 nodes do not beat at once.
-            self.queue.add_after(name, renew_seconds * position / len(names))
+            self.queue.add_after(entry.key[1], renew_seconds * position / len(entries))
+        nodes.listeners.append(self._on_node)
+
+    def _on_node(self, event: StoreEvent) -> None:
+        if event.type == ADDED:
+            self.queue.add_after(event.entry.key[1], _START_SECONDS)
 
     def reconcile(self, key: Hashable) -> None:
-        """Renew the lease of one node, for as long as the node exists."""
+        """Report and renew one node, for as long as it exists."""
         name = str(key)
         node = self._api.find("nodes", "", name)
         if node is None:
             return
+        if not any(each["type"] == "Ready" for each in node["status"].get("conditions") or ()):
+            self._adopted += 1
+            number = _FIRST_ADOPTED + self._adopted
+            now = timestamp(self._api.now())
+            self._api.modify(self._nodes, ("", name), lambda obj: ready_node(obj, number, now))
         self._renew(name, node["metadata"]["uid"])
         self.queue.add_after(name, self._renew_seconds)
 
