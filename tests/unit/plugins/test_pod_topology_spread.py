@@ -308,7 +308,8 @@ def test_an_overlay_that_fills_the_emptiest_domain_raises_the_minimum() -> None:
 
 
 def test_eligible_nodes_follow_their_taints() -> None:
-    cache = make_cache([*FOUR, TAINTED], ON_123)
+    always_tainted = node("node6", "D", taints=[{"key": "k", "effect": "NoExecute"}])
+    cache = make_cache([*FOUR, TAINTED, always_tainted], ON_123)
     plugin = make_plugin(PodTopologySpread, cache.snapshot)
     pod = mypod(constraint("zone", nodeTaintsPolicy="Honor"))
     found = []
