@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.models.profile_spec import SchedulerProfileSpec
-from stellwerk.scheduler.raw_objects import Wanted
-from tests.support.builders import make_node, make_pod
+from stellwerk.client.extender import go_json
+from stellwerk.scheduler.raw_objects import RawObjects, Wanted
+from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
+from tests.support.memory_client import MemoryClient
 
 JsonObject = dict[str, Any]
 FILTER: JsonObject = {"filterVerb": "filter", "nodeCacheCapable": True}
@@ -372,11 +373,12 @@ async def test_the_nominated_node_is_offered_alone_first(
     assert world.node_of("p") in {"n1", "n3"}
 
 
-def test_the_spec_of_a_profile_is_compared_with_its_extenders() -> None:
-    one, other = (
-        SchedulerProfileSpec.model_validate(
-            {"schedulerName": "a", "extenders": [{"urlPrefix": url, "filterVerb": "f"}]}
-        )
-        for url in ("http://one", "http://other")
-    )
-    assert one != other
+async def test_a_pod_is_sent_as_kube_scheduler_keeps_it() -> None:
+    raw = RawObjects(MemoryClient())
+    raw.want(Wanted(frozenset({"a"}), nodes=True))
+    obj = pod(labels={"text": "a<b"})
+    stored = {**obj, "metadata": {**obj["metadata"], "managedFields": [{"manager": "kubectl"}]}}
+    raw.on_pod("uid-default-p", stored)
+    del obj["apiVersion"], obj["kind"]
+    assert await raw.pod(pod_info("p")) == go_json(obj)
+    assert b"a\\u003cb" in go_json(obj)

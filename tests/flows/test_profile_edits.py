@@ -1,0 +1,119 @@
+"""Profiles on a running operator: an edit in the middle of a crowd, and two profiles at once."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk.models.profile import GROUP, PLURAL
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import make_profile
+from tests.support.running_operator import install, is_active, operator_on, profile_status, until
+
+NODES, ROOM = 40, 100
+PODS = 2_000
+SLACK = 6
+"""Pods per node that may be decided between the look at the placements and the edit's arrival."""
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+
+JsonObject = dict[str, Any]
+
+
+def strategy(type_: str) -> JsonObject:
+    """A spec that packs (MostAllocated) or spreads (LeastAllocated) by cpu alone."""
+    resources = [{"name": "cpu", "weight": 1}]
+    fit = {"scoringStrategy": {"type": type_, "resources": resources}}
+    return {
+        "pluginConfig": [{"name": "NodeResourcesFit", "args": fit}],
+        "plugins": {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}},
+    }
+
+
+def nodes() -> list[JsonObject]:
+    return [make_node(f"n{i:02}", cpu=str(ROOM), pods="500") for i in range(NODES)]
+
+
+def create_pod(cluster: EmbeddedCluster, name: str, scheduler_name: str) -> None:
+    pod = make_pod(name, cpu="1", scheduler_name=scheduler_name)
+    del pod["metadata"]["uid"]
+    cluster.api.create(cluster.api.kinds.resource("pods"), "default", pod)
+
+
+def placements(cluster: EmbeddedCluster) -> dict[str, str]:
+    """Node by pod, of those that are bound."""
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"]
+        for pod in cluster.api.all("pods", "default")
+        if pod["spec"].get("nodeName")
+    }
+
+
+async def test_an_edit_among_2000_pods_turns_spreading_into_packing(tmp_path: Path) -> None:
+    async with EmbeddedCluster(nodes(), options=ALONE) as cluster:
+        install(cluster, make_profile("crowd", **strategy("LeastAllocated")))
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, "crowd"))
+            for number in range(PODS):
+                create_pod(cluster, f"p{number}", "crowd")
+                if number % 50 == 0:
+                    await asyncio.sleep(0)
+            await until(lambda: len(placements(cluster)) >= PODS // 4)
+            before = placements(cluster)
+            assert len(before) < PODS * 3 // 4, "the edit is to come in the middle"
+            cluster.api.patch(
+                cluster.api.kinds.resource(PLURAL, GROUP),
+                ("", "crowd"),
+                {"spec": strategy("MostAllocated")},
+            )
+            await until(lambda: len(placements(cluster)) == PODS, 60)
+            await until(lambda: profile_status(cluster, "crowd").get("scheduledPods") == PODS)
+        after = placements(cluster)
+        assert before.items() <= after.items(), "no pod was moved"
+        spread = Counter(before.values())
+        assert len(spread) == NODES
+        assert max(spread.values()) - min(spread.values()) <= 2
+        filled = Counter(after.values())
+        assert max(filled.values()) <= ROOM, "every assumption was counted"
+        full = sum(count == ROOM for count in filled.values())
+        # What came after the edit filled node after node, and at most one of them in part; the rest
+        # has what was spread, and a few more that were decided before the edit was seen.
+        level = max(spread.values()) + SLACK
+        untouched = sum(count <= level for count in filled.values())
+        assert full >= 5
+        assert full + untouched >= NODES - 1
+        scheduled = [
+            event["involvedObject"]["name"]
+            for event in cluster.api.all("events", "default")
+            if event.get("reason") == "Scheduled"
+        ]
+        assert len(scheduled) == len(set(scheduled))
+        status = profile_status(cluster, "crowd")
+        assert status["pendingPods"]["total"] == 0
+        assert status["lastGoodGeneration"] == status["observedGeneration"] == 2
+
+
+async def test_two_profiles_serve_at_once(tmp_path: Path) -> None:
+    async with EmbeddedCluster(nodes(), options=ALONE) as cluster:
+        install(
+            cluster,
+            make_profile("spreading", **strategy("LeastAllocated")),
+            make_profile("packing", **strategy("MostAllocated")),
+        )
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, "spreading") and is_active(cluster, "packing"))
+            for number in range(NODES):
+                create_pod(cluster, f"spreading-{number}", "spreading")
+                await until(lambda number=number: f"spreading-{number}" in placements(cluster))  # type: ignore[misc]
+            for number in range(NODES):
+                create_pod(cluster, f"packing-{number}", "packing")
+            create_pod(cluster, "nobodys", "nobody")
+            await until(lambda: len(placements(cluster)) == 2 * NODES)
+        placed = placements(cluster)
+        by_profile = {
+            profile: {node for pod, node in placed.items() if pod.startswith(profile)}
+            for profile in ("spreading", "packing")
+        }
+        assert len(by_profile["spreading"]) == NODES
+        assert len(by_profile["packing"]) == 1
+        assert "nobodys" not in placed

@@ -1,0 +1,63 @@
+"""The operator as `stellwerk run` starts it, in this process, on an embedded cluster's port."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from stellwerk.app import RunOptions, run
+from stellwerk.embedded.cluster import EmbeddedCluster
+from stellwerk.models.crd import crd_manifest
+from stellwerk.models.profile import GROUP, PLURAL
+
+JsonObject = dict[str, Any]
+
+
+@asynccontextmanager
+async def operator_on(cluster: EmbeddedCluster, directory: Path) -> AsyncIterator[None]:
+    """Run until the block ends; an error of the operator is the block's."""
+    kubeconfig = directory / "kubeconfig"
+    cluster.write_kubeconfig(kubeconfig)
+    options = RunOptions(kubeconfig=str(kubeconfig), bind_address="127.0.0.1:0")
+    task = asyncio.create_task(run(options), name="operator")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+def install(cluster: EmbeddedCluster, *profiles: JsonObject) -> None:
+    """Create the definition and these profiles."""
+    api = cluster.api
+    definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
+    api.create(definitions, "", crd_manifest())
+    for profile in profiles:
+        api.create(api.kinds.resource(PLURAL, GROUP), "", profile)
+
+
+def profile_status(cluster: EmbeddedCluster, name: str) -> JsonObject:
+    """The status of a profile, empty before it has one."""
+    kind = cluster.api.kinds.resource(PLURAL, GROUP)
+    status: JsonObject = cluster.api.get(kind, "", name).obj.get("status") or {}
+    return status
+
+
+def is_active(cluster: EmbeddedCluster, name: str, generation: int = 1) -> bool:
+    """Whether this generation of a profile schedules pods."""
+    status = profile_status(cluster, name)
+    conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    return (
+        status.get("observedGeneration", 0) >= generation
+        and conditions.get("Accepted") == conditions.get("Active") == "True"
+    )
+
+
+async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+    """Wait until something is true."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 any condition, nobody to set an event
+            await asyncio.sleep(0.02)
