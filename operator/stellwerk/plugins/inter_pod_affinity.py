@@ -46,6 +46,8 @@ from stellwerk.snapshot.pair_counts import (
 from stellwerk.snapshot.topology import Topology
 
 _NAME: Final = "InterPodAffinity"
+_KEPT_SPECS: Final = 2048
+"""Specs whose terms are remembered; with unique specs, those of bound pods would pile up."""
 
 # The first reason to fail, in kube-scheduler's order, has the highest code.
 _EXISTING_ANTI: Final = 1
@@ -264,6 +266,8 @@ class InterPodAffinity(
     def _own_terms(self, pod: PodInfo) -> _OwnTerms:
         own = self._own.get(pod.spec)
         if own is None or not self._counts.keep(own.terms):
+            if len(self._own) >= _KEPT_SPECS:
+                self._own.clear()
             own = self._own[pod.spec] = _prepare(pod.spec.pod_affinity, self._counts)
         return own
 

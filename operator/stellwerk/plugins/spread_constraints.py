@@ -6,7 +6,7 @@ once, and their terms are counted for as long as somebody asks for them.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from stellwerk.framework.interface import ObjectStore
@@ -21,6 +21,8 @@ from stellwerk.snapshot.pair_counts import PairCounts, PodTerm, SpreadSelection
 
 _NOTHING: Final = LabelSelector((Requirement("", "In"),))
 """Stands for a constraint without selector: no pod has a label among no values."""
+_KEPT_SPECS: Final = 2048
+"""Specs that are remembered; with unique specs, those of bound pods would pile up."""
 _MAX_SELECTORS: Final = 64
 """Default selectors remembered per spec."""
 
@@ -109,6 +111,7 @@ class SpreadConstraints:
         if pod.spec.spread_constraints:
             found = self._own.get(pod.spec)
             if found is None or not self._counts.keep(found.terms):
+                _make_room(self._own)
                 found = self._own[pod.spec] = self._prepare(pod, pod.spec.spread_constraints, None)
             return found
         if not self._defaults:
@@ -117,6 +120,8 @@ class SpreadConstraints:
         return _NONE if selector is None else self._with_selector(pod, selector)
 
     def _with_selector(self, pod: PodInfo, selector: LabelSelector) -> Constraints:
+        if pod.spec not in self._defaulted:
+            _make_room(self._defaulted)
         by_selector = self._defaulted.setdefault(pod.spec, {})
         key = (pod.namespace, selector)
         found = by_selector.get(key)
@@ -165,6 +170,11 @@ class SpreadConstraints:
             needed=replace(restriction(pod, constraint, topology_keys), node_names=None),
             needs_names=constraint.honor_node_affinity,
         )
+
+
+def _make_room(remembered: WeakKeyDictionary[SchedulingSpec, Any]) -> None:
+    if len(remembered) >= _KEPT_SPECS:
+        remembered.clear()
 
 
 def _parsed(constraint: DefaultConstraint) -> SpreadConstraint:

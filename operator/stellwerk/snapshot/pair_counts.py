@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _MAX_TERMS: Final = 1024
 """Terms of pending pods that are kept counted; the least recently used ones make room."""
+_MAX_MATCHES: Final = 4096
+"""LabelSets of pending pods whose owned terms are remembered; most stay in use when bound."""
 
 NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
 
@@ -276,6 +278,8 @@ class PairCounts:
             return _NO_MATCHES
         known = self._owned_matches.get(label_set)
         if known is None or known[0] != self._owned_version:
+            if len(self._owned_matches) >= _MAX_MATCHES:
+                self._owned_matches.clear()
             known = (self._owned_version, self._find_owned(label_set))
             self._owned_matches[label_set] = known
         return known[1]

@@ -96,8 +96,7 @@ class Topology:
         if table[NO_DOMAIN] != missing:
             table = table.copy()
             table[NO_DOMAIN] = missing
-        # Indices are in range by construction; mode "clip" only spares NumPy the check.
-        return table.take(nodes.gather(self.domain), mode="clip")
+        return table.take(nodes.gather(self.domain))
 
     def sums(self, counts: IntColumn, eligible: Mask | None) -> IntColumn:
         """(D,) int64, a column of counts per row summed over each domain's eligible rows."""
