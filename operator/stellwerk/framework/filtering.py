@@ -280,7 +280,7 @@ class FilterPhase:
             raise self._filters.failed(plugin, failure) from failure
         if result.codes.shape != (len(nodes),):
             message = f"{result.codes.shape} verdicts for {len(nodes)} nodes"
-            raise PluginFailure(plugin.name, self._filters.point.label, message)
+            raise PluginFailure(plugin.name, self._filters.label, message)
         return result
 
     # --- nominated pods -------------------------------------------------------------------------

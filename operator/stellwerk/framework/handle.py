@@ -6,11 +6,13 @@ serves one profile for as long as its framework lives.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
+from stellwerk.framework.calls import UNMEASURED, Stopwatch
+from stellwerk.framework.containment import UNLIMITED, PluginGuard
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     ClusterClient,
@@ -19,9 +21,11 @@ from stellwerk.framework.interface import (
     Nominations,
     ObjectReference,
     ObjectStore,
+    Plugin,
     Recorder,
     WaitingPod,
 )
+from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.node_view import NodeView
@@ -52,6 +56,14 @@ class WaitUntil(Protocol):
     async def __call__(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool: ...
 
 
+StopwatchOf: TypeAlias = Callable[[str, Mapping[ExtensionPoint, Sequence[Plugin]]], Stopwatch]
+"""(schedulerName, its plugins) → who is told how long they take."""
+
+
+def _unmeasured(_: str, __: Mapping[ExtensionPoint, Sequence[Plugin]]) -> Stopwatch:
+    return UNMEASURED
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all profiles share."""
@@ -68,6 +80,10 @@ class Services:
     wait_until: WaitUntil
     is_preempting: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 nobody, for any uid
     """Whether victims are still being sent away for the pod of that uid."""
+    guard: PluginGuard = UNLIMITED
+    """Limits the time of plugins that do not come with Stellwerk."""
+    stopwatch: StopwatchOf = _unmeasured
+    """Who measures the plugins of a profile."""
 
 
 class ProfileHandle(Handle):

@@ -11,24 +11,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from stellwerk.framework.binding import BindingPoints
-from stellwerk.framework.calls import Instruments, PointCalls
+from stellwerk.framework.calls import UNMEASURED, PointCalls, Stopwatch
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filtering import Feasibility, FilterCall, FilterPhase
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.interface import (
     Diagnosis,
     FilterPlugin,
-    FilterResult,
     Plugin,
     PostFilterPlugin,
     PostFilterResult,
     PreFilterPlugin,
-    PreFilterResult,
     PreScorePlugin,
     ScorePlugin,
 )
 from stellwerk.framework.reuse import ColumnCache
-from stellwerk.framework.scoring import Scored, ScorePhase, Scores
+from stellwerk.framework.scoring import ScorePhase, Scores
 from stellwerk.framework.status import Code, Status
 from stellwerk.framework.verdicts import Verdicts
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -53,75 +51,70 @@ class Framework:
         percentage_of_nodes_to_score: int | None = None,
         check_all_filters: bool = False,
         extenders_choose: bool = False,
-        instruments: Instruments | None = None,
+        stopwatch: Stopwatch = UNMEASURED,
     ) -> None:
         self.handle = handle
         self.plugins = plugins
         self.percentage_of_nodes_to_score = percentage_of_nodes_to_score
         self.extenders_choose = extenders_choose
         """Whether extenders filter or score what the plugins leave."""
-        self.binding = BindingPoints(plugins)
-        instruments = instruments or Instruments()
-        self._stopwatch = instruments.stopwatch
+        self.binding = BindingPoints(plugins, stopwatch)
+        self._stopwatch = stopwatch
         cache = ColumnCache(handle.snapshot)
         self._filtering = FilterPhase(
             handle,
             PointCalls(
-                ExtensionPoint.PRE_FILTER,
+                "PreFilter",
                 [
                     (plugin, plugin.pre_filter)
                     for plugin in plugins.get(ExtensionPoint.PRE_FILTER, ())
                     if isinstance(plugin, PreFilterPlugin)
                 ],
-                PreFilterResult,
-                instruments,
+                stopwatch,
             ),
             PointCalls(
-                ExtensionPoint.FILTER,
+                "Filter",
                 [
                     (plugin, plugin.filter)
                     for plugin in plugins.get(ExtensionPoint.FILTER, ())
                     if isinstance(plugin, FilterPlugin)
                 ],
-                FilterResult,
-                instruments,
+                stopwatch,
             ),
             cache,
             check_all=check_all_filters,
         )
         self._post_filters = PointCalls(
-            ExtensionPoint.POST_FILTER,
+            "PostFilter",
             [
                 (plugin, plugin.post_filter)
                 for plugin in plugins.get(ExtensionPoint.POST_FILTER, ())
                 if isinstance(plugin, PostFilterPlugin)
             ],
-            PostFilterResult,
-            instruments,
+            stopwatch,
         )
         self._scoring = ScorePhase(
             PointCalls(
-                ExtensionPoint.PRE_SCORE,
+                "PreScore",
                 [
                     (plugin, plugin.pre_score)
                     for plugin in plugins.get(ExtensionPoint.PRE_SCORE, ())
                     if isinstance(plugin, PreScorePlugin)
                 ],
-                Status,
-                instruments,
+                stopwatch,
             ),
             PointCalls(
-                ExtensionPoint.SCORE,
+                "Score",
                 [
                     (plugin, plugin.score)
                     for plugin in plugins.get(ExtensionPoint.SCORE, ())
                     if isinstance(plugin, ScorePlugin)
                 ],
-                Scored,
-                instruments,
+                stopwatch,
             ),
             weights,
             cache,
+            stopwatch,
         )
         self._next_start = 0
         handle.serve(self)
@@ -136,20 +129,20 @@ class Framework:
     ) -> Feasibility:
         """Every row the pod fits on (or as many as the profile's percentage asks for)."""
         state = state or CycleState()
-        watch = self._stopwatch
-        started = watch.started() if watch else 0.0
-        found = self._filtering.pre_filter(pod, state)
-        if watch:
-            watch.point(ExtensionPoint.PRE_FILTER, found.pre_filter.code, started)
-            started = watch.started()
+        found = self._pre_filtered(pod, state)
         if not found.pre_filter.ok:
             found.fits = np.zeros_like(found.fits)
             return found
-        self._filtering.filter(pod, found)
-        if sample and self.percentage_of_nodes_to_score is not None:
-            self._sample(found, self._filtering.candidate_rows(found))
-        if watch:
-            watch.point(ExtensionPoint.FILTER, Code.SUCCESS, started)
+        watch = self._stopwatch
+        started, code = watch.started(), Code.ERROR
+        try:
+            self._filtering.filter(pod, found)
+            if sample and self.percentage_of_nodes_to_score is not None:
+                self._sample(found, self._filtering.candidate_rows(found))
+            code = Code.SUCCESS
+        finally:
+            watch.point("Filter", code, started)
+        watch.evaluated("Filter", state.skipped_filters)
         return found
 
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
@@ -160,21 +153,17 @@ class Framework:
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Look for a way to make room, until a plugin finds it or proves that there is none."""
-        watch = self._stopwatch
-        started = watch.started() if watch else 0.0
-        result = self._post_filter(state, pod, diagnosis)
-        if watch:
-            watch.point(ExtensionPoint.POST_FILTER, result.status.code, started)
+        started, code = self._stopwatch.started(), Code.ERROR
+        try:
+            result = self._post_filter(state, pod, diagnosis)
+            code = result.status.code
+        finally:
+            self._stopwatch.point("PostFilter", code, started)
         return result
 
     def prioritize(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Scores:
         """Total scores of feasible rows."""
-        watch = self._stopwatch
-        started = watch.started() if watch else 0.0
-        scores = self._scoring.prioritize(state, pod, nodes)
-        if watch:
-            watch.point(ExtensionPoint.SCORE, Code.SUCCESS, started)
-        return scores
+        return self._scoring.prioritize(state, pod, nodes)
 
     def active_filters(self, state: CycleState) -> list[FilterCall]:
         """The filters that no PreFilter skipped, in order, each with its call."""
@@ -197,6 +186,17 @@ class Framework:
     ) -> None:
         """Take pods off positions of a view with overlay."""
         self._filtering.remove_pods(state, pod, nodes, pods)
+
+    def _pre_filtered(self, pod: PodInfo, state: CycleState) -> Feasibility:
+        watch = self._stopwatch
+        started, code = watch.started(), Code.ERROR
+        try:
+            found = self._filtering.pre_filter(pod, state)
+            code = found.pre_filter.code
+        finally:
+            watch.point("PreFilter", code, started)
+        watch.evaluated("PreFilter", state.skipped_filters)
+        return found
 
     def _post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis

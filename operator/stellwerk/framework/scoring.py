@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stellwerk.framework.calls import Call, PointCalls, is_trusted
+from stellwerk.framework.calls import Call, PointCalls, Stopwatch, is_trusted
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
@@ -83,7 +83,9 @@ class ScorePhase:
         scores: PointCalls[ScorePlugin, Scored],
         weights: Mapping[str, int],
         cache: ColumnCache,
+        stopwatch: Stopwatch,
     ) -> None:
+        self._stopwatch = stopwatch
         self._pre_scores = pre_scores
         self._scores = scores
         self._cache = cache
@@ -104,15 +106,29 @@ class ScorePhase:
 
     def prioritize(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Scores:
         """Total scores of feasible rows."""
-        self._pre_score(state, pod, nodes)
+        watch = self._stopwatch
+        started, code = watch.started(), Code.ERROR
+        try:
+            self._pre_score(state, pod, nodes)
+            code = Code.SUCCESS
+        finally:
+            watch.point("PreScore", code, started)
+        watch.evaluated("PreScore", state.skipped_scores)
         if not self._scorers:
             return Scores(nodes, np.ones(len(nodes), np.int64), ())
-        by_plugin = [
-            self._score(self._scorers[plugin.name], call, state, pod, nodes)
-            for plugin, call in self._scores.of(state)
-            if plugin.name not in state.skipped_scores
-        ]
-        return Scores(nodes, _total(by_plugin, len(nodes)), by_plugin)
+        started, code = watch.started(), Code.ERROR
+        try:
+            by_plugin = [
+                self._score(self._scorers[plugin.name], call, state, pod, nodes)
+                for plugin, call in self._scores.of(state)
+                if plugin.name not in state.skipped_scores
+            ]
+            scores = Scores(nodes, _total(by_plugin, len(nodes)), by_plugin)
+            code = Code.SUCCESS
+        finally:
+            watch.point("Score", code, started)
+        watch.evaluated("Score", state.skipped_scores)
+        return scores
 
     def _pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> None:
         for plugin, call in self._pre_scores.of(state):
@@ -123,7 +139,7 @@ class ScorePhase:
             if status.code is Code.SKIP:
                 state.skipped_scores.add(plugin.name)
             elif status.code is not Code.SUCCESS:
-                raise PluginFailure(plugin.name, self._pre_scores.point.label, status.message)
+                raise PluginFailure(plugin.name, self._pre_scores.label, status.message)
 
     def _score(
         self,
@@ -201,7 +217,7 @@ class ScorePhase:
             raise self._scores.failed(plugin, failure) from failure
         if raw.shape != (len(nodes),):
             message = f"{raw.shape} scores for {len(nodes)} nodes"
-            raise PluginFailure(plugin.name, self._scores.point.label, message)
+            raise PluginFailure(plugin.name, self._scores.label, message)
         return raw
 
 

@@ -5,6 +5,7 @@ instance at all of its extension points, and a reload keeps instances whose argu
 """
 
 from stellwerk.errors import ProfileError
+from stellwerk.framework.containment import contained
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.runtime import Framework
@@ -50,6 +51,7 @@ class Assembly:
             profile.plugins.weights,
             percentage_of_nodes_to_score=profile.percentage_of_nodes_to_score,
             check_all_filters=profile.spec.check_all_filters,
+            stopwatch=self._services.stopwatch(profile.scheduler_name, by_point),
             extenders_choose=any(
                 extender.filter_verb or extender.prioritize_verb
                 for extender in profile.spec.extenders
@@ -63,7 +65,9 @@ class Assembly:
             ProfileError: the plugin refuses its arguments, in whatever way.
         """
         try:
-            return instantiate(name, self._handle, profile.args.get(name))
+            made = self._services.guard.call(
+                name, "Init", lambda: instantiate(name, self._handle, profile.args.get(name))
+            )
         except ProfileError:
             raise
         except Exception as failure:
@@ -71,6 +75,7 @@ class Assembly:
                 _arguments_field(name, profile),
                 f"plugin {name} refuses to be made: {type(failure).__name__}: {failure}",
             ) from failure
+        return contained(made, self._services.guard)
 
 
 def _arguments_field(name: str, profile: LoadedProfile) -> str:

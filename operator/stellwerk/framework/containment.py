@@ -1,0 +1,325 @@
+"""Somebody else's plugin, wrapped so that what it does wrong ends at its own attempt.
+
+The assembly wraps every plugin that does not come with Stellwerk; those that do are called directly
+and pay nothing for it. Invariant: a call of a contained plugin answers in the form that its
+extension point asks for, or raises a PluginFailure that names the plugin and the point.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.framework.calls import is_trusted
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import ClusterChange, HintFunction, QueueingHint
+from stellwerk.framework.interface import (
+    Candidate,
+    FilterResult,
+    PermitResult,
+    Plugin,
+    PostFilterResult,
+    PreFilterResult,
+    Reuse,
+)
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.status import OK, Code, Status
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import IntColumn
+
+Answer = TypeVar("Answer")
+Kind = TypeVar("Kind")
+
+
+class PluginGuard(Protocol):
+    """Cuts off calls that take too long."""
+
+    def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
+        """Make a synchronous call.
+
+        Raises:
+            PluginFailure: it did not return in time.
+        """
+        ...
+
+    async def wait(self, plugin: str, point: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        """Make a call and wait for what it answers.
+
+        Raises:
+            PluginFailure: it did not finish in time.
+        """
+        ...
+
+
+class Unlimited(PluginGuard):
+    """Lets every call take its time."""
+
+    @override
+    def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
+        return call()
+
+    @override
+    async def wait(self, plugin: str, point: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        return await call()
+
+
+UNLIMITED: Final = Unlimited()
+
+
+class Breach(Exception):  # noqa: N818 what happened, not what kind of error
+    """An answer that the extension point does not allow; says in what way."""
+
+
+def contained(plugin: Plugin, guard: PluginGuard) -> Plugin:
+    """The plugin, wrapped unless it comes with Stellwerk."""
+    if is_trusted(plugin):
+        return plugin
+    return cast("Plugin", ContainedPlugin(plugin, guard))
+
+
+class ContainedPlugin:
+    """Has the methods that the plugin has, each contained.
+
+    Methods with a default that a plugin need not inherit are filled in.
+    """
+
+    def __init__(self, plugin: Plugin, guard: PluginGuard) -> None:
+        self.plugin = plugin
+        self.name = plugin.name
+        self.filter_reuse: Reuse = getattr(plugin, "filter_reuse", Reuse.NEVER)
+        self.score_reuse: Reuse = getattr(plugin, "score_reuse", Reuse.NEVER)
+        self._guard = guard
+        for method, default in _DEFAULTS.items():
+            if hasattr(plugin, _NEEDED_BY[method]):
+                setattr(self, method, default)
+        for method, (point, check) in _SYNCHRONOUS.items():
+            own = _own_method(plugin, method)
+            if own is not None:
+                setattr(self, method, self._synchronous(own, point, check))
+        for method, (point, check) in _ASYNCHRONOUS.items():
+            own = getattr(plugin, method, None)
+            if own is not None:
+                setattr(self, method, self._asynchronous(own, point, check))
+
+    def _synchronous(
+        self, own: Callable[..., Any], point: str, check: "Check"
+    ) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:  # noqa: ANN401 whatever the point answers
+            try:
+                answer = self._guard.call(self.name, point, lambda: own(*arguments))
+                return check(self, answer, arguments)
+            except (Exception, SystemExit) as failure:
+                raise self._named(point, failure) from failure
+
+        return call
+
+    def _asynchronous(
+        self, own: Callable[..., Awaitable[Any]], point: str, check: "Check"
+    ) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any) -> Any:  # noqa: ANN401 whatever the point answers
+            try:
+                answer = await self._guard.wait(self.name, point, lambda: own(*arguments))
+                return check(self, answer, arguments)
+            except (Exception, SystemExit) as failure:
+                raise self._named(point, failure) from failure
+
+        return call
+
+    def _named(self, point: str, failure: BaseException) -> PluginFailure:
+        if isinstance(failure, PluginFailure):
+            return failure
+        words = str(failure) if isinstance(failure, Breach) else _words(failure)
+        return PluginFailure(self.name, point, words)
+
+    def checked_filter(self, answer: object, arguments: tuple[Any, ...]) -> FilterResult:
+        """Verdicts with codes for every row, and statuses that are contained, too."""
+        result = _of_kind(answer, FilterResult)
+        codes = _column(result.codes, len(arguments[2]), "verdicts").astype(np.int32)
+        return FilterResult(codes, self._synchronous(result.status, "Filter", _check_status))
+
+    def checked_hints(self, answer: object) -> list[QueueingHint]:
+        """Registrations whose hint functions are contained, too."""
+        if not isinstance(answer, (list, tuple)):
+            raise Breach(f"answered {type(answer).__name__}, not a sequence of QueueingHint")
+        hints = [_of_kind(each, QueueingHint) for each in answer]
+        return [replace(each, hint=self._hint(each.hint)) for each in hints]
+
+    def _hint(self, hint: HintFunction | None) -> HintFunction | None:
+        if hint is None:
+            return None
+
+        def ask(pod: PodInfo, change: ClusterChange) -> bool:
+            return bool(self._guard.call(self.name, "QueueingHint", lambda: hint(pod, change)))
+
+        return ask
+
+
+Check = Callable[[ContainedPlugin, Any, tuple[Any, ...]], Any]
+
+
+# --- what each extension point asks for ---------------------------------------------------------
+
+
+def _check_status(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> Status:
+    return _status(answer)
+
+
+def _check_nothing(_: ContainedPlugin, __: object, ___: tuple[Any, ...]) -> None:
+    """Whatever is answered is not looked at."""
+
+
+def _check_sort_key(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:
+    key = _of_kind(answer, tuple)
+    if not all(isinstance(part, (int, float)) and not math.isnan(part) for part in key):
+        raise Breach(f"answered {key!r}, not a tuple of numbers")
+    return key
+
+
+def _check_pre_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PreFilterResult:
+    result = _of_kind(answer, PreFilterResult)
+    _status(result.status)
+    names: object = result.node_names
+    if names is None:
+        return result
+    if not isinstance(names, (set, frozenset, list, tuple)) or not all(
+        isinstance(name, str) for name in names
+    ):
+        raise Breach(f"named nodes by {type(names).__name__}, not by a set of names")
+    return PreFilterResult(result.status, frozenset(names))
+
+
+def _check_filter(
+    plugin: ContainedPlugin, answer: object, arguments: tuple[Any, ...]
+) -> FilterResult:
+    return plugin.checked_filter(answer, arguments)
+
+
+def _check_post_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PostFilterResult:
+    result = _of_kind(answer, PostFilterResult)
+    _status(result.status)
+    for candidate in result.candidates:
+        _of_kind(candidate, Candidate)
+    return result
+
+
+def _check_scores(_: ContainedPlugin, answer: object, arguments: tuple[Any, ...]) -> IntColumn:
+    # A copy: the plugin may write into its own array in the next cycle.
+    return _column(answer, len(arguments[2]), "scores").astype(np.int64)
+
+
+def _check_permit(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PermitResult:
+    result = _of_kind(answer, PermitResult)
+    _status(result.status)
+    seconds: object = result.timeout_seconds
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise Breach(f"a timeout of {seconds!r} seconds")
+    return result
+
+
+def _check_hints(plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]) -> list[QueueingHint]:
+    return plugin.checked_hints(answer)
+
+
+def _check_key(_: ContainedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Hashable:
+    hash(answer)
+    return answer
+
+
+_SYNCHRONOUS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(
+    {
+        "pre_enqueue": ("PreEnqueue", _check_status),
+        "sort_key": ("QueueSort", _check_sort_key),
+        "events_to_register": ("EventsToRegister", _check_hints),
+        "pre_filter": ("PreFilter", _check_pre_filter),
+        "add_pods": ("PreFilterExtensionAddPod", _check_status),
+        "remove_pods": ("PreFilterExtensionRemovePod", _check_status),
+        "filter": ("Filter", _check_filter),
+        "filter_key": ("Filter", _check_key),
+        "post_filter": ("PostFilter", _check_post_filter),
+        "pre_score": ("PreScore", _check_status),
+        "score": ("Score", _check_scores),
+        "score_key": ("Score", _check_key),
+        "normalize": ("ScoreExtensionNormalize", _check_scores),
+        "reserve": ("Reserve", _check_status),
+        "unreserve": ("Unreserve", _check_nothing),
+        "pre_bind_pre_flight": ("PreBindPreFlight", _check_status),
+    }
+)
+"""Method → (the point as metrics and messages call it, what checks the answer)."""
+_ASYNCHRONOUS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(
+    {
+        "permit": ("Permit", _check_permit),
+        "pre_bind": ("PreBind", _check_status),
+        "bind": ("Bind", _check_status),
+        "post_bind": ("PostBind", _check_nothing),
+    }
+)
+
+
+def _own_method(plugin: Plugin, method: str) -> Callable[..., Any] | None:
+    own: Callable[..., Any] | None = getattr(plugin, method, None)
+    if own is None or method != "normalize":
+        return own
+    normalize = own
+    # It may work in place, and raw scores are kept between cycles.
+    return lambda state, pod, scores: normalize(state, pod, scores.copy())
+
+
+def _spec_of(_: CycleState, pod: PodInfo) -> Hashable:
+    return pod.spec
+
+
+def _no_objection(_: CycleState, __: PodInfo, ___: str) -> Status:
+    return OK
+
+
+_DEFAULTS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
+    {
+        "filter_key": _spec_of,
+        "score_key": _spec_of,
+        "unreserve": _no_objection,
+        "pre_bind_pre_flight": _no_objection,
+    }
+)
+_NEEDED_BY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "filter_key": "filter",
+        "score_key": "score",
+        "unreserve": "reserve",
+        "pre_bind_pre_flight": "pre_bind",
+    }
+)
+
+
+def _of_kind(answer: object, kind: type[Kind]) -> Kind:
+    if not isinstance(answer, kind):
+        raise Breach(f"answered {type(answer).__name__}, not {kind.__name__}")
+    return answer
+
+
+def _status(answer: object) -> Status:
+    status = _of_kind(answer, Status)
+    code: object = status.code
+    reasons: object = status.reasons
+    if not isinstance(code, Code):
+        raise Breach(f"a status with code {code!r}")
+    if not isinstance(reasons, tuple) or not all(isinstance(each, str) for each in reasons):
+        raise Breach(f"a status with reasons {reasons!r}, not a tuple of texts")
+    return status
+
+
+def _column(answer: object, rows: int, what: str) -> np.ndarray[Any, np.dtype[Any]]:
+    column = _of_kind(answer, np.ndarray)
+    if column.shape != (rows,):
+        raise Breach(f"{what} of shape {column.shape} for {rows} nodes")
+    if column.dtype.kind not in "iu":
+        raise Breach(f"{what} of type {column.dtype}, not integers")
+    return column
+
+
+def _words(failure: BaseException) -> str:
+    return f"{type(failure).__name__}: {failure}"
