@@ -11,23 +11,15 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from stellwerk.embedded.admission.registry import strategy_of
 from stellwerk.embedded.apiserver import patching
 from stellwerk.embedded.apiserver.failures import (
     Cause,
-    StatusError,
     already_exists,
     bad_request,
     bad_value,
-    conflict,
-    forbidden,
-    forbidden_field,
     internal,
     invalid,
-    invalid_as,
-    modified_meanwhile,
     not_found,
     required,
     unsupported_patch,
@@ -43,6 +35,18 @@ from stellwerk.embedded.apiserver.objects import (
 from stellwerk.embedded.apiserver.schema import DecodeError, decode, empty_field
 from stellwerk.embedded.apiserver.store import Entry, Store
 from stellwerk.embedded.apiserver.views import from_storage, to_storage
+from stellwerk.embedded.apiserver.write_rules import (
+    bad_patch,
+    cannot_handle,
+    check_version,
+    finalizer_causes,
+    keep_all_but_status,
+    keep_field,
+    specification,
+    terminating_namespace,
+    waits_for_more,
+    wrong_uid,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -178,9 +182,9 @@ class Api:
         stored = self.store.collection(kind.storage_name).get(key)
         if stored is None:
             raise not_found(kind, name)
-        _check_version(kind, name, metadata.get("resourceVersion", ""), stored)
+        check_version(kind, name, metadata.get("resourceVersion", ""), stored)
         if metadata.get("uid", stored.obj["metadata"]["uid"]) != stored.obj["metadata"]["uid"]:
-            raise _wrong_uid(kind, key, metadata["uid"], stored)
+            raise wrong_uid(kind, key, metadata["uid"], stored)
         return self._replace(kind, stored, obj, options, subresource)
 
     def patch(
@@ -204,7 +208,7 @@ class Api:
         try:
             obj = self.decode(kind, patched, options, patch=patch, media_type=media_type)
         except DecodeError as error:
-            raise _bad_patch(patched, str(error)) from error
+            raise bad_patch(patched, str(error)) from error
         metadata = obj.get("metadata") or {}
         if metadata.get("name", "") != key[1]:
             message = (
@@ -212,7 +216,7 @@ class Api:
                 f"on the URL ({key[1]})"
             )
             raise bad_request(message)
-        _check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
+        check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
         uid = stored.obj["metadata"]["uid"]
         if metadata.get("uid", uid) != uid:
             # Two layers of the API server check the metadata of an update, and both report.
@@ -262,7 +266,7 @@ class Api:
                 obj, unknown = decode(kind.type_name, body)
         except DecodeError as error:
             if patch is not None:
-                raise _bad_patch(body, str(error)) from error
+                raise bad_patch(body, str(error)) from error
             raise cannot_handle(kind, str(error)) from error
         # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
         obj.pop("kind", None)
@@ -274,7 +278,7 @@ class Api:
                 text = f"strict decoding error: {', '.join(texts)}"
                 if patch is None:
                     raise cannot_handle(kind, text)
-                raise _bad_patch(patch if media_type == patching.STRATEGIC_PATCH else body, text)
+                raise bad_patch(patch if media_type == patching.STRATEGIC_PATCH else body, text)
             options.warnings.extend(texts)
         return to_storage(kind, obj)
 
@@ -332,7 +336,7 @@ class Api:
         if found is None:
             raise not_found(self.kinds.resource("namespaces"), namespace)
         if is_terminating(found):
-            raise _terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
+            raise terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
 
     @staticmethod
     def _name_causes(strategy: Strategy, obj: JsonObject) -> list[Cause]:
@@ -374,20 +378,20 @@ class Api:
         self._keep_server_owned(obj, old)
         strategy.default(obj)
         if subresource == "status":
-            _keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
+            keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
         elif kind.subresource("status"):
-            _keep(obj, old, "status")
+            keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation
             and subresource != "status"
-            and _specification(kind, obj) != _specification(kind, old)
+            and specification(kind, obj) != specification(kind, old)
         ):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         causes = [
-            *_finalizer_causes(obj, old),
-            *_finalizer_causes(obj, old),
+            *finalizer_causes(obj, old),
+            *finalizer_causes(obj, old),
             *metadata_causes(obj["metadata"]),
             *strategy.validate_update(obj, old, subresource),
         ]
@@ -414,110 +418,9 @@ class Api:
         if obj == stored.obj:
             return stored
         metadata = obj["metadata"]
-        gone = is_terminating(obj) and not metadata.get("finalizers") and not _graceful(kind, obj)
+        gone = (
+            is_terminating(obj) and not metadata.get("finalizers") and not waits_for_more(kind, obj)
+        )
         if gone:
             return self.store.remove(kind.storage_name, stored, obj)
         return self.store.replace(kind.storage_name, obj, stored)
-
-
-def _graceful(kind: ResourceKind, obj: JsonObject) -> bool:
-    """Whether a terminating object waits for something else than finalizers in its metadata."""
-    if kind.kind == "Namespace":
-        return bool((obj.get("spec") or {}).get("finalizers"))
-    return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
-
-
-def _specification(kind: ResourceKind, obj: JsonObject) -> JsonObject:
-    """What the generation of an object counts changes of."""
-    if not kind.custom:
-        return obj.get("spec") or {}
-    return {name: value for name, value in obj.items() if name not in ("metadata", "status")}
-
-
-def _keep(obj: JsonObject, old: JsonObject, name: str) -> None:
-    if name in old:
-        obj[name] = old[name]
-    else:
-        obj.pop(name, None)
-
-
-def _keep_all_but_status(obj: JsonObject, old: JsonObject, *, with_metadata: bool) -> None:
-    for name in {*obj, *old} - {"status", "metadata"}:
-        _keep(obj, old, name)
-    if not with_metadata:
-        obj["metadata"] = dict(old["metadata"])
-
-
-def _check_version(kind: ResourceKind, name: str, version: str, stored: Entry) -> None:
-    if version and not version.isdigit():
-        raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
-    if version in ("", "0"):
-        if kind.needs_version_on_update:
-            cause = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid_as(kind.plural, kind.group, name, [cause])
-    elif int(version) != stored.revision:
-        raise modified_meanwhile(kind, name)
-
-
-def _wrong_uid(kind: ResourceKind, key: Key, uid: str, stored: Entry) -> StatusError:
-    return precondition_failed(
-        kind,
-        key,
-        f"UID in precondition: {uid}, UID in object meta: {stored.obj['metadata']['uid']}",
-    )
-
-
-def precondition_failed(kind: ResourceKind, key: Key, what: str) -> StatusError:
-    """A conflict as the storage layer of the API server words it."""
-    path = "/".join(filter(None, ("/registry", kind.plural, *key)))
-    return conflict(
-        kind,
-        key[1],
-        f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: {what}",
-    )
-
-
-def cannot_handle(kind: ResourceKind, why: str) -> StatusError:
-    """A body that cannot be read as an object of the kind."""
-    return bad_request(
-        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
-    )
-
-
-def _bad_patch(shown: JsonValue, why: str) -> StatusError:
-    return invalid_as("", "", "", [bad_value("patch", orjson.dumps(shown).decode(), why)])
-
-
-def _terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:
-    error = forbidden(
-        kind,
-        name,
-        f"unable to create new content in namespace {namespace} because it is being terminated",
-    )
-    error.details = {
-        **(error.details or {}),
-        "causes": [
-            {
-                "reason": "NamespaceTerminating",
-                "message": f"namespace {namespace} is being terminated",
-                "field": "metadata.namespace",
-            }
-        ],
-    }
-    return error
-
-
-def _finalizer_causes(obj: JsonObject, old: JsonObject) -> list[Cause]:
-    if not is_terminating(old):
-        return []
-    had = old["metadata"].get("finalizers") or ()
-    added = [name for name in obj["metadata"].get("finalizers") or () if name not in had]
-    if not added:
-        return []
-    shown = ", ".join(f'"{name}"' for name in added)
-    text = (
-        "no new finalizers can be added if the object is being deleted, found new finalizers "
-        f"[]string{{{shown}}}"
-    )
-    return [forbidden_field("metadata.finalizers", text)]

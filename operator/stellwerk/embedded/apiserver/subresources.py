@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.embedded.apiserver.api import Api, WriteOptions, precondition_failed
 from stellwerk.embedded.apiserver.deletion import delete, parse_delete_options
 from stellwerk.embedded.apiserver.failures import (
     StatusError,
@@ -29,9 +28,11 @@ from stellwerk.embedded.apiserver.objects import (
 )
 from stellwerk.embedded.apiserver.patching import merge_patch
 from stellwerk.embedded.apiserver.selectors import selector_text
+from stellwerk.embedded.apiserver.write_rules import precondition_failed
 from stellwerk.models.selectors import parse_label_selector
 
 if TYPE_CHECKING:
+    from stellwerk.embedded.apiserver.api import Api, WriteOptions
     from stellwerk.embedded.apiserver.kinds import ResourceKind
 
 _TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
