@@ -514,3 +514,18 @@ async def test_a_sort_that_raises_falls_back_to_priority_and_time(
     )
     queue = world.parts.queue
     assert [queue.position(f"uid-default-{name}") for name in ("high", "low")] == [0, 1]
+
+
+async def test_a_seed_repeats_the_choice_among_equal_nodes() -> None:
+    async def choices(seed: int) -> list[str | None]:
+        async with running() as world:
+            world.apply(make_profile("a", tieBreakSeed=seed))
+            world.apply(*(make_node(f"n{number}", cpu="64") for number in range(16)))
+            names = [f"p{number}" for number in range(12)]
+            for name in names:
+                world.apply(make_pod(name, scheduler_name="a"))
+            await eventually(lambda: all(world.node_of(name) for name in names))
+            return [world.node_of(name) for name in names]
+
+    assert await choices(7) == await choices(7)
+    assert await choices(7) != await choices(8)
