@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
 from stellwerk.embedded.apiserver.objects import (
     is_terminating,
-    parse_timestamp,
     timestamp,
     with_value,
 )
@@ -57,6 +56,8 @@ class NodeLifecycleController:
         self._nodes = api.kinds.resource("nodes")
         self._pods = api.kinds.resource("pods")
         self.queue = WorkQueue(api.clock)
+        self._doomed_since: dict[str, float] = {}
+        """Pod uid → when the taints of its node were first seen to end its stay, monotonic."""
         nodes = api.store.collection("nodes")
         nodes.listeners.append(self._on_node)
         api.store.collection("pods").listeners.append(self._on_pod)
@@ -69,6 +70,8 @@ class NodeLifecycleController:
 
     def _on_pod(self, event: StoreEvent) -> None:
         pod = event.entry.obj
+        if event.type == DELETED:
+            self._doomed_since.pop(pod["metadata"]["uid"], None)
         bound_now = pod["spec"].get("nodeName") and (
             event.previous is None or not event.previous.obj["spec"].get("nodeName")
         )
@@ -86,25 +89,30 @@ class NodeLifecycleController:
         if node is None:
             return
         now = timestamp(self._api.now())
-        self._api.modify(self._nodes, ("", str(key)), lambda obj: _tainted(obj, now))
-        node = self._api.find("nodes", "", str(key))
-        if node is not None and any(_executes(node)):
-            for pod in self._index.pods_on(str(key)):
-                metadata = pod["metadata"]
-                self._evict_if_due(_Doomed((metadata["namespace"], metadata["name"])))
+        node = self._api.modify(self._nodes, ("", str(key)), lambda obj: _tainted(obj, now)).obj
+        if not self._doomed_since and not any(_executes(node)):
+            return
+        for pod in self._index.pods_on(str(key)):
+            metadata = pod["metadata"]
+            self._evict_if_due(_Doomed((metadata["namespace"], metadata["name"])))
 
     def _evict_if_due(self, doomed: _Doomed) -> None:
         pod = self._api.find("pods", *doomed.key)
         node = self._api.find("nodes", "", pod["spec"].get("nodeName", "")) if pod else None
         if pod is None or node is None or is_terminating(pod):
             return
-        seconds = _seconds_left(pod, node, self._api)
-        if seconds is None:
+        uid = pod["metadata"]["uid"]
+        tolerated_seconds = _tolerated_seconds(pod, node)
+        if tolerated_seconds is None:
+            self._doomed_since.pop(uid, None)
             return
-        if seconds > 0:
-            self.queue.add_after(doomed, seconds)
+        # Counted from here and not from timeAdded, which taints set by users do not have.
+        now = self._api.clock.monotonic()
+        left_seconds = self._doomed_since.setdefault(uid, now) + tolerated_seconds - now
+        if left_seconds > 0:
+            self.queue.add_after(doomed, left_seconds)
         else:
-            delete(self._api, self._pods, doomed.key, DeleteOptions(uid=pod["metadata"]["uid"]))
+            delete(self._api, self._pods, doomed.key, DeleteOptions(uid=uid))
 
 
 def _wanted(node: JsonObject) -> Iterator[tuple[str, str]]:
@@ -149,21 +157,17 @@ def _executes(node: JsonObject) -> Iterator[JsonObject]:
     return (taint for taint in node["spec"].get("taints") or () if taint["effect"] == "NoExecute")
 
 
-def _seconds_left(pod: JsonObject, node: JsonObject, api: Api) -> float | None:
-    """How long the pod may stay; None: for ever."""
+def _tolerated_seconds(pod: JsonObject, node: JsonObject) -> float | None:
+    """How long the pod may stay once the taints are there; None: for ever."""
     shortest: float | None = None
     tolerations = parse_tolerations(pod["spec"].get("tolerations"))
-    for taint in _executes(node):
-        parsed = parse_taints([taint])[0]
-        matching = [each for each in tolerations if each.tolerates(parsed)]
+    for taint in parse_taints(list(_executes(node))):
+        matching = [each for each in tolerations if each.tolerates(taint)]
         if not matching:
             return 0.0
         limits = [
             each.toleration_seconds for each in matching if each.toleration_seconds is not None
         ]
-        if not limits:
-            continue
-        since = parse_timestamp(taint["timeAdded"]) if taint.get("timeAdded") else api.now()
-        left = min(limits) - (api.now() - since).total_seconds()
-        shortest = left if shortest is None else min(shortest, left)
+        if limits:
+            shortest = min(limits) if shortest is None else min(shortest, *limits)
     return shortest
