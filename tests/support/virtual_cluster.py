@@ -1,0 +1,323 @@
+"""The embedded cluster and the operator in one event loop, store to handlers, without sockets.
+
+Flows use it: they apply manifests as a user would, let time pass (`tests.support.skipped_time`) and
+look at what became of the pods. Invariant: the operator sees every change of the store at once and
+in order, and writes only through the API, so that admission, validation and controllers count.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import orjson
+import yaml
+from typing_extensions import override
+
+from stellwerk.app import Operator, RunOptions
+from stellwerk.clock import VirtualClock
+from stellwerk.embedded.apiserver.api import Api
+from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
+from stellwerk.embedded.apiserver.failures import StatusError
+from stellwerk.embedded.apiserver.kinds import ResourceKind
+from stellwerk.embedded.apiserver.patching import STRATEGIC_PATCH
+from stellwerk.embedded.apiserver.requests import Target, parse_path
+from stellwerk.embedded.apiserver.store import StoreEvent
+from stellwerk.embedded.apiserver.subresources import bind
+from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk.embedded.command import install_profiles
+from stellwerk.errors import api_error
+from stellwerk.framework.interface import ClusterClient, JsonObject
+from stellwerk.handlers.watched import WATCHED, WatchedKind
+from stellwerk.metrics import Metrics
+from stellwerk.models.convert import convert_text
+from tests.support.in_process import Notes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stellwerk.client.event_recorder import EventRecorder
+    from stellwerk.client.kubernetes import KubernetesClient
+
+_CONFIGURATIONS = ([".config"], [".policy"])
+"""What stands before the ending of a file's name that `stellwerk convert` reads."""
+_DEADLINE_SECONDS = 60.0
+
+
+class StoreClient(ClusterClient):
+    """A ClusterClient that calls the API's verbs where the real one sends requests."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+
+    @override
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
+        binding = {"metadata": {"name": name, "uid": uid}, "target": {"name": node_name}}
+        with _translated(f"bind {namespace}/{name} to {node_name}"):
+            bind(self._api, self._api.kinds.resource("pods"), (namespace, name), binding)
+
+    @override
+    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+        pods = self._api.kinds.resource("pods")
+        with _translated(f"patch the status of {namespace}/{name}"):
+            self._api.patch(
+                pods, (namespace, name), dict(patch), STRATEGIC_PATCH, subresource="status"
+            )
+
+    @override
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+        pods = self._api.kinds.resource("pods")
+        with _translated(f"delete {namespace}/{name}"):
+            delete(self._api, pods, (namespace, name), DeleteOptions(uid=uid))
+
+    @override
+    async def get(self, path: str) -> JsonObject:
+        with _translated(f"get {path}"):
+            target = self._target(path)
+            return _loaded(self._api.get(target.kind, *target.key).data)
+
+    @override
+    async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+        with _translated(f"list {path}"):
+            target = self._target(path)
+            collection = self._api.store.collection(target.kind.storage_name)
+            items = [_loaded(entry.data) for entry in collection.entries(target.namespace)]
+            return items, str(self._api.store.revision)
+
+    @override
+    async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        with _translated(f"create in {path}"):
+            target = self._target(path)
+            return _loaded(self._api.create(target.kind, target.key[0], dict(body)).data)
+
+    @override
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        with _translated(f"replace {path}"):
+            target = self._target(path)
+            entry = self._api.update(
+                target.kind, target.key, dict(body), subresource=target.subresource
+            )
+            return _loaded(entry.data)
+
+    @override
+    async def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        content_type: str = "application/merge-patch+json",
+    ) -> JsonObject:
+        with _translated(f"patch {path}"):
+            target = self._target(path)
+            entry = self._api.patch(
+                target.kind, target.key, dict(body), content_type, subresource=target.subresource
+            )
+            return _loaded(entry.data)
+
+    def _target(self, path: str) -> Target:
+        target = parse_path([part for part in path.split("/") if part], self._api.kinds)
+        if target is None:
+            raise StatusError(404, "NotFound", f"{path} is not served")
+        return target
+
+
+class VirtualCluster:
+    """A cluster with its operator; made by `open_virtual_cluster`."""
+
+    def __init__(
+        self, clock: VirtualClock, nodes: Sequence[JsonObject], options: ClusterOptions
+    ) -> None:
+        self.clock = clock
+        self.cluster = EmbeddedCluster(nodes, clock=clock, options=options)
+        self.api = self.cluster.api
+        install_profiles(self.cluster)
+        self._applied: dict[tuple[str, tuple[str, str]], JsonObject] = {}
+        self.notes = Notes()
+        self.operator = Operator(
+            cast("KubernetesClient", StoreClient(self.api)),
+            cast("EventRecorder", self.notes),
+            Metrics(),
+            clock,
+            RunOptions(),
+        )
+        self._sinks = {
+            self._storage_name(watched): watched.sink(self.operator.handlers) for watched in WATCHED
+        }
+        self._list()
+        self.api.store.listeners.append(self._on_change)
+
+    # --- what a user does -----------------------------------------------------------------------
+
+    def apply(self, *objects: JsonObject) -> None:
+        """`kubectl apply`: create objects, or patch them, fields that were applied before away."""
+        for obj in objects:
+            kind, key = self._place(obj)
+            if self.api.store.collection(kind.storage_name).get(key) is None:
+                self.api.create(kind, key[0], _copied(obj))
+            else:
+                applied = self._applied.get((kind.storage_name, key), {})
+                self.api.patch(kind, key, _with_removals(applied, obj))
+            self._applied[kind.storage_name, key] = obj
+
+    def apply_file(self, path: Path) -> None:
+        """Apply a file; a configuration of kube-scheduler goes through `stellwerk convert`."""
+        self.apply(*read_manifests(path))
+
+    def patch(self, plural: str, name: str, patch: JsonObject, group: str = "") -> None:
+        """`kubectl patch`, with a merge patch."""
+        kind = self.api.kinds.resource(plural, group)
+        self.api.patch(kind, ("default" if kind.namespaced else "", name), patch)
+
+    def patch_status(self, plural: str, name: str, patch: JsonObject, group: str = "") -> None:
+        """What a kubelet or controller reports, with a strategic merge patch."""
+        kind = self.api.kinds.resource(plural, group)
+        key = ("default" if kind.namespaced else "", name)
+        self.api.patch(kind, key, patch, STRATEGIC_PATCH, subresource="status")
+
+    def delete(self, plural: str, name: str) -> None:
+        """`kubectl delete`."""
+        kind = self.api.kinds.resource(plural)
+        key = ("default" if kind.namespaced else "", name)
+        delete(self.api, kind, key, DeleteOptions())
+
+    # --- what a user sees -----------------------------------------------------------------------
+
+    @property
+    def pods(self) -> dict[str, JsonObject]:
+        """The pods of the default namespace by name."""
+        return {pod["metadata"]["name"]: pod for pod in self.api.all("pods", "default")}
+
+    def node_of(self, name: str) -> str | None:
+        """Where a pod is bound."""
+        node: str | None = self.pods[name]["spec"].get("nodeName")
+        return node
+
+    def why_pending(self, name: str) -> tuple[str, str] | None:
+        """(reason, message) of a pod's PodScheduled condition while it is False."""
+        for condition in self.pods[name]["status"].get("conditions") or ():
+            if condition["type"] == "PodScheduled" and condition["status"] == "False":
+                return condition["reason"], condition.get("message", "")
+        return None
+
+    def phase_of(self, name: str) -> str:
+        """status.phase of a pod."""
+        return str(self.pods[name]["status"].get("phase"))
+
+    def metrics(self) -> bytes:
+        """The text of /metrics."""
+        return self.operator.parts.metrics.exposition()
+
+    async def until(self, condition: Callable[[], Any], seconds: float = _DEADLINE_SECONDS) -> None:
+        """Let time pass until something is true; fails when it takes too long."""
+        deadline = self.clock.monotonic() + seconds
+        while not condition():
+            assert self.clock.monotonic() < deadline, self._where_everybody_is()
+            await asyncio.sleep(0.1)
+
+    async def settle(self) -> None:
+        """Let every pod be bound and running, or told why it cannot be."""
+        await self.until(lambda: all(map(_is_settled, self.pods.values())))
+
+    def _where_everybody_is(self) -> str:
+        return "\n".join(
+            f"{name}: {pod['spec'].get('nodeName')} {pod['status']}"
+            for name, pod in self.pods.items()
+        )
+
+    # --- how it hangs together ------------------------------------------------------------------
+
+    def _place(self, obj: JsonObject) -> tuple[ResourceKind, tuple[str, str]]:
+        group = obj["apiVersion"].rpartition("/")[0]
+        kind = self.api.kinds.named(group, obj["kind"])
+        assert kind is not None, f"{obj['apiVersion']} {obj['kind']} is not served"
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace", "default") if kind.namespaced else ""
+        return kind, (namespace, metadata["name"])
+
+    def _storage_name(self, watched: WatchedKind) -> str:
+        return self.api.kinds.resource(watched.plural, watched.group).storage_name
+
+    def _list(self) -> None:
+        for watched in WATCHED:
+            storage_name = self._storage_name(watched)
+            for entry in self.api.store.collection(storage_name).entries():
+                self._sinks[storage_name](None, _loaded(entry.data))
+            self.operator.handlers.on_synced(watched.kind)
+
+    def _on_change(self, storage_name: str, event: StoreEvent) -> None:
+        sink = self._sinks.get(storage_name)
+        if sink is not None:
+            sink(event.type, _loaded(event.entry.data))
+
+
+@asynccontextmanager
+async def open_virtual_cluster(
+    clock: VirtualClock,
+    nodes: Iterable[JsonObject],
+    options: ClusterOptions | None = None,
+) -> AsyncIterator[VirtualCluster]:
+    """A cluster and its operator, both running until the block ends."""
+    world = VirtualCluster(clock, list(nodes), options or ClusterOptions(seed=1, heartbeats=False))
+    tasks = [
+        asyncio.create_task(world.cluster.work.run(), name="controllers"),
+        asyncio.create_task(world.operator.scheduler.run(), name="scheduler"),
+    ]
+    try:
+        yield world
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await world.operator.extenders.close()
+    for task in tasks:
+        if not task.cancelled():
+            task.result()
+
+
+def read_manifests(path: Path) -> list[JsonObject]:
+    """The objects of a file; a configuration of kube-scheduler as `stellwerk convert` writes it."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffixes[:-1] in _CONFIGURATIONS:
+        return [dict(manifest) for manifest in convert_text(text).manifests]
+    return [obj for obj in yaml.safe_load_all(text) if obj]
+
+
+def _is_settled(pod: JsonObject) -> bool:
+    status = pod["status"]
+    if pod["spec"].get("nodeName"):
+        return bool(status.get("phase") != "Pending")
+    return any(
+        condition["type"] == "PodScheduled" and condition["status"] == "False"
+        for condition in status.get("conditions") or ()
+    )
+
+
+def _with_removals(before: JsonObject, after: JsonObject) -> JsonObject:
+    """`after` as a merge patch that also takes away what only `before` has."""
+    patch: JsonObject = dict.fromkeys(before.keys() - after.keys())
+    for key, value in after.items():
+        inner = before.get(key)
+        if isinstance(value, dict):
+            patch[key] = _with_removals(inner if isinstance(inner, dict) else {}, value)
+        else:
+            patch[key] = value
+    return patch
+
+
+@contextmanager
+def _translated(act: str) -> "Iterator[None]":
+    """The API's refusals as the client's errors."""
+    try:
+        yield
+    except StatusError as error:
+        raise api_error(act, error.code, error.reason, error.message) from error
+
+
+def _loaded(data: bytes) -> JsonObject:
+    loaded: JsonObject = orjson.loads(data)
+    return loaded
+
+
+def _copied(obj: JsonObject) -> JsonObject:
+    return _loaded(orjson.dumps(obj))
