@@ -1,4 +1,4 @@
-"""`stellwerk run` as its own process against `stellwerk cluster`: the whole way of a pod, for real."""
+"""`stellwerk run` against `stellwerk cluster`, each a process: the whole way of a pod, for real."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import Process, fetch, running, server_of, until
+from tests.support.processes import fetch, running, server_of, until
 
 NODES = 100
 PODS = 500
@@ -130,8 +130,7 @@ async def test_a_kubeconfig_that_is_none(tmp_path: Path) -> None:
 async def _expect_usage_error(log: Path, *arguments: str) -> None:
     async with running(log, *arguments) as process:
         status = await asyncio.wait_for(process.process.wait(), 30)
-    text = log.read_text(encoding="utf-8")
+    text = await asyncio.to_thread(log.read_text, encoding="utf-8")
     assert status == 2, text
     assert "Traceback" not in text
     assert [line for line in text.splitlines() if line.startswith("stellwerk: ")]
-    assert isinstance(process, Process)

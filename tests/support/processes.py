@@ -1,7 +1,7 @@
 """`stellwerk` commands as processes of their own, for flows over kopf and HTTP.
 
-Invariant: a process that was started is stopped when its context ends, and what it wrote to standard
-error is part of the failure when it died early.
+Invariant: a process that was started is stopped when its context ends, and what it wrote is part of
+the failure when it died early.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ with the process.
 """
 
 import asyncio
+import gc
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,12 +25,13 @@ from stellwerk.models.profile import (
 )
 
 _LARGEST_CLUSTER: Final = 100_000
+_GC_THRESHOLDS: Final = (50_000, 50, 50)
 
 
-def open_cluster(nodes: str | int, port: int = 0) -> EmbeddedCluster:
-    """A cluster with that many hollow nodes, or those of a file, that knows SchedulerProfiles.
+def open_cluster(nodes: str | int | list[dict[str, Any]], port: int = 0) -> EmbeddedCluster:
+    """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
-    It has the default profile, and one for the pods that name no scheduler: nobody else serves them
+    A text is a number, or names a file of manifests. The cluster has the default profile, and one for the pods that name no scheduler: nobody else serves them
     here, and the manifests of the Kubernetes documentation run unedited.
 
     Raises:
@@ -39,7 +41,7 @@ def open_cluster(nodes: str | int, port: int = 0) -> EmbeddedCluster:
     try:
         cluster = EmbeddedCluster(manifests, port=port)
     except StatusError as error:
-        raise ConfigurationError(f"{nodes}: {error}") from error
+        raise ConfigurationError(f"--nodes: {error}") from error
     install_profiles(cluster)
     return cluster
 
@@ -61,6 +63,9 @@ async def serve_cluster(nodes: str, port: int, kubeconfig: Path) -> None:
         ConfigurationError: the nodes, the port or the kubeconfig's path cannot be used.
     """
     cluster = open_cluster(nodes, port)
+    # Objects live as long as the cluster: the collector need not look at them again and again.
+    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.freeze()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

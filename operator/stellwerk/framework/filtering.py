@@ -58,6 +58,12 @@ class Feasibility:
     rows: RowColumn | None = field(default=None, repr=False)
     """The feasible rows in visiting order, where only some were looked for."""
 
+    def keep(self, rows: RowColumn, *, evaluated: int) -> None:
+        """Let only these of the feasible rows count, having looked at so many nodes."""
+        self.rows, self.evaluated = rows, evaluated
+        self.fits = np.zeros_like(self.fits)
+        self.fits[rows] = True
+
     def view(self, everything: NodeView) -> NodeView:
         """The feasible rows as a view."""
         if self.rows is not None:

@@ -138,7 +138,7 @@ class Framework:
         try:
             self._filtering.filter(pod, found)
             if sample and self.percentage_of_nodes_to_score is not None:
-                self._sample(found, self._filtering.candidate_rows(found))
+                self._sample(found, pod, self._filtering.candidate_rows(found))
             code = Code.SUCCESS
         finally:
             watch.point("Filter", code, started)
@@ -215,9 +215,14 @@ class Framework:
         status = Status(Code.UNSCHEDULABLE, reasons)
         return PostFilterResult(status, clear_nomination=clear_nomination)
 
-    def _sample(self, found: Feasibility, candidates: Mask | None) -> None:
+    def _sample(self, found: Feasibility, pod: PodInfo, candidates: Mask | None) -> None:
         """Keep only as many feasible rows as kube-scheduler would look for, in its order."""
         snapshot = self.handle.snapshot
+        promised = snapshot.row_of.get(pod.nominated_node_name)
+        if promised is not None and found.fits[promised]:
+            # Tried before the search begins, and the search does not (`evaluateNominatedNode`).
+            found.keep(np.array([promised], dtype=np.intp), evaluated=1)
+            return
         order = snapshot.visit_order
         if candidates is not None:
             order = order[candidates[order]]
@@ -231,10 +236,7 @@ class Framework:
         order = np.concatenate([order[start:], order[:start]])
         reached = np.flatnonzero(found.fits[order])[:wanted]
         looked_at = int(reached[-1]) + 1 if len(reached) == wanted else len(order)
-        found.rows = order[reached]
-        found.fits = np.zeros_like(found.fits)
-        found.fits[found.rows] = True
-        found.evaluated = looked_at
+        found.keep(order[reached], evaluated=looked_at)
         self._next_start = (self._next_start + looked_at) % snapshot.node_count
 
 

@@ -33,7 +33,7 @@ class NodeOverlay:
         self._requested: IntColumn = np.zeros((len(snapshot.resource_row), rows), np.int64)
         self._nonzero: IntColumn = np.zeros((2, rows), np.int64)
         self.log: list[tuple[int, PodInfo, int]] = []
-        """(position, pod, +1 or −1) in the order of the calls, for those who follow step by step."""
+        """(position, pod, +1 or −1) in the order of the calls, for who follows step by step."""
         self._net: dict[tuple[int, str], tuple[PodInfo, int]] = {}
         self._netted = 0
         """How much of the log `_net` sums up."""
@@ -208,7 +208,7 @@ class NodeView:
         return self.gather(column.ids[: self.snapshot.size]), column
 
     def users(self, rows: Mapping[int, int]) -> IntColumn:
-        """(n,) int64, one key's counts of a SparseCounts at the rows of the view, without overlay."""
+        """(n,) int64, one key's counts of a SparseCounts at the rows of the view; no overlay."""
         size = self.snapshot.size
         dense: IntColumn = np.zeros(size, np.int64)
         if isinstance(self.rows, slice) or len(self.rows) > len(rows):

@@ -98,7 +98,7 @@ class Snapshot:
         self.requested: IntColumn = _read_only(self._requested[:, :size])
         """(R, N) int64, what bound and assumed pods request; row "pods" is their number."""
         self.nonzero_requested: IntColumn = _read_only(self._nonzero_requested[:, :size])
-        """(2, N) int64, cpu millicores and memory bytes, silent containers counted with defaults."""
+        """(2, N) int64, cpu millicores and memory bytes; silent containers count with defaults."""
         self.alive: Mask = _read_only(self._alive[:size])
         """(N,) bool, True where the row holds a node."""
         self.unschedulable: Mask = _read_only(self._unschedulable[:size])

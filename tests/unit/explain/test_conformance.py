@@ -1,4 +1,4 @@
-"""Every recorded decision of kube-scheduler v1.36, decided again: plugin by plugin, node by node."""
+"""Every recorded decision of kube-scheduler v1.36, decided again, node by node."""
 
 import pytest
 
