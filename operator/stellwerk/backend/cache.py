@@ -108,7 +108,7 @@ class Cache:
             ValueError: the cache has the pod already.
         """
         if pod.uid in self._pods:
-            message = f"pod {pod.key} is in the cache, so can't be assumed"
+            message = f"pod {pod.uid}({pod.key}) is in the cache, so can't be assumed"
             raise ValueError(message)
         self._put(pod)
         self._assumed[pod.uid] = pod

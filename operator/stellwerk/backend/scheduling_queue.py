@@ -126,13 +126,21 @@ class SchedulingQueue:
         return entry.newest
 
     def on_change(
-        self, change: ClusterChange, now: float, *, max_priority: int | None = None
+        self,
+        change: ClusterChange,
+        now: float,
+        *,
+        max_priority: int | None = None,
+        except_uid: str = "",
     ) -> int:
         """Something changed in the cluster: wakes the pods that it may help; returns how many.
 
-        `max_priority` limits it to pods that a nomination of that priority stood in the way of.
+        `max_priority` limits it to pods that a nomination of that priority stood in the way of;
+        `except_uid` is a pod that it is no news to.
         """
         woken = self._waiting.woken_by(change, max_priority)
+        if except_uid:
+            woken = [each for each in woken if each[0].pod.uid != except_uid]
         for entry, strategy in woken:
             self._requeue(entry, strategy, change.name, now)
         self._in_flight.record(change)

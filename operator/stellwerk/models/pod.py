@@ -10,7 +10,7 @@ per spec and not once per pod.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -117,8 +117,10 @@ class PodInfo:
     conditions: tuple[JsonObject, ...]
     """status.conditions of a pod that is not bound, or is terminating.
 
-    Of others nothing is kept.
+    Of others nothing is kept but `condition_types`.
     """
+    condition_types: tuple[str, ...]
+    """The types of all conditions in their order, which patches have to name."""
     owner: tuple[str, str, str] | None
     """(apiVersion kind, name, uid) of the controlling owner."""
 
@@ -157,6 +159,9 @@ ResolvePriority: TypeAlias = Callable[[str], tuple[int, str]]
 
 _specs: WeakValueDictionary[bytes, SchedulingSpec] = WeakValueDictionary()
 _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
+_condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
+_MANY: Final = 1024
+"""So many lists of condition types are shared; somebody who makes up more pays for it."""
 
 
 def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) -> PodInfo:
@@ -176,6 +181,7 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
     terminating = "deletionTimestamp" in metadata
     # Of a pod that is going, preemption asks whether it was a victim.
     keeps_conditions = terminating or not node_name
+    conditions = status.get("conditions") or ()
     return PodInfo(
         uid=metadata.get("uid") or f"{namespace}/{name}",
         name=name,
@@ -193,9 +199,16 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
         terminating=terminating,
         start_time=status.get("startTime") or "",
         creation_time=metadata.get("creationTimestamp") or "",
-        conditions=tuple(status.get("conditions") or ()) if keeps_conditions else (),
+        conditions=tuple(conditions) if keeps_conditions else (),
+        condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if "ownerReferences" in metadata else None,
     )
+
+
+def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
+    """The types of conditions; few lists of them occur, so that pods share theirs."""
+    types = tuple(condition["type"] for condition in conditions)
+    return _condition_types.setdefault(types, types) if len(_condition_types) < _MANY else types
 
 
 def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
