@@ -403,6 +403,11 @@ class Metrics(_Registry):
             "Objects from the API that could not be read, and were skipped.",
             "kind",
         )
+        self.plugin_failures = self._counter(
+            "stellwerk_plugin_failures_total",
+            "Calls of a plugin that raised, did not end in time or answered nonsense.",
+            *("plugin", "extension_point", "profile"),
+        )
         self.handler_failures = self._counter(
             "stellwerk_handler_failures_total",
             "Events whose handling raised; the object is read again.",

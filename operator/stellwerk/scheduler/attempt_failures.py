@@ -12,6 +12,7 @@ from typing import Final
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.interface import pod_reference
+from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.pod_status import (
@@ -54,6 +55,22 @@ class AttemptFailures:
         self._parts = parts
         self._reports: set[asyncio.Task[None]] = set()
 
+    def unexpected(self, failure: Exception, pod: PodInfo) -> Failure:
+        """What was raised during an attempt, as a failure of the attempt; logged and counted."""
+        if isinstance(failure, PluginFailure):
+            logger.error("%s: %s", pod.key, failure, exc_info=failure)
+            self.count(failure, pod)
+            return Failure.error(str(failure))
+        if isinstance(failure, SchedulerError):
+            return Failure.error(str(failure))
+        logger.error("the attempt for %s failed", pod.key, exc_info=failure)
+        return Failure.error(f"{type(failure).__name__}: {failure}")
+
+    def count(self, failure: PluginFailure, pod: PodInfo) -> None:
+        """Count a plugin that broke."""
+        labels = (failure.plugin, failure.point, pod.spec.scheduler_name)
+        self._parts.metrics.plugin_failures.labels(*labels).inc()
+
     def handle(self, queued: QueuedPod, failure: Failure, started_seconds: float) -> None:
         """Put the pod back where it belongs and report (`handleSchedulingFailure`)."""
         parts, now = self._parts, self._parts.clock.monotonic()
@@ -67,7 +84,8 @@ class AttemptFailures:
             now=now,
         )
         if place is None:
-            # Deleted, or bound by somebody else meanwhile: there is nobody to report on.
+            # Deleted, or bound by somebody else meanwhile: a condition would be wrong or in vain.
+            self._tell(queued.pod, failure)
             return
         if parts.unserved.lay_down_if_unserved(queued.pod):
             # Its profile went during the attempt; that is what there is to say now.
@@ -76,9 +94,8 @@ class AttemptFailures:
             parts.queue.nominate(queued.pod, failure.nomination.node_name)
         self._report(queued.pod, failure)
 
-    def _report(self, pod: PodInfo, failure: Failure) -> None:
-        parts = self._parts
-        parts.recorder.event(
+    def _tell(self, pod: PodInfo, failure: Failure) -> None:
+        self._parts.recorder.event(
             pod_reference(pod),
             "Warning",
             "FailedScheduling",
@@ -86,6 +103,10 @@ class AttemptFailures:
             truncated(failure.message),
             reporting_controller=pod.spec.scheduler_name,
         )
+
+    def _report(self, pod: PodInfo, failure: Failure) -> None:
+        parts = self._parts
+        self._tell(pod, failure)
         patch = status_patch(
             pod,
             parts.clock.now(),

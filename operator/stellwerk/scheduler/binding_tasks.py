@@ -1,17 +1,19 @@
-"""The binding tasks: many at once, bounded, and each one can be cancelled by preemption.
+"""The binding tasks: many at once, bounded, some of which preemption may cancel.
 
 The scheduling coroutine starts them and waits for room; shutdown drains them. Invariant: a pod has
 at most one binding task, and a task that ends, however it ends, leaves the registry.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 MAX_BINDINGS_IN_FLIGHT: Final = 512
 """Back-pressure.
 
-Beyond it the scheduling coroutine waits, so that memory and staleness stay bounded.
+Beyond it the scheduling coroutine waits, so that memory and staleness stay bounded. Bindings that
+wait for somebody else do not count: the pod they wait for may be the next to be scheduled.
 """
 
 
@@ -21,35 +23,71 @@ class BindingTasks:
     def __init__(self, limit: int = MAX_BINDINGS_IN_FLIGHT) -> None:
         self._limit = limit
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._waiting: set[str] = set()
+        """Bindings that wait for somebody else (Permit, PreBind)."""
+        self._cancellable: dict[str, str] = {}
+        """Bindings that can be cancelled → why they have been ("": they have not)."""
         self._room = asyncio.Event()
         self._room.set()
 
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._tasks
+
     def start(self, uid: str, binding: Coroutine[Any, Any, None]) -> None:
         """Run a binding."""
         task = asyncio.get_running_loop().create_task(binding, name=f"bind {uid}")
         self._tasks[uid] = task
         task.add_done_callback(lambda done: self._ended(uid, done))
-        if len(self._tasks) >= self._limit:
-            self._room.clear()
+        self._count()
 
     async def room(self) -> None:
         """Wait until another binding may start."""
         await self._room.wait()
 
-    def cancel(self, uid: str) -> bool:
-        """Cancel a binding; False if there is none."""
+    @contextmanager
+    def waiting(self, uid: str) -> Iterator[None]:
+        """While a binding waits for somebody else, it holds up no other."""
+        self._waiting.add(uid)
+        self._count()
+        try:
+            yield
+        finally:
+            self._waiting.discard(uid)
+            self._count()
+
+    @contextmanager
+    def cancellable(self, uid: str) -> Iterator[None]:
+        """While nothing has been asked of the API that could not be taken back."""
+        self._cancellable[uid] = ""
+        try:
+            yield
+        finally:
+            if not self._cancellable[uid]:
+                del self._cancellable[uid]
+
+    def cancel(self, uid: str, reason: str) -> bool:
+        """Cancel a binding; False if there is none, or if it has gone too far."""
         task = self._tasks.get(uid)
-        return task is not None and task.cancel()
+        if task is None or self._cancellable.get(uid) != "":
+            return False
+        self._cancellable[uid] = reason
+        return task.cancel()
+
+    def cancelled_because(self, uid: str) -> str:
+        """Why a binding was cancelled; empty if it was not, or by the shutdown."""
+        return self._cancellable.get(uid, "")
 
     def uids(self) -> list[str]:
         """The pods being bound."""
         return list(self._tasks)
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Let the bindings in flight finish; those that do not in time are cancelled."""
+        """Let the bindings in flight finish; those that wait, or do not in time, are cancelled."""
+        for uid in self._waiting:
+            self._tasks[uid].cancel()
         if not self._tasks:
             return
         _, late = await asyncio.wait(self._tasks.values(), timeout=timeout_seconds)
@@ -61,5 +99,11 @@ class BindingTasks:
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
         if self._tasks.get(uid) is task:
             del self._tasks[uid]
-        if len(self._tasks) < self._limit:
+            self._cancellable.pop(uid, None)
+        self._count()
+
+    def _count(self) -> None:
+        if len(self._tasks) - len(self._waiting) < self._limit:
             self._room.set()
+        else:
+            self._room.clear()

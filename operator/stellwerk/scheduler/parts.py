@@ -62,10 +62,13 @@ class Parts:
         for listener in self.listeners:
             listener()
 
-    def forget(self, assumed: PodInfo) -> None:
-        """Take back an assumption; the room it held is free again."""
-        if self.cache.forget_pod(assumed.uid) is not None:
-            self.changed(ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None))
+    def room_freed(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
+        """An assumption was taken back: who waits for room may try, the pod itself perhaps not."""
+        self.queue.on_change(
+            ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None),
+            self.clock.monotonic(),
+            except_uid=assumed.uid if except_itself else "",
+        )
 
     def observe_scheduled(self, queued: QueuedPod, now: float, started_seconds: float) -> None:
         """Count a pod that got its node."""

@@ -21,6 +21,8 @@ class Nomination:
 
     node_name: str
     """Empty: remove it."""
+    in_any_case: bool = False
+    """It was written so lately that the pod may not show it yet: compare with nothing."""
 
 
 def status_patch(
@@ -34,7 +36,9 @@ def status_patch(
 
 def nomination_patch(pod: PodInfo, nomination: Nomination | None) -> dict[str, Any]:
     """The part of a status patch that sets or removes the nomination, if it changes."""
-    if nomination is None or nomination.node_name == pod.nominated_node_name:
+    if nomination is None:
+        return {}
+    if nomination.node_name == pod.nominated_node_name and not nomination.in_any_case:
         return {}
     return {"nominatedNodeName": nomination.node_name or None}
 

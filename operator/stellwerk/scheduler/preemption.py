@@ -287,9 +287,8 @@ class Preemptor:
         """Whether the victim was not on its node yet, and has been kept from getting there."""
         waiting = self._parts.waiting.get_waiting(victim.uid)
         if waiting is not None:
-            waiting.reject(_PLUGIN, "preempted")
-            return True
-        return self._parts.bindings.cancel(victim.uid)
+            return waiting.preempt(_PLUGIN, "preempted")
+        return self._parts.bindings.cancel(victim.uid, f"preempted by {_PLUGIN}")
 
     async def _mark(self, pod: PodInfo, victim: PodInfo) -> None:
         """Say in the victim's status why it has to go."""

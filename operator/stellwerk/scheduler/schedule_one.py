@@ -1,48 +1,38 @@
 """One pod's way from the head of the queue to its node. START HERE.
 
 `schedule_one` reads like the diagram in the design: a cycle decides on the snapshot, the decision
-is assumed in the cache, a task of its own binds. Called by the scheduling coroutine, in series.
-Invariant: whatever happens, the pod ends in exactly one place: bound, waiting in a queue, or gone.
+is assumed in the cache, a task of its own binds (`binding_cycle`). Called by the scheduling
+coroutine, in series. Invariant: whatever happens, the pod ends in exactly one place: bound, waiting
+in a queue, or gone.
 """
 
 import logging
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.errors import SchedulerError
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Diagnosis, PostFilterResult, pod_reference
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import Code, Status
-from stellwerk.framework.verdicts import fit_error, rejecting_plugins
+from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.pod import PodInfo
+from stellwerk.scheduler.attempt import Attempt
 from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure
-from stellwerk.scheduler.extenders import ProfileExtenders, Rejections
+from stellwerk.scheduler.binding_cycle import BindingCycle, not_permitted
+from stellwerk.scheduler.decision_log import TRACE, trace_scores
+from stellwerk.scheduler.extenders import Rejections
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import Nomination, nomination_patch
+from stellwerk.scheduler.pod_status import Nomination
 from stellwerk.scheduler.preemption import narrowed
 from stellwerk.snapshot.node_view import NodeView
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(slots=True)
-class Attempt:
-    """One scheduling attempt of one pod."""
-
-    queued: QueuedPod
-    framework: Framework
-    extenders: ProfileExtenders | None
-    state: CycleState
-    started_seconds: float
-
-    @property
-    def pod(self) -> PodInfo:
-        """The pod as it left the queue."""
-        return self.queued.pod
+SAMPLED_ATTEMPTS: Final = 10
+"""One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,27 +49,34 @@ class ScheduleOne:
     def __init__(self, parts: Parts, failures: AttemptFailures) -> None:
         self._parts = parts
         self._failures = failures
+        self._binding = BindingCycle(parts, failures)
+        self._attempts = 0
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
         parts, pod = self._parts, queued.pod
         framework = parts.profiles.framework(pod.spec.scheduler_name)
-        if framework is None or self._needless(pod):
+        if framework is None:
+            parts.unserved.lay_down_if_unserved(pod)
+            return
+        if self._needless(pod):
             parts.queue.done(pod.uid)
             return
         extenders = parts.profiles.extenders(pod.spec.scheduler_name)
         started_seconds = parts.clock.monotonic()
-        attempt = Attempt(queued, framework, extenders, CycleState(), started_seconds)
+        self._attempts += 1
+        state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
+        attempt = Attempt(queued, framework, extenders, state, started_seconds)
         try:
             with parts.profiles.unchanged():
                 decision = await self._scheduling_cycle(attempt)
         except Exception as failure:  # noqa: BLE001 one attempt must not end the coroutine
-            decision = Decision(failure=_unexpected(failure))
+            decision = Decision(failure=self._failures.unexpected(failure, pod))
         parts.profiles.decided(pod.spec.scheduler_name, parts.clock.monotonic())
         if decision.failure is not None:
             self._failures.handle(attempt.queued, decision.failure, attempt.started_seconds)
             return
-        await self._commit(attempt, decision.node_name)
+        self._commit(attempt, decision.node_name)
 
     def _needless(self, pod: PodInfo) -> bool:
         """Whether the pod is going away or assumed already (`skipPodSchedule`)."""
@@ -109,7 +106,9 @@ class ScheduleOne:
         promised = nominated is not None and bool(found.fits[nominated])
         if promised and attempt.extenders:
             promised = await attempt.extenders.accept(pod, pod.nominated_node_name)
+        attempt.evaluated = found.evaluated
         if promised:
+            attempt.feasible = 1
             return Decision(pod.nominated_node_name)
         rejections = Rejections()
         if attempt.extenders:
@@ -118,9 +117,12 @@ class ScheduleOne:
             diagnosis = rejections.added_to(framework.diagnose(found, pod), snapshot)
             return Decision(failure=await self._no_node(attempt, diagnosis))
         view = found.view(NodeView(snapshot))
+        attempt.feasible = len(view)
         if len(view) == 1:
             return Decision(snapshot.node_at(int(view.row_numbers()[0])).name)
         scores = framework.prioritize(attempt.state, pod, view)
+        if logger.isEnabledFor(TRACE):
+            trace_scores(logger, pod, scores, snapshot)
         total = scores.total
         if attempt.extenders:
             total = total + await attempt.extenders.prioritize(pod, view)
@@ -132,6 +134,9 @@ class ScheduleOne:
     async def _no_node(self, attempt: Attempt, diagnosis: Diagnosis) -> Failure:
         """No node fits: ask the PostFilter plugins, which may find victims."""
         pod, parts = attempt.pod, self._parts
+        broken = _broken_filter(diagnosis)
+        if broken is not None:
+            return Failure.error(f'running "{broken.plugin}" filter plugin: {broken.message}')
         post = PostFilterResult(Status())
         if diagnosis.rows:
             post = attempt.framework.run_post_filters(attempt.state, pod, diagnosis)
@@ -153,125 +158,37 @@ class ScheduleOne:
 
     # --- assume, and hand over to a binding task ------------------------------------------------
 
-    async def _commit(self, attempt: Attempt, node_name: str) -> None:
-        """Assume, Reserve and Permit; then the pod is out of the coroutine's hands."""
+    def _commit(self, attempt: Attempt, node_name: str) -> None:
+        """Assume and Reserve; then the pod is out of the coroutine's hands.
+
+        Permit is asked in the first step of the binding task, which comes before the next cycle: a
+        plugin that waits for something there holds up nobody else.
+        """
         parts, framework = self._parts, attempt.framework
         assumed = attempt.pod.with_node(node_name)
         try:
             # Before binding: the next cycle must already count its requests.
             parts.cache.assume_pod(assumed)
-        except ValueError as failure:
-            self._failures.handle(
-                attempt.queued, Failure.error(str(failure)), attempt.started_seconds
-            )
+        except ValueError as refused:
+            failure = Failure.error(str(refused))
+            self._failures.handle(attempt.queued, failure, attempt.started_seconds)
             return
         parts.queue.nominator.remove(assumed.uid)
         try:
             status = framework.binding.reserve(attempt.state, assumed, node_name)
-            if status.ok:
-                status, waits = await framework.binding.permit(attempt.state, assumed, node_name)
-        except PluginFailure as failure:
-            status = Status(Code.ERROR, (str(failure),), failure.plugin)
-        if status.code is Code.WAIT:
-            parts.waiting.hold(assumed, waits)
-        elif not status.ok:
-            self._undo(attempt, assumed, status)
+        except PluginFailure as broken:
+            failure = self._failures.unexpected(broken, assumed)
+            self._binding.undo_reserve(attempt, assumed, failure)
             return
-        parts.queue.done(assumed.uid)
-        if attempt.state.pods_to_activate:
-            parts.queue.activate(attempt.state.pods_to_activate.values(), parts.clock.monotonic())
-        parts.bindings.start(assumed.uid, self._binding_cycle(attempt, assumed))
-
-    async def _binding_cycle(self, attempt: Attempt, assumed: PodInfo) -> None:
-        """Wait on Permit, PreBind, Bind, PostBind; on failure everything is undone."""
-        try:
-            status = await self._bind(attempt, assumed)
-        except PluginFailure as failure:
-            status = Status(Code.ERROR, (str(failure),), failure.plugin)
-        except BaseException:
-            # Cancelled by preemption or shutdown: the books are put right before it goes on.
-            self._undo(attempt, assumed, Status(Code.ERROR, ("binding was cancelled",)))
-            raise
-        finally:
-            self._parts.waiting.release(assumed.uid)
         if not status.ok:
-            self._undo(attempt, assumed, status)
+            self._binding.undo_reserve(attempt, assumed, not_permitted(status))
             return
-        self._bound(attempt, assumed)
-        try:
-            await attempt.framework.binding.post_bind(attempt.state, assumed, assumed.node_name)
-        except PluginFailure as failure:
-            logger.warning("%s is bound; %s", assumed.key, failure)
-
-    async def _bind(self, attempt: Attempt, assumed: PodInfo) -> Status:
-        parts, binding, state = self._parts, attempt.framework.binding, attempt.state
-        node_name = assumed.node_name
-        flight = binding.pre_bind_pre_flight(state, assumed, node_name)
-        if not flight.ok and not flight.skip:
-            return flight
-        held = parts.waiting.held(assumed.uid)
-        if flight.ok or held is not None:
-            # It may take long: say where the pod is bound to go, e.g. to a cluster autoscaler.
-            await self._announce(attempt.pod, node_name)
-        if held is not None:
-            waited_since = parts.clock.monotonic()
-            status = await held.answer()
-            parts.metrics.permit_wait_duration.labels(
-                "Success" if status.ok else "Unschedulable"
-            ).observe(parts.clock.monotonic() - waited_since)
-            if not status.ok:
-                return status
-        if flight.ok:
-            status = await binding.pre_bind(state, assumed, node_name)
-            if not status.ok:
-                return status
-        bound = await attempt.extenders.bind(assumed, node_name) if attempt.extenders else None
-        return bound or await binding.bind(state, assumed, node_name)
-
-    async def _announce(self, pod: PodInfo, node_name: str) -> None:
-        patch = nomination_patch(pod, Nomination(node_name))
-        if patch:
-            try:
-                await self._parts.client.patch_pod_status(
-                    pod.namespace, pod.name, {"status": patch}
-                )
-            except SchedulerError as failure:
-                logger.warning("cannot nominate %s to %s: %s", pod.key, node_name, failure)
-
-    def _bound(self, attempt: Attempt, assumed: PodInfo) -> None:
-        parts, queued = self._parts, attempt.queued
-        now = parts.clock.monotonic()
-        parts.unconfirmed[assumed.uid] = now
-        parts.recorder.event(
-            pod_reference(attempt.pod),
-            "Normal",
-            "Scheduled",
-            "Binding",
-            f"Successfully assigned {assumed.key} to {assumed.node_name}",
-            reporting_controller=assumed.spec.scheduler_name,
-        )
-        parts.observe_scheduled(queued, now, attempt.started_seconds)
-
-    def _undo(self, attempt: Attempt, assumed: PodInfo, status: Status) -> None:
-        """Unreserve, forget, wake who waits for the room, requeue, and say so."""
-        parts = self._parts
-        for broken in attempt.framework.binding.unreserve(
-            attempt.state, assumed, assumed.node_name
-        ):
-            logger.error("undoing the reservation of %s: %s", assumed.key, broken)
-        parts.forget(assumed)
-        if status.rejected:
-            unschedulable, pending = rejecting_plugins([status])
-            diagnosis = Diagnosis((0,), (status,), "", unschedulable, pending)
-            failure = Failure(fit_error(diagnosis), unschedulable, pending, rejected=True)
-        else:
-            failure = Failure.error(status.message)
-        failure.nomination = Nomination("")
-        self._failures.handle(attempt.queued, failure, attempt.started_seconds)
+        parts.bindings.start(assumed.uid, self._binding.run(attempt, assumed))
 
 
-def _unexpected(failure: Exception) -> Failure:
-    if isinstance(failure, SchedulerError):
-        return Failure.error(str(failure))
-    logger.error("scheduling cycle failed", exc_info=failure)
-    return Failure.error(f"{type(failure).__name__}: {failure}")
+def _broken_filter(diagnosis: Diagnosis) -> Status | None:
+    """A node's status that is an error: then nobody knows whether the pod fits."""
+    for status in diagnosis.statuses:
+        if not status.ok and not status.rejected:
+            return status
+    return None

@@ -1,28 +1,36 @@
 """Pods that Permit plugins hold between the scheduling cycle and their binding.
 
-The scheduler adds a pod when Permit answers Wait, its binding task waits on it, and other plugins
-(or preemption) allow or reject it through the Handle. Invariant: a waiting pod gets exactly one
-answer: all plugins allowed it, one rejected it, or the earliest timeout passed.
+The binding task holds a pod when Permit answers Wait and waits on it; other plugins, preemption and
+the watch allow or reject it through the Handle. Invariant: a waiting pod gets exactly one answer:
+all plugins allowed it, somebody rejected it, or the time of a plugin still awaited passed.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from typing_extensions import override
 
 from stellwerk.framework.handle import WaitingPods
 from stellwerk.framework.interface import WaitingPod
-from stellwerk.framework.status import OK, Status, unschedulable
+from stellwerk.framework.status import OK, Status, error, unschedulable
 from stellwerk.models.pod import PodInfo
+
+_UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))
 
 
 class HeldPod(WaitingPod):
     """One waiting pod; its answer is a future."""
 
     def __init__(self, pod: PodInfo, waits: Mapping[str, float]) -> None:
+        """`waits` are the seconds that each plugin grants, from now on."""
+        loop = asyncio.get_running_loop()
         self._pod = pod
-        self._waits = dict(waits)
-        self._answer: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        self._answer: asyncio.Future[Status] = loop.create_future()
+        self._timers = {
+            plugin: loop.call_later(seconds, self._timed_out, plugin, seconds)
+            for plugin, seconds in waits.items()
+        }
 
     @property
     @override
@@ -32,34 +40,43 @@ class HeldPod(WaitingPod):
     @property
     @override
     def pending_plugins(self) -> Sequence[str]:
-        return tuple(self._waits)
+        return tuple(self._timers)
 
     @override
     def allow(self, plugin: str) -> None:
-        self._waits.pop(plugin, None)
-        if not self._waits:
+        timer = self._timers.pop(plugin, None)
+        if timer is not None:
+            timer.cancel()
+        if not self._timers:
             self._decide(OK)
 
     @override
     def reject(self, plugin: str, message: str) -> None:
         self._decide(unschedulable(plugin, message))
 
-    async def answer(self) -> Status:
-        """Wait for the answer; the plugin with the shortest timeout rejects when it passes."""
-        plugin, seconds = min(self._waits.items(), key=lambda wait: wait[1], default=("", 0.0))
-        if not plugin:
-            return OK
-        try:
-            async with asyncio.timeout(seconds):
-                return await asyncio.shield(self._answer)
-        except TimeoutError:
-            return unschedulable(
-                plugin, f"rejected due to timeout after waiting {seconds:g}s at plugin {plugin}"
-            )
+    def preempt(self, plugin: str, message: str) -> bool:
+        """Send the pod back without calling it unschedulable; False if it is decided already."""
+        return self._decide(error(plugin, message))
 
-    def _decide(self, status: Status) -> None:
-        if not self._answer.done():
-            self._answer.set_result(status)
+    async def answer(self) -> Status:
+        """Wait for the answer."""
+        return await asyncio.shield(self._answer)
+
+    def close(self) -> None:
+        """Stop the timers: nobody waits any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _timed_out(self, plugin: str, seconds: float) -> None:
+        waited = go_duration(seconds)
+        self.reject(plugin, f"rejected due to timeout after waiting {waited} at plugin {plugin}")
+
+    def _decide(self, status: Status) -> bool:
+        if self._answer.done():
+            return False
+        self._answer.set_result(status)
+        self.close()
+        return True
 
 
 class PermitRoom(WaitingPods):
@@ -68,23 +85,39 @@ class PermitRoom(WaitingPods):
     def __init__(self) -> None:
         self._held: dict[str, HeldPod] = {}
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def hold(self, pod: PodInfo, waits: Mapping[str, float]) -> HeldPod:
         """Let a pod wait."""
         held = self._held[pod.uid] = HeldPod(pod, waits)
         return held
 
-    def held(self, uid: str) -> HeldPod | None:
-        """The waiting pod, for its binding task."""
-        return self._held.get(uid)
-
     def release(self, uid: str) -> None:
         """The pod waits no more."""
-        self._held.pop(uid, None)
+        held = self._held.pop(uid, None)
+        if held is not None:
+            held.close()
 
     @override
     def all(self) -> Iterable[WaitingPod]:
         return list(self._held.values())
 
     @override
-    def get_waiting(self, uid: str) -> WaitingPod | None:
+    def get_waiting(self, uid: str) -> HeldPod | None:
         return self._held.get(uid)
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as Go prints it, which is how kube-scheduler words its timeouts: 1m30s, 500ms."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    text, rest = "", seconds
+    for size, unit in _UNITS:
+        if unit == "s":
+            return f"{text}{round(rest, 9):g}s"
+        count, left = divmod(rest, size)
+        if count or text:
+            text += f"{count:g}{unit}"
+        rest = left
+    return text

@@ -211,10 +211,11 @@ async def test_a_victim_being_bound_is_cancelled_instead() -> None:
     cancelled = asyncio.Event()
 
     async def binding() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
+        with scene.bindings.cancellable(scene.victims[0].uid):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
 
     scene.bindings.start(scene.victims[0].uid, binding())
     await asyncio.sleep(0)
