@@ -31,8 +31,9 @@ _GC_THRESHOLDS: Final = (50_000, 50, 50)
 def open_cluster(nodes: str | int | list[dict[str, Any]], port: int = 0) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
-    A text is a number, or names a file of manifests. The cluster has the default profile, and one for the pods that name no scheduler: nobody else serves them
-    here, and the manifests of the Kubernetes documentation run unedited.
+    A text is a number, or names a file of manifests. The cluster has the default profile, and one
+    for the pods that name no scheduler: nobody else serves them here, and the manifests of the
+    Kubernetes documentation run unedited.
 
     Raises:
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
