@@ -1,8 +1,8 @@
-"""An event loop without sockets in which nobody waits: idle time is skipped at once.
+"""An event loop in which nobody waits: idle time is skipped at once.
 
-Flows that run in process use it, with one clock for the loop and for everything that takes a Clock:
-an hour of tolerationSeconds passes in milliseconds, in the same order every time. Invariant: the
-clock moves only while no callback is ready, and never beyond the next timer.
+Flows use it, in process or over loopback sockets, with one clock for the loop and for everything
+that takes a Clock: an hour of tolerationSeconds passes in milliseconds, in the same order every
+time. Invariant: the clock moves only while no callback is ready, and never beyond the next timer.
 """
 
 import asyncio
@@ -15,6 +15,9 @@ from typing_extensions import override
 from stellwerk.clock import VirtualClock
 
 Result = TypeVar("Result")
+
+_ARRIVAL_SECONDS = 0.002
+"""Real time that something on its way between two sockets of this process may take."""
 
 
 class StalledError(AssertionError):
@@ -38,9 +41,25 @@ class _SkippingSelector(selectors.SelectSelector):
         return ready
 
 
-class _SkippingLoop(asyncio.SelectorEventLoop):
+class _SocketSelector(_SkippingSelector):
+    """Gives what this process has sent to itself, and its threads, the time to arrive."""
+
     def __init__(self, clock: VirtualClock) -> None:
-        super().__init__(_SkippingSelector(clock))
+        super().__init__(clock)
+        self.threads_busy = 0
+
+    @override
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or self.threads_busy:
+            # No timer, or an answer that time must not run ahead of: nothing is there to skip.
+            return selectors.SelectSelector.select(self, timeout)
+        ready = selectors.SelectSelector.select(self, min(timeout, _ARRIVAL_SECONDS))
+        return ready or super().select(timeout)
+
+
+class _SkippingLoop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: VirtualClock, selector: _SkippingSelector) -> None:
+        super().__init__(selector)
         self._clock = clock
 
     @override
@@ -48,8 +67,38 @@ class _SkippingLoop(asyncio.SelectorEventLoop):
         return self._clock.monotonic()
 
 
+class _SocketLoop(_SkippingLoop):
+    def __init__(self, clock: VirtualClock) -> None:
+        self._sockets = _SocketSelector(clock)
+        super().__init__(clock, self._sockets)
+
+    @override
+    def run_in_executor(  # type: ignore[override]  # whatever it is, it is handed on
+        self, executor: Any, func: Any, *args: Any
+    ) -> Any:
+        future = super().run_in_executor(executor, func, *args)
+        self._sockets.threads_busy += 1
+        future.add_done_callback(self._thread_done)
+        return future
+
+    def _thread_done(self, _: object) -> None:
+        self._sockets.threads_busy -= 1
+
+
 def run_skipping(flow: Callable[[VirtualClock], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a flow to its end; it is given the clock of its loop."""
+    """Run a flow without sockets to its end; it is given the clock of its loop."""
     clock = VirtualClock()
-    with asyncio.Runner(loop_factory=lambda: _SkippingLoop(clock)) as runner:
-        return runner.run(flow(clock))
+    return _run(_SkippingLoop(clock, _SkippingSelector(clock)), flow(clock))
+
+
+def run_skipping_over_sockets(
+    flow: Callable[[VirtualClock], Coroutine[Any, Any, Result]],
+) -> Result:
+    """Run a flow that talks to itself over loopback; time stands still while anything arrives."""
+    clock = VirtualClock()
+    return _run(_SocketLoop(clock), flow(clock))
+
+
+def _run(loop: asyncio.AbstractEventLoop, flow: Coroutine[Any, Any, Result]) -> Result:
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(flow)

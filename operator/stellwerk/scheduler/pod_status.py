@@ -1,7 +1,8 @@
-"""What the scheduler writes into a pod's status: the PodScheduled condition and the nomination.
+"""What the scheduler writes into a pod's status: conditions and the nomination.
 
-Used by the failure path and by bindings that take long. Invariant: one strategic merge patch says
-both, it names only what changed, and nothing is written when nothing changed (as kube-scheduler).
+Used by the failure path, by bindings that take long, and by preemption. Invariant: one strategic
+merge patch says both, it names only what changed, and nothing is written when nothing changed (as
+kube-scheduler).
 """
 
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any, Final
 from stellwerk.models.pod import PodInfo
 
 POD_SCHEDULED: Final = "PodScheduled"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
 
@@ -29,8 +31,16 @@ def status_patch(
     pod: PodInfo, now: datetime, *, reason: str, message: str, nomination: Nomination | None
 ) -> dict[str, Any] | None:
     """The patch that makes PodScheduled False with this reason; None if the pod says so already."""
-    status = _condition_patch(pod, now, reason, message)
+    status = _condition_patch(pod, now, POD_SCHEDULED, "False", reason, message)
     status |= nomination_patch(pod, nomination)
+    return {"status": status} if status else None
+
+
+def disruption_patch(
+    pod: PodInfo, now: datetime, *, reason: str, message: str
+) -> dict[str, Any] | None:
+    """The patch that says why a pod has to go; None if the pod says so already."""
+    status = _condition_patch(pod, now, DISRUPTION_TARGET, "True", reason, message)
     return {"status": status} if status else None
 
 
@@ -43,29 +53,33 @@ def nomination_patch(pod: PodInfo, nomination: Nomination | None) -> dict[str, A
     return {"nominatedNodeName": nomination.node_name or None}
 
 
-def _condition_patch(pod: PodInfo, now: datetime, reason: str, message: str) -> dict[str, Any]:
-    wanted = {"status": "False", "reason": reason, "message": message}
+def _condition_patch(
+    pod: PodInfo, now: datetime, type_: str, value: str, reason: str, message: str
+) -> dict[str, Any]:
+    wanted: dict[str, Any] = {"status": value, "reason": reason, "message": message}
     if pod.generation:
-        wanted["observedGeneration"] = pod.generation  # type: ignore[assignment]
-    types = [condition["type"] for condition in pod.conditions]
-    present = next((each for each in pod.conditions if each["type"] == POD_SCHEDULED), None)
+        wanted["observedGeneration"] = pod.generation
+    types = list(pod.condition_types)
+    # What a running pod's conditions say is not kept; then the whole condition is written.
+    present = next((each for each in pod.conditions if each["type"] == type_), None)
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     if present is None:
         condition = {
-            "type": POD_SCHEDULED,
+            "type": type_,
             "lastProbeTime": None,
             "lastTransitionTime": stamp,
             **wanted,
         }
-        types.append(POD_SCHEDULED)
+        if type_ not in types:
+            types.append(type_)
     else:
         condition = {key: value for key, value in wanted.items() if present.get(key) != value}
         if not condition:
             return {}
         if "status" in condition:
             condition["lastTransitionTime"] = stamp
-        condition["type"] = POD_SCHEDULED
+        condition["type"] = type_
     patch: dict[str, Any] = {"conditions": [condition]}
-    if len(types) > 1 or present is not None:
+    if len(types) > 1 or type_ in pod.condition_types:
         patch["$setElementOrder/conditions"] = [{"type": type_} for type_ in types]
     return patch

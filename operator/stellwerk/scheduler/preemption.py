@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
 from stellwerk.framework.interface import Candidate, PostFilterResult, pod_reference
@@ -19,6 +19,7 @@ from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import error, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.pod_status import disruption_patch
 
 logger = logging.getLogger(__name__)
 
@@ -292,21 +293,14 @@ class Preemptor:
 
     async def _mark(self, pod: PodInfo, victim: PodInfo) -> None:
         """Say in the victim's status why it has to go."""
-        condition: dict[str, Any] = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": _REASON,
-            "message": (
-                f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod"
-            ),
-            "lastProbeTime": None,
-            "lastTransitionTime": self._parts.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        if victim.generation:
-            condition["observedGeneration"] = victim.generation
-        await self._parts.client.patch_pod_status(
-            victim.namespace, victim.name, {"status": {"conditions": [condition]}}
+        patch = disruption_patch(
+            victim,
+            self._parts.clock.now(),
+            reason=_REASON,
+            message=f"{pod.spec.scheduler_name}: preempting to accommodate a higher priority pod",
         )
+        if patch is not None:
+            await self._parts.client.patch_pod_status(victim.namespace, victim.name, patch)
 
     async def _patiently(self, pod: PodInfo, call: Callable[[], Awaitable[None]]) -> None:
         """Make a call, again after a while if the API is overloaded or away.
