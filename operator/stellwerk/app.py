@@ -8,6 +8,7 @@ import asyncio
 import gc
 import logging
 import random
+import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -29,9 +30,12 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.profile import API_VERSION, DEFAULT_PROFILE_MANIFEST, PLURAL
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.debugger import Debugger
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.extenders import ExtenderPool
+from stellwerk.scheduler.instruments import Gauges, ProfileStopwatch, TimedEvents
 from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.predicates import Predicates
 from stellwerk.scheduler.preemption import Preemptor
 from stellwerk.scheduler.profiles import ProfileChange, Profiles
@@ -59,6 +63,8 @@ class RunOptions:
     bind_address: str = "127.0.0.1:10259"
     fast_lane: bool = True
     max_unschedulable_seconds: float = 300.0
+    plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
+    """How long a call of a plugin that does not come with Stellwerk may take."""
 
 
 class SyncBarrier:
@@ -110,7 +116,10 @@ class Operator:
             raw=raw,
         )
         active, nominator = ActiveQueue(), Nominator()
-        self.handlers = EventHandlers(self.parts, self.barrier.on_synced)
+        self.guard = TimerGuard(options.plugin_limit_seconds)
+        self.handlers = TimedEvents(
+            EventHandlers(self.parts, self.barrier.on_synced), self.parts, clock.monotonic
+        )
         self.extenders = ExtenderPool(client, raw, cache, clock, metrics)
         self.parts.profiles = Profiles(
             self._services(nominator),
@@ -119,7 +128,7 @@ class Operator:
             self._profiles_changed,
             random.Random,
         )
-        self.parts.queueing = ProfileQueueing(self.parts.profiles)
+        self.parts.queueing = ProfileQueueing(self.parts.profiles, metrics)
         self.parts.unserved = UnservedPods(self.parts)
         queue_metrics = QueueMetrics(metrics)
         self.parts.queue = SchedulingQueue(
@@ -133,6 +142,8 @@ class Operator:
         queue_metrics.serve(self.parts.queue)
         self.parts.preemptor = Preemptor(self.parts)
         self.scheduler = Scheduler(self.parts, active, self.handlers)
+        self.debugger = Debugger(self.parts)
+        self._gauges = Gauges(self.parts)
 
     def _services(self, nominator: Nominator) -> Services:
         parts = self.parts
@@ -150,6 +161,10 @@ class Operator:
             waiting_pods=parts.waiting,
             wait_until=predicates.wait_until,
             is_preempting=lambda uid: parts.preemptor.is_preempting(uid),  # noqa: PLW0108 made later
+            guard=self.guard,
+            stopwatch=lambda name, plugins: ProfileStopwatch(
+                parts.metrics, name, plugins, parts.clock.monotonic
+            ),
         )
 
     def _profiles_changed(self, change: ProfileChange) -> None:
@@ -170,6 +185,11 @@ class Operator:
         if not self.scheduler.running:
             return self.parts.clock.monotonic()
         return self.scheduler.last_heartbeat_seconds
+
+    def exposition(self) -> bytes:
+        """The text of /metrics."""
+        self._gauges.refresh()
+        return self.parts.metrics.exposition()
 
     def resource_metrics(self) -> bytes:
         """The text of /metrics/resources."""
@@ -231,7 +251,7 @@ async def run(options: RunOptions) -> None:
                 live={"scheduling": Watchdog(clock, operator.heartbeat)},
                 ready={"lists": operator.unready},
             ),
-            metrics.exposition,
+            operator.exposition,
             operator.resource_metrics,
         )
         await server.start(options.bind_address)
@@ -248,6 +268,8 @@ async def _supervise(
     options: RunOptions,
 ) -> None:
     stop = asyncio.Event()
+    operator.guard.install()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
     scheduling = asyncio.create_task(operator.schedule(), name="scheduler")
     watching = asyncio.create_task(
         run_operator(

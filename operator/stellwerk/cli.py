@@ -93,6 +93,13 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
         help="pods that no event woke are retried after this time (default: 5m)",
     )
     parser.add_argument(
+        "--plugin-timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=5.0,
+        help="a call of a plugin from another package that takes longer is cut off (default: 5s)",
+    )
+    parser.add_argument(
         "--no-fast-lane",
         action="store_true",
         help="take events the way kopf delivers them: slower, without private parts of kopf",
@@ -188,6 +195,7 @@ def _run(options: argparse.Namespace) -> int:
                 bind_address=options.bind_address,
                 fast_lane=not options.no_fast_lane,
                 max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
+                plugin_limit_seconds=options.plugin_timeout,
             )
         )
     )

@@ -59,7 +59,7 @@ class Framework:
         self.extenders_choose = extenders_choose
         """Whether extenders filter or score what the plugins leave."""
         self.binding = BindingPoints(plugins, stopwatch)
-        self._stopwatch = stopwatch
+        self.stopwatch = stopwatch
         cache = ColumnCache(handle.snapshot)
         self._filtering = FilterPhase(
             handle,
@@ -133,7 +133,7 @@ class Framework:
         if not found.pre_filter.ok:
             found.fits = np.zeros_like(found.fits)
             return found
-        watch = self._stopwatch
+        watch = self.stopwatch
         started, code = watch.started(), Code.ERROR
         try:
             self._filtering.filter(pod, found)
@@ -153,12 +153,12 @@ class Framework:
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Look for a way to make room, until a plugin finds it or proves that there is none."""
-        started, code = self._stopwatch.started(), Code.ERROR
+        started, code = self.stopwatch.started(), Code.ERROR
         try:
             result = self._post_filter(state, pod, diagnosis)
             code = result.status.code
         finally:
-            self._stopwatch.point("PostFilter", code, started)
+            self.stopwatch.point("PostFilter", code, started)
         return result
 
     def prioritize(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Scores:
@@ -188,7 +188,7 @@ class Framework:
         self._filtering.remove_pods(state, pod, nodes, pods)
 
     def _pre_filtered(self, pod: PodInfo, state: CycleState) -> Feasibility:
-        watch = self._stopwatch
+        watch = self.stopwatch
         started, code = watch.started(), Code.ERROR
         try:
             found = self._filtering.pre_filter(pod, state)

@@ -50,6 +50,8 @@ class Parts:
     unserved: "UnservedPods" = field(init=False)
     unconfirmed: dict[str, float] = field(default_factory=dict)
     """Pods that were bound (at that monotonic time) and that the watch has not shown bound yet."""
+    deciding: str = ""
+    """The uid of the pod that the scheduling coroutine is at."""
     listeners: list[Callable[[], None]] = field(default_factory=list)
     """Called after watch events: predicates that plugins wait for are looked at again."""
 
@@ -76,6 +78,8 @@ class Parts:
         self.profiles.scheduled(queued.pod.spec.scheduler_name)
         metrics.profile(queued.pod.spec.scheduler_name).attempt("scheduled", now - started_seconds)
         metrics.pod_scheduling_attempts.labels().observe(queued.attempts)
+        if queued.was_flushed:
+            metrics.pod_scheduled_after_flush.labels().inc()
         metrics.pod_scheduling_sli_duration.labels(attempts_label(queued.attempts)).observe(
             now - (queued.initial_attempt_at or now)
         )

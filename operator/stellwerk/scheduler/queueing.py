@@ -17,6 +17,7 @@ from stellwerk.framework.interface import (
     QueueSortPlugin,
 )
 from stellwerk.framework.status import OK, Code, Status
+from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.profiles import Profiles
@@ -27,8 +28,9 @@ logger = logging.getLogger(__name__)
 class ProfileQueueing:
     """See the module docstring."""
 
-    def __init__(self, profiles: Profiles) -> None:
+    def __init__(self, profiles: Profiles, metrics: Metrics) -> None:
         self._profiles = profiles
+        self._metrics = metrics
         self._unanswered: set[str] = set()
         """Uids of pods that are gated because a plugin raised."""
 
@@ -40,11 +42,20 @@ class ProfileQueueing:
                     return plugin.sort_key(pod, queued_at_seconds)
                 except Exception:
                     logger.exception("%s cannot sort %s in", plugin.name, pod.key)
+                    self._count(plugin, "QueueSort", pod.spec.scheduler_name)
         return (-pod.priority, queued_at_seconds)
 
     def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
         """Run PreEnqueue; the plugin that gated the pod last time is asked first."""
-        plugins = self._plugins(pod.spec.scheduler_name, ExtensionPoint.PRE_ENQUEUE)
+        framework = self._profiles.framework(pod.spec.scheduler_name)
+        if framework is None:
+            return OK
+        started = framework.stopwatch.started()
+        status = self._gate(framework.plugins[ExtensionPoint.PRE_ENQUEUE], pod, first_plugin)
+        framework.stopwatch.point("PreEnqueue", status.code, started)
+        return status
+
+    def _gate(self, plugins: Sequence[Plugin], pod: PodInfo, first_plugin: str) -> Status:
         if first_plugin and len(plugins) > 1:
             plugins = sorted(plugins, key=lambda plugin: plugin.name != first_plugin)
         for plugin in plugins:
@@ -67,6 +78,7 @@ class ProfileQueueing:
                         hints[plugin.name] = plugin.events_to_register()
                     except Exception:
                         logger.exception("%s cannot register its events", plugin.name)
+                        self._count(plugin, "EventsToRegister", scheduler_name)
         return hints
 
     def backoff(self, scheduler_name: str) -> Backoff:
@@ -88,7 +100,11 @@ class ProfileQueueing:
         except Exception as failure:
             logger.exception("%s is gated: PreEnqueue of %s failed", pod.key, plugin.name)
             self._unanswered.add(pod.uid)
+            self._count(plugin, "PreEnqueue", pod.spec.scheduler_name)
             return Status(Code.ERROR, (f"{type(failure).__name__}: {failure}",))
+
+    def _count(self, plugin: Plugin, point: str, scheduler_name: str) -> None:
+        self._metrics.plugin_failures.labels(plugin.name, point, scheduler_name).inc()
 
     def _plugins(self, scheduler_name: str, point: ExtensionPoint) -> Sequence[Plugin]:
         framework = self._profiles.framework(scheduler_name)

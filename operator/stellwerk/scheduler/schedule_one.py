@@ -50,6 +50,7 @@ class ScheduleOne:
         self._parts = parts
         self._failures = failures
         self._binding = BindingCycle(parts, failures)
+        self._algorithm_duration = parts.metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
 
     async def schedule_one(self, queued: QueuedPod) -> None:
@@ -72,10 +73,12 @@ class ScheduleOne:
                 decision = await self._scheduling_cycle(attempt)
         except Exception as failure:  # noqa: BLE001 one attempt must not end the coroutine
             decision = Decision(failure=self._failures.unexpected(failure, pod))
-        parts.profiles.decided(pod.spec.scheduler_name, parts.clock.monotonic())
+        decided_seconds = parts.clock.monotonic()
+        parts.profiles.decided(pod.spec.scheduler_name, decided_seconds)
         if decision.failure is not None:
             self._failures.handle(attempt.queued, decision.failure, attempt.started_seconds)
             return
+        self._algorithm_duration.observe(decided_seconds - started_seconds)
         self._commit(attempt, decision.node_name)
 
     def _needless(self, pod: PodInfo) -> bool:

@@ -13,8 +13,8 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.framework.interface import ClusterEvents
 from stellwerk.scheduler.attempt_failures import AttemptFailures
-from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
@@ -65,7 +65,7 @@ class ActiveQueue:
 class Scheduler:
     """See the module docstring."""
 
-    def __init__(self, parts: Parts, active: ActiveQueue, handlers: EventHandlers) -> None:
+    def __init__(self, parts: Parts, active: ActiveQueue, handlers: ClusterEvents) -> None:
         self._parts = parts
         self._active = active
         self.handlers = handlers
@@ -101,7 +101,9 @@ class Scheduler:
             await parts.bindings.room()
             queued = await self._next_pod()
             self.last_heartbeat_seconds = parts.clock.monotonic()
+            parts.deciding = queued.pod.uid
             await self._schedule_one.schedule_one(queued)
+            parts.deciding = ""
             # get() on a queue that is not empty never yields: let events and bindings have a turn.
             await asyncio.sleep(0)
 

@@ -1,0 +1,125 @@
+"""Cuts off somebody else's plugin that does not return.
+
+Given to the frameworks by `app`. An interval timer raises inside a synchronous call, and inside
+each step of an asynchronous one, as soon as Python code runs again; waiting is limited by the event
+loop. Code that never returns to Python cannot be reached: then the event loop stands still, the
+liveness probe is not answered, and the kubelet restarts the process. Invariant: outside a guarded
+call the timer neither runs nor raises.
+"""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from types import FrameType
+from typing import Any, Final, Generic, TypeVar
+
+from typing_extensions import override
+
+from stellwerk.framework.containment import PluginGuard
+from stellwerk.framework.plugin_failure import PluginFailure
+
+DEFAULT_LIMIT_SECONDS: Final = 5.0
+DEFAULT_WAIT_SECONDS: Final = 600.0
+"""How long an asynchronous point may wait in all; VolumeBinding's `bindTimeoutSeconds`."""
+_AGAIN_SECONDS: Final = 0.1
+"""A plugin that swallows what is raised in it hears it again after this time."""
+
+Answer = TypeVar("Answer")
+
+
+class _CutOff(BaseException):
+    """Raised inside a plugin; no Exception, so that `except Exception` in a loop lets it pass."""
+
+
+class TimerGuard(PluginGuard):
+    """See the module docstring. Guards nothing outside the main thread, where no signal arrives."""
+
+    def __init__(
+        self,
+        limit_seconds: float = DEFAULT_LIMIT_SECONDS,
+        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+    ) -> None:
+        """Limit the time of a call, and of an asynchronous call with all its waiting."""
+        self._limit_seconds = limit_seconds
+        self._wait_seconds = wait_seconds
+        self._inside = False
+
+    def install(self) -> None:
+        """Take SIGALRM; to be called once, in the main thread."""
+        signal.signal(signal.SIGALRM, self._on_alarm)
+
+    @override
+    def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
+        if self._inside or threading.current_thread() is not threading.main_thread():
+            # A plugin that calls others (through the Handle) answers for their time.
+            return call()
+        try:
+            self._inside = True
+            signal.setitimer(signal.ITIMER_REAL, self._limit_seconds, _AGAIN_SECONDS)
+            try:
+                return call()
+            finally:
+                self._disarm()
+        except _CutOff:
+            self._disarm()
+            raise self._too_long(plugin, point, self._limit_seconds) from None
+
+    @override
+    async def wait(self, plugin: str, point: str, call: Callable[[], Awaitable[Answer]]) -> Answer:
+        awaitable = self.call(plugin, point, call)
+        deadline = asyncio.timeout(self._wait_seconds)
+        try:
+            async with deadline:
+                return await _Steps(self, plugin, point, awaitable)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise self._too_long(plugin, point, self._wait_seconds) from None
+
+    def _disarm(self) -> None:
+        self._inside = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _on_alarm(self, _: int, __: FrameType | None) -> None:
+        if self._inside:
+            raise _CutOff
+
+    def _too_long(self, plugin: str, point: str, seconds: float) -> PluginFailure:
+        return PluginFailure(plugin, point, f"did not return within {seconds:g} s")
+
+
+class _Steps(Generic[Answer]):
+    """An awaitable whose every step, from one wait to the next, is a guarded call."""
+
+    def __init__(
+        self, guard: TimerGuard, plugin: str, point: str, awaitable: Awaitable[Answer]
+    ) -> None:
+        self._guard = guard
+        self._plugin = plugin
+        self._point = point
+        self._awaitable = awaitable
+
+    def __await__(self) -> Generator[Any, Any, Answer]:
+        steps = self._awaitable.__await__()
+        step: Callable[[], Any] = lambda: next(steps)  # noqa: E731 one of three, chosen below
+        while True:
+            try:
+                waited_for = self._guard.call(self._plugin, self._point, step)
+            except StopIteration as finished:
+                answer: Answer = finished.value
+                return answer
+            try:
+                sent = yield waited_for
+            except BaseException as thrown:  # noqa: BLE001 handed on to the plugin
+                step = _throwing(steps, thrown)
+            else:
+                step = _sending(steps, sent)
+
+
+def _throwing(steps: Generator[Any, Any, Any], thrown: BaseException) -> Callable[[], Any]:
+    return lambda: steps.throw(thrown)
+
+
+def _sending(steps: Generator[Any, Any, Any], sent: object) -> Callable[[], Any]:
+    return lambda: steps.send(sent)
