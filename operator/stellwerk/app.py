@@ -11,6 +11,7 @@ import random
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from stellwerk.backend.cache import Cache
@@ -193,7 +194,13 @@ class Operator:
 
     def resource_metrics(self) -> bytes:
         """The text of /metrics/resources."""
-        return resource_metrics(self.parts.cache.pods())
+        cache = self.parts.cache
+        waiting = (
+            entry.newest
+            for entry in self.parts.queue.entries()
+            if cache.pod(entry.newest.uid) is None
+        )
+        return resource_metrics(chain(cache.pods(), waiting))
 
     async def schedule(self) -> None:
         """Wait for the lists, make sure that there is a profile, and schedule."""

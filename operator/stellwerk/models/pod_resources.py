@@ -47,6 +47,8 @@ class ResourceAmounts:
     """What NodeResourcesFit's score adds for the incoming pod: defaults, no pod-level requests."""
     limits: Mapping[str, int]
     """What the pod is limited to; only published as a metric."""
+    overhead: Mapping[str, int]
+    """What its RuntimeClass adds, part of the requests already; only published as a metric."""
 
 
 def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> ResourceAmounts:
@@ -66,6 +68,7 @@ def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> Reso
         nonzero_memory_bytes=nonzero.get(MEMORY, 0),
         scoring_requests=_rounded(_total(spec, effective, {}, _SCORING_DEFAULTS)),
         limits=_limits(spec),
+        overhead=_rounded(_parsed(spec.get("overhead"))),
     )
 
 
