@@ -16,11 +16,25 @@ from tests.support.scheduler_replay import Outcome, names_of_uids
 
 JsonObject = dict[str, Any]
 Normalise = Callable[[Any], Any]
+Series = tuple[str, frozenset[tuple[str, str]]]
 
 _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _ASSIGNED: Final = re.compile(r"Successfully assigned \S+/(\S+) to (\S+)")
 _OF_EXTENDER: Final = ["any of the names in the extender call"]
 _ANY_NODE: Final = "<any node>"
+_LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
+_COUNTED_OTHERWISE: Final = frozenset(
+    {
+        # A plugin is asked about all nodes at once, a hint about all pods that are alike.
+        "scheduler_plugin_evaluation_total",
+        "scheduler_framework_extension_point_duration_seconds_count",
+        "scheduler_queueing_hint_execution_duration_seconds_count",
+        # Counted where events arrive, under what was watched.
+        "scheduler_event_handling_duration_seconds_count",
+        # Nodes are known before the first look here, in the recordings after it.
+        "scheduler_cache_size",
+    }
+)
 _MOMENT_SECONDS: Final = 0.1
 _EMPTY_EVENT_FIELDS: Final = frozenset(
     {"deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"}
@@ -50,6 +64,7 @@ class Comparison:
         yield from self._events()
         yield from self._pods()
         yield from self._extender_calls()
+        yield from self._metrics()
 
     # --- what is compared -----------------------------------------------------------------------
 
@@ -127,6 +142,22 @@ class Comparison:
         recorded = self._calls(self._recording.get("extenderCalls", []), self._recorded_names)
         ours = self._calls(self._outcome.extender_calls, self._our_names)
         yield from _side_by_side("extender", recorded, ours)
+
+    def _metrics(self) -> Iterator[str]:
+        """Growth of the series whose growth is the same in every run of kube-scheduler."""
+        before, after = (
+            _samples(self._outcome.metrics_before),
+            _samples(self._outcome.metrics_after),
+        )
+        families = {name for name, _ in after} - _COUNTED_OTHERWISE
+        for change in self._recording["metricsChanged"]:
+            series = _series(change["series"])
+            if not change["sameInSecondRun"] or series[0] not in families:
+                continue
+            recorded = float(change["after"] or 0) - float(change["before"] or 0)
+            ours = after.get(series, 0.0) - before.get(series, 0.0)
+            if ours != recorded:
+                yield f"{change['series']} grew by {recorded}, not {ours}"
 
     # --- one form -------------------------------------------------------------------------------
 
@@ -213,6 +244,17 @@ class Comparison:
 
     def _assigned(self, note: re.Match[str]) -> str:
         return note[0].replace(note[2], _ANY_NODE) if note[1] in self._open else note[0]
+
+
+def _samples(text: str) -> dict[Series, float]:
+    """The series of an exposition and their values."""
+    lines = [line.rpartition(" ") for line in text.splitlines() if not line.startswith("#")]
+    return {_series(series): float(value) for series, _, value in lines}
+
+
+def _series(text: str) -> Series:
+    """Name and labels, the labels in whatever order."""
+    return text.partition("{")[0], frozenset(_LABEL.findall(text))
 
 
 def _times(attempts: Sequence[tuple[float, str]]) -> list[tuple[str, float]]:

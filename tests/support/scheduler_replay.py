@@ -22,6 +22,7 @@ from aiohttp import web
 from stellwerk import app
 from stellwerk.clock import VirtualClock
 from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk.metrics import Metrics
 from stellwerk.models.convert import convert
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.profile import API_VERSION, PLURAL
@@ -60,6 +61,8 @@ class Outcome:
     extender_calls: list[JsonObject] = field(default_factory=list)
     names_of_uids: dict[str, str] = field(default_factory=dict)
     extender_address: str = ""
+    metrics_before: str = ""
+    metrics_after: str = ""
 
 
 def play(
@@ -85,6 +88,7 @@ class _Replay:
         self, recording: JsonObject, folder: Path, tick_seconds: float, clock: VirtualClock
     ) -> None:
         self._clock = clock
+        self._metrics = Metrics()
         self._recording = recording
         self._folder = folder
         self._tick_seconds = tick_seconds
@@ -126,6 +130,7 @@ class _Replay:
 
     def _listen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(app, "SystemClock", lambda: self._clock)
+        monkeypatch.setattr(app, "Metrics", lambda: self._metrics)
         schedule_one = ScheduleOne.schedule_one
 
         async def noted(this: ScheduleOne, queued: Any) -> None:
@@ -199,6 +204,7 @@ class _Replay:
         # Profiles are reported active when the clock of the backoffs begins to tick.
         await asyncio.sleep(1 - self._tick_seconds)
         self._origin_seconds = self._clock.monotonic()
+        self._outcome.metrics_before = self._metrics.exposition().decode()
 
     async def _profiles_active(self) -> bool:
         listed = await self._request("GET", _PROFILES)
@@ -217,6 +223,7 @@ class _Replay:
             await asyncio.sleep(max(0.0, at_seconds - self._now()))
             await do(step)
         await asyncio.sleep(max(1.0, self._recording["recordedForSeconds"] - self._now()))
+        self._outcome.metrics_after = self._metrics.exposition().decode()
 
     async def _act(self, step: JsonObject) -> None:
         if step["path"].startswith(_ROLES):

@@ -53,8 +53,8 @@ class Requeue(IntEnum):
 class QueueEvent(StrEnum):
     """What moved a pod into a queue where it was no change in the cluster; labels of the metric."""
 
-    POD_ADD = "UnscheduledPodAdd"
-    POD_UPDATE = "UnscheduledPodUpdate"
+    POD_ADD = "UnschedulablePodAdd"
+    POD_UPDATE = "UnschedulablePodUpdate"
     ATTEMPT_FAILURE = "ScheduleAttemptFailure"
     BACKOFF_COMPLETE = "BackoffComplete"
     POP_FROM_BACKOFF = "PopFromBackoffQ"

@@ -74,11 +74,11 @@ class ScheduleOne:
         except Exception as failure:  # noqa: BLE001 one attempt must not end the coroutine
             decision = Decision(failure=self._failures.unexpected(failure, pod))
         decided_seconds = parts.clock.monotonic()
+        self._algorithm_duration.observe(decided_seconds - started_seconds)
         parts.profiles.decided(pod.spec.scheduler_name, decided_seconds)
         if decision.failure is not None:
             self._failures.handle(attempt.queued, decision.failure, attempt.started_seconds)
             return
-        self._algorithm_duration.observe(decided_seconds - started_seconds)
         self._commit(attempt, decision.node_name)
 
     def _needless(self, pod: PodInfo) -> bool:

@@ -307,7 +307,7 @@ def test_a_gated_pod_waits_apart_and_is_counted_so() -> None:
     driver = gated_driver()
     driver.add(gated_pod("x/one"))
     assert driver.queue.pending() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1}
-    assert driver.observed.moves["unschedulable", "UnscheduledPodAdd"] == 1
+    assert driver.observed.moves["unschedulable", "UnschedulablePodAdd"] == 1
     assert driver.observed.rejected_pods["SchedulingGates", "default-scheduler"] == 1
 
 
@@ -370,7 +370,7 @@ def test_waiting_too_long_does_not_open_a_gate() -> None:
 
 def test_an_unknown_pod_that_is_updated_becomes_active(driver: QueueDriver) -> None:
     assert driver.queue.update(pod_info("a"), driver.now) is None
-    assert driver.observed.moves["active", "UnscheduledPodUpdate"] == 1
+    assert driver.observed.moves["active", "UnschedulablePodUpdate"] == 1
     driver.pop_named("a")
 
 
@@ -606,4 +606,4 @@ def test_pods_count_by_plugin_only_while_they_wait(driver: QueueDriver) -> None:
 def test_moves_are_logged_at_debug(driver: QueueDriver, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "stellwerk.backend.scheduling_queue")
     driver.add(pod_info("a"))
-    assert "pod default/a moved to active by UnscheduledPodAdd" in caplog.text
+    assert "pod default/a moved to active by UnschedulablePodAdd" in caplog.text
