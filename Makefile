@@ -66,12 +66,16 @@ layers: $(READY) ## who may import whom
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: bench
-bench: $(READY) ## every benchmark (minutes)
-	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks
+bench: $(READY) ## every figure of docs/performance.md, into build/bench (about ten minutes)
+	@$(BIN)/python -m tests.benchmarks.suite --out build/bench
 
 .PHONY: bench-decide
-bench-decide: $(READY) ## decisions per second in process
-	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks -k decide
+bench-decide: $(READY) ## decisions per second in process, for each workload at 5,000 nodes
+	@$(BIN)/python -m tests.benchmarks.bench_decide
+
+.PHONY: bench-parts
+bench-parts: $(READY) ## what single parts cost: queue, pairwise plugins
+	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks
 
 .PHONY: soak
 soak: $(READY) ## the long runs

@@ -1,7 +1,7 @@
-"""The workloads of the measuring rod (scheduler_perf's nodes and pods), for benchmarks in process.
+"""The workloads of the measuring rod (scheduler_perf's nodes and pods), for every benchmark here.
 
-Same shapes as the drain benchmark uses against an API server: 4 CPU, 32Gi and 110 pods a node,
-three zones, 100m CPU and 500Mi a pod.
+4 CPU, 32Gi and 110 pods a node, three zones, 100m CPU and 500Mi a pod. `posted_*` make what a user
+creates at an API server, `make_*` what a scheduler then sees, for benchmarks in process.
 """
 
 import random
@@ -9,52 +9,102 @@ from typing import Any, Final
 
 JsonObject = dict[str, Any]
 
-KINDS: Final = ("basic", "spread", "prefspread", "anti", "aff", "prefanti", "zipf", "unique")
+CONSTRAINED: Final = ("spread", "prefspread", "anti", "aff", "prefanti")
+KINDS: Final = ("basic", *CONSTRAINED, "zipf", "unique")
+"""What is measured as decisions; `preempt` and `low` need an API server around them."""
 ZIPF_SPECS: Final = 300
+SCHEDULER_NAME: Final = "stellwerk"
 _ZONE: Final = "topology.kubernetes.io/zone"
 _HOSTNAME: Final = "kubernetes.io/hostname"
+_CAPACITY: Final = {"pods": "110", "cpu": "4", "memory": "32Gi"}
+_CPU: Final = {"preempt": "3", "low": "900m"}
+"""Four low pods fill a node; one that preempts needs more than what they leave."""
+HIGH_PRIORITY: Final[JsonObject] = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "bench-high"},
+    "value": 10,
+}
 
 
-def make_node(index: int) -> JsonObject:
-    """Node number `index`."""
-    name = f"node-{index:05d}"
+def node_name(index: int) -> str:
+    """The name of node number `index`."""
+    return f"node-{index:05d}"
+
+
+def posted_node(index: int) -> JsonObject:
+    """Node number `index` as it is created."""
+    name = node_name(index)
     labels = {_HOSTNAME: name, _ZONE: f"zone{index % 3 + 1}", "topology.kubernetes.io/region": "r1"}
     return {
-        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
-        "spec": {},
-        "status": {"allocatable": {"pods": "110", "cpu": "4", "memory": "32Gi"}},
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "status": {
+            "capacity": dict(_CAPACITY),
+            "allocatable": dict(_CAPACITY),
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
     }
 
 
-def make_pod(kind: str, index: int, node_name: str | None = None) -> JsonObject:
-    """Pod number `index` of a workload; `node_name` binds it."""
-    requests = {"cpu": "100m", "memory": "500Mi"}
+def posted_pod(
+    kind: str, index: int, *, scheduler_name: str = SCHEDULER_NAME, prefix: str = "pod"
+) -> JsonObject:
+    """Pod number `index` of a workload as it is created, named `prefix` and that number."""
+    requests = {"cpu": _CPU.get(kind, "100m"), "memory": "500Mi"}
     labels = {"type": kind}
     if kind in {"zipf", "unique"}:
         template = index if kind == "unique" else _zipf(index)
         labels |= {"app": f"app-{template}", "tier": f"tier-{template % 7}"}
         requests = {"cpu": f"{50 + template % 97}m", "memory": f"{200 + template % 193}Mi"}
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10.1",
+        "ports": [{"containerPort": 80}],
+        "resources": {"requests": requests, "limits": requests},
+    }
     spec: JsonObject = {
-        "schedulerName": "stellwerk",
-        "priority": 0,
-        "containers": [
-            {
-                "name": "pause",
-                "image": "registry.k8s.io/pause:3.10.1",
-                "ports": [{"containerPort": 80}],
-                "resources": {"requests": requests, "limits": requests},
-            }
-        ],
+        "schedulerName": scheduler_name,
+        "terminationGracePeriodSeconds": 0,
+        "containers": [container],
         **_constraint(kind, labels),
     }
-    if node_name is not None:
-        spec["nodeName"] = node_name
-    name = f"{'init' if node_name else kind}-{index:06d}"
+    if kind == "preempt":
+        spec["priorityClassName"] = HIGH_PRIORITY["metadata"]["name"]
     return {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels},
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{prefix}-{index:06d}", "namespace": "default", "labels": labels},
         "spec": spec,
-        "status": {"phase": "Pending"},
     }
+
+
+def on_node(pod: JsonObject, name: str) -> JsonObject:
+    """The pod, bound to a node from its creation on."""
+    pod["spec"]["nodeName"] = name
+    return pod
+
+
+def make_node(index: int) -> JsonObject:
+    """Node number `index` as a scheduler sees it."""
+    node = posted_node(index)
+    node["metadata"]["uid"] = f"uid-{node_name(index)}"
+    node["spec"] = {}
+    return node
+
+
+def make_pod(kind: str, index: int, bound_to: str | None = None) -> JsonObject:
+    """Pod number `index` of a workload as a scheduler sees it; `bound_to` names its node."""
+    pod = posted_pod(kind, index, prefix="init" if bound_to else kind)
+    if bound_to is not None:
+        on_node(pod, bound_to)
+    metadata = pod["metadata"]
+    metadata["uid"] = f"uid-{metadata['name']}"
+    metadata["resourceVersion"] = str(index + 1)
+    pod["spec"]["priority"] = 0
+    pod["status"] = {"phase": "Pending"}
+    return pod
 
 
 def _zipf(index: int) -> int:
@@ -63,7 +113,7 @@ def _zipf(index: int) -> int:
 
 def _constraint(kind: str, labels: dict[str, str]) -> JsonObject:
     """What makes a kind: an affinity or a spread constraint among pods of one color."""
-    if kind not in {"anti", "aff", "spread", "prefspread", "prefanti"}:
+    if kind not in CONSTRAINED:
         return {}
     labels["color"] = "blue" if kind == "aff" else "green"
     selector = {"matchLabels": {"color": labels["color"]}}

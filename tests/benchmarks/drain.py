@@ -1,0 +1,303 @@
+"""How fast a scheduler drains a backlog, or how long a pod waits at a steady rate, at any API.
+
+Creates nodes and pods, starts the scheduler by its command line, and reads bindings from a pod
+watch, which is resumed where the server ends it. It DELETES every node, and every pod in the
+namespace "default", first.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from stellwerk.client.credentials import Credentials, load_credentials
+from tests.benchmarks.scheduler_process import SchedulerProcess, Usage, running
+from tests.benchmarks.workloads import (
+    HIGH_PRIORITY,
+    SCHEDULER_NAME,
+    JsonObject,
+    node_name,
+    on_node,
+    posted_node,
+    posted_pod,
+)
+
+PODS: Final = "/api/v1/namespaces/default/pods"
+_NODES: Final = "/api/v1/nodes"
+_PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_CREATORS: Final = 48
+_FEW: Final = 10
+"""With so few bindings no rate is worth computing."""
+_LOW_PODS_PER_NODE: Final = 4
+_READY_POLL_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduler:
+    """Who is measured."""
+
+    command: str
+    name: str = SCHEDULER_NAME
+    """The schedulerName of the pods."""
+    ready_url: str | None = None
+    """Answers 200 once the scheduler is ready; None: time to ready is not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What it is measured with."""
+
+    kind: str = "basic"
+    nodes: int = 1000
+    init: int = 0
+    """Pods that are bound before."""
+    pods: int = 2000
+    rate: float = 0.0
+    """Pods per second while the scheduler runs; 0: a backlog before it starts."""
+    warm_seconds: float = 8.0
+    """With a rate: how long the scheduler may take to start."""
+    timeout_seconds: float = 300.0
+
+
+class Api:
+    """The API server, as somebody who creates and watches sees it."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._server = credentials.server
+        timeout = aiohttp.ClientTimeout(total=None)
+        self._session = credentials.new_session(timeout=timeout)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    async def get(self, path: str) -> JsonObject:
+        """What lies at a path."""
+        return await self._json("GET", path)
+
+    async def post(self, path: str, body: JsonObject) -> JsonObject:
+        """Create an object; one that exists already is left as it is."""
+        return await self._json("POST", path, body, allowed=409)
+
+    async def delete(self, path: str) -> None:
+        """Delete an object or a collection."""
+        await self._json("DELETE", path)
+
+    async def post_all(self, path: str, bodies: list[JsonObject]) -> None:
+        """Create many objects, several at once, in order."""
+        remaining = iter(bodies)
+
+        async def work() -> None:
+            for body in remaining:
+                await self.post(path, body)
+
+        await asyncio.gather(*(work() for _ in range(_CREATORS)))
+
+    def watch(self, path: str) -> Any:
+        """An open watch."""
+        return self._session.get(self._server + path)
+
+    async def _json(
+        self, method: str, path: str, body: JsonObject | None = None, allowed: int = 200
+    ) -> JsonObject:
+        data = None if body is None else orjson.dumps(body)
+        headers = {"Content-Type": "application/json"}
+        async with self._session.request(
+            method, self._server + path, data=data, headers=headers
+        ) as response:
+            text = await response.read()
+            if response.status >= 300 and response.status != allowed:
+                raise RuntimeError(f"{method} {path}: {response.status} {text.decode()[:400]}")
+            answer: JsonObject = orjson.loads(text)
+            return answer
+
+
+class Drain:
+    """One measurement."""
+
+    def __init__(self, api: Api, scheduler: Scheduler, load: Load) -> None:
+        self._api, self._scheduler, self._load = api, scheduler, load
+        self._created: dict[str, float] = {}
+        self._bound: dict[str, float] = {}
+        self._before_first = Usage(0.0, 0.0)
+        self._ready_seconds: float | None = None
+        self._watches = 0
+
+    async def run(self, log: Path) -> dict[str, Any]:
+        """Measure; the scheduler's output goes to `log`."""
+        await self._prepare()
+        if not self._load.rate:
+            await self._api.post_all(PODS, [self._pod(index) for index in range(self._load.pods)])
+        listed = await self._api.get(f"{PODS}?limit=1")
+        started = time.perf_counter()
+        with running(self._scheduler.command, log) as scheduler:
+            watch = asyncio.create_task(
+                self._watch(scheduler, listed["metadata"]["resourceVersion"])
+            )
+            ready = asyncio.create_task(self._wait_until_ready(started))
+            try:
+                if self._load.rate:
+                    await asyncio.sleep(self._load.warm_seconds)
+                    self._before_first = scheduler.usage()
+                    await self._create_paced()
+                await self._wait_for(watch, scheduler)
+                await ready
+            finally:
+                watch.cancel()
+                ready.cancel()
+            usage = scheduler.usage()
+        return self._figures(started, usage)
+
+    # --- the cluster before ---------------------------------------------------------------------
+
+    async def _prepare(self) -> None:
+        load = self._load
+        while True:
+            await self._api.delete(f"{PODS}?gracePeriodSeconds=0")
+            if not (await self._api.get(f"{PODS}?limit=1"))["items"]:
+                break
+            await asyncio.sleep(0.5)
+        present = await self._api.get(f"{_NODES}?resourceVersion=0")
+        wanted = {node_name(index) for index in range(load.nodes)}
+        if {node["metadata"]["name"] for node in present["items"]} != wanted:
+            await self._api.delete(_NODES)
+            await self._api.post_all(_NODES, [posted_node(index) for index in range(load.nodes)])
+        bound = self._bound_pods("basic", "init", load.init)
+        if load.kind == "preempt":
+            await self._api.post(_PRIORITY_CLASSES, HIGH_PRIORITY)
+            await asyncio.sleep(1)  # admission reads classes through a cache
+            bound += self._bound_pods("low", "low", _LOW_PODS_PER_NODE * load.nodes)
+        await self._api.post_all(PODS, bound)
+
+    def _bound_pods(self, kind: str, prefix: str, count: int) -> list[JsonObject]:
+        return [
+            on_node(
+                posted_pod(kind, index, scheduler_name=self._scheduler.name, prefix=prefix),
+                node_name(index % self._load.nodes),
+            )
+            for index in range(count)
+        ]
+
+    def _pod(self, index: int) -> JsonObject:
+        return posted_pod(self._load.kind, index, scheduler_name=self._scheduler.name)
+
+    async def _create_paced(self) -> None:
+        started = time.perf_counter()
+        tasks = []
+
+        async def create(index: int) -> None:
+            sent = time.perf_counter()
+            answer = await self._api.post(PODS, self._pod(index))
+            self._created[answer["metadata"]["name"]] = sent
+
+        for index in range(self._load.pods):
+            due = started + index / self._load.rate
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+            tasks.append(asyncio.create_task(create(index)))
+        await asyncio.gather(*tasks)
+
+    # --- what the scheduler does ----------------------------------------------------------------
+
+    async def _wait_for(self, watch: "asyncio.Task[None]", scheduler: SchedulerProcess) -> None:
+        """Wait until every pod is bound, or for as long as the load allows."""
+        deadline = time.perf_counter() + self._load.timeout_seconds
+        while time.perf_counter() < deadline:
+            done, _ = await asyncio.wait({watch}, timeout=1)
+            if done:
+                return watch.result()
+            scheduler.check_alive()
+        return None
+
+    async def _wait_until_ready(self, started: float) -> None:
+        url = self._scheduler.ready_url
+        if url is None:
+            return
+        async with aiohttp.ClientSession() as session:
+            while self._ready_seconds is None:
+                try:
+                    async with session.get(url) as response:
+                        if response.status == 200:
+                            self._ready_seconds = time.perf_counter() - started
+                except aiohttp.ClientError:
+                    pass  # it does not listen yet
+                await asyncio.sleep(_READY_POLL_SECONDS)
+
+    async def _watch(self, scheduler: SchedulerProcess, resource_version: str) -> None:
+        """Note when each pod was bound; servers end watches, and it goes on where it was."""
+        while len(self._bound) < self._load.pods:
+            self._watches += 1
+            path = f"{PODS}?watch=1&resourceVersion={resource_version}&allowWatchBookmarks=true"
+            async with self._api.watch(path) as response:
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    now = time.perf_counter()
+                    for line in lines:
+                        resource_version = self._seen(scheduler, orjson.loads(line), now)
+                    if len(self._bound) >= self._load.pods:
+                        return
+
+    def _seen(self, scheduler: SchedulerProcess, event: JsonObject, now: float) -> str:
+        """Take an event; returns the resourceVersion to go on from."""
+        obj = event["object"]
+        if event["type"] == "ERROR":
+            raise RuntimeError(f"the pod watch failed: {obj.get('message')}")
+        metadata = obj["metadata"]
+        if event["type"] == "MODIFIED" and obj["spec"].get("nodeName"):
+            name = metadata["name"]
+            if name.startswith("pod-"):
+                if not self._bound and not self._load.rate:
+                    self._before_first = scheduler.usage()
+                self._bound.setdefault(name, now)
+        version: str = metadata["resourceVersion"]
+        return version
+
+    # --- figures --------------------------------------------------------------------------------
+
+    def _figures(self, started: float, usage: Usage) -> dict[str, Any]:
+        load, times = self._load, sorted(self._bound.values())
+        figures: dict[str, Any] = {
+            "kind": load.kind,
+            "nodes": load.nodes,
+            "init": load.init,
+            "pods": load.pods,
+            "bound": len(times),
+            "cpu_s": round(usage.cpu_seconds, 2),
+            "peak_mib": round(usage.peak_mib),
+        }
+        if self._watches > 1:
+            figures["watches"] = self._watches
+        if self._ready_seconds is not None:
+            figures["ready_s"] = round(self._ready_seconds, 2)
+        if len(times) <= _FEW:
+            return figures
+        steady_cpu_seconds = usage.cpu_seconds - self._before_first.cpu_seconds
+        figures["cpu_before_s"] = round(self._before_first.cpu_seconds, 2)
+        figures["cpu_ms_per_pod"] = round(1000 * steady_cpu_seconds / len(times), 3)
+        if load.rate:
+            figures["rate"] = load.rate
+            waits = sorted(self._bound[name] - sent for name, sent in self._created.items())
+            for share in (0.5, 0.9, 0.99):
+                figures[f"p{share * 100:.0f}_ms"] = round(1000 * _percentile(waits, share), 1)
+        else:
+            figures["first_bind_s"] = round(times[0] - started, 2)
+            figures["total_s"] = round(times[-1] - started, 2)
+            figures["pods_per_s"] = round((len(times) - 1) / (times[-1] - times[0]), 1)
+        return figures
+
+
+async def drain(kubeconfig: Path, scheduler: Scheduler, load: Load, log: Path) -> dict[str, Any]:
+    """Measure a scheduler at the cluster that a kubeconfig leads to."""
+    api = Api(await load_credentials(str(kubeconfig)))
+    try:
+        return await Drain(api, scheduler, load).run(log)
+    finally:
+        await api.close()
+
+
+def _percentile(ascending: list[float], share: float) -> float:
+    return ascending[min(len(ascending) - 1, int(share * len(ascending)))]

@@ -1,0 +1,90 @@
+"""A scheduler as a process of its own: started by command line, watched from outside.
+
+What it costs is read from /proc for its whole process group, so that a scheduler in several
+processes, or behind a shell, is measured alike.
+"""
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
+_STOP_SECONDS: Final = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process group has used so far."""
+
+    cpu_seconds: float
+    peak_mib: float
+    """The largest peak resident size (VmHWM) among its processes."""
+
+
+class SchedulerProcess:
+    """A running scheduler."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def usage(self) -> Usage:
+        """CPU time and peak memory up to now."""
+        return _usage(self._process.pid)
+
+    def check_alive(self) -> None:
+        """Raise with the end of its log if it has ended."""
+        if self._process.poll() is not None:
+            text = self._log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise RuntimeError(f"the scheduler ended with {self._process.returncode}:\n{text}")
+
+    def stop(self) -> None:
+        """SIGTERM, and SIGKILL if that does not help."""
+        if self._process.poll() is not None:
+            return
+        os.killpg(self._process.pid, signal.SIGTERM)
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+@contextmanager
+def running(command: str, log: Path) -> Iterator[SchedulerProcess]:
+    """Run a command line for as long as the block lasts, its output in `log`."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            shlex.split(command), stdout=output, stderr=output, start_new_session=True
+        )
+    scheduler = SchedulerProcess(process, log)
+    try:
+        yield scheduler
+    finally:
+        scheduler.stop()
+
+
+def _usage(group: int) -> Usage:
+    cpu_seconds, peak_mib = 0.0, 0.0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # The command's name is in parentheses and may hold anything.
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(fields[2]) != group:
+                continue
+            status = (entry / "status").read_text()
+        except OSError:
+            continue  # it has just ended
+        cpu_seconds += (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+        for line in status.splitlines():
+            if line.startswith("VmHWM:"):
+                peak_mib = max(peak_mib, int(line.split()[1]) / 1024)
+    return Usage(cpu_seconds, peak_mib)
