@@ -295,7 +295,7 @@ def _spec_key(
 def _container_key(container: JsonObject) -> tuple[Any, ...]:
     return (
         container.get("image"),
-        (container.get("resources") or {}).get("requests"),
+        container.get("resources"),
         container.get("ports"),
         container.get("restartPolicy"),
         container.get("restartPolicyRules"),

@@ -14,7 +14,8 @@ SATURATION: Final = 1 << 62
 """The largest magnitude of any resource amount, in the resource's unit."""
 
 _PATTERN: Final = re.compile(
-    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?\d+))?"
+    r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?\d+))?",
+    re.ASCII,
 )
 _MULTIPLIER: Final[dict[str, Fraction]] = {
     "n": Fraction(1, 10**9),

@@ -34,7 +34,8 @@ def _compares(value: str | None, values: frozenset[str], holds: Callable[[int, i
 def _strict_int(text: str) -> int:
     """An integer as Go's ParseInt reads it: no spaces, no underscores, 64 bits."""
     number = int(text)
-    if not text.lstrip("+-").isascii() or not text.lstrip("+-").isdigit() or abs(number) >= 1 << 63:
+    digits = text.lstrip("+-")
+    if not digits.isascii() or not digits.isdigit() or not -(1 << 63) <= number < 1 << 63:
         message = f"{text!r} is not a 64-bit integer"
         raise ValueError(message)
     return number

@@ -1,0 +1,108 @@
+"""A node as the scheduler sees it."""
+
+from typing import Any
+
+import pytest
+
+from stellwerk.models.node import NodeInfo, parse_node, zone_key
+from stellwerk.models.taints import Taint
+from tests.support.builders import make_node
+
+JsonObject = dict[str, Any]
+REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
+BETA_REGION, BETA_ZONE = (
+    f"failure-domain.beta.kubernetes.io/{part}" for part in ("region", "zone")
+)
+
+
+def test_what_is_kept_of_a_node() -> None:
+    obj = make_node(
+        "n1",
+        cpu="3920m",
+        memory="1Gi",
+        allocatable={"example.com/gpu": "2"},
+        taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}],
+        images=[{"names": ["app:1", "app@sha256:0"], "sizeBytes": 5}, {"sizeBytes": 7}],
+        unschedulable=True,
+    )
+    obj["metadata"]["annotations"] = {
+        "scheduler.alpha.kubernetes.io/preferAvoidPods": "{}",
+        "other": "x",
+    }
+    obj["status"]["declaredFeatures"] = ["A", "B"]
+    node = parse_node(obj)
+    assert node.allocatable == {
+        "cpu": 3920,
+        "memory": 1 << 30,
+        "pods": 110,
+        "example.com/gpu": 2,
+    }
+    assert node.taints == (Taint("k", "v", "NoSchedule"),)
+    assert node.images == {"app:1": 5, "app@sha256:0": 5}
+    assert node.unschedulable
+    assert list(node.annotations) == ["scheduler.alpha.kubernetes.io/preferAvoidPods"]
+    assert node.declared_features == {"A", "B"}
+
+
+def test_a_node_that_says_nothing_offers_nothing() -> None:
+    node = parse_node({"metadata": {"name": "bare"}})
+    assert node.uid == "bare"
+    assert (node.allocatable, node.taints, node.unschedulable) == ({}, (), False)
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        pytest.param({}, id="no metadata"),
+        pytest.param({"metadata": {}}, id="no name"),
+        pytest.param(make_node("n", cpu="lots"), id="no quantity"),
+        pytest.param(make_node("n", taints=[{"key": "k"}]), id="a taint without effect"),
+    ],
+)
+def test_a_malformed_node(obj: JsonObject) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        parse_node(obj)
+
+
+def changed(**change: Any) -> NodeInfo:
+    obj = make_node("n1", zone="a")
+    for part, fields in change.items():
+        obj[part] |= fields
+    return parse_node(obj)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        pytest.param({"metadata": {"resourceVersion": "7"}}, True, id="a new version"),
+        pytest.param({"status": {"addresses": [{"address": "::1"}]}}, True, id="an address"),
+        pytest.param({"status": {"conditions": [{"type": "Ready"}]}}, True, id="a heartbeat"),
+        pytest.param({"metadata": {"annotations": {"x": "y"}}}, True, id="an annotation"),
+        pytest.param({"metadata": {"uid": "again"}}, False, id="another node of that name"),
+        pytest.param({"metadata": {"labels": {}}}, False, id="labels"),
+        pytest.param({"spec": {"unschedulable": True}}, False, id="cordoned"),
+        pytest.param(
+            {"spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}}, False, id="a taint"
+        ),
+        pytest.param({"status": {"allocatable": {"cpu": "1"}}}, False, id="allocatable"),
+        pytest.param({"status": {"images": [{"names": ["a"]}]}}, False, id="an image"),
+        pytest.param({"status": {"declaredFeatures": ["F"]}}, False, id="a feature"),
+    ],
+)
+def test_what_counts_as_a_change(change: JsonObject, *, same: bool) -> None:
+    assert changed().same_for_scheduling(changed(**change)) is same
+
+
+@pytest.mark.parametrize(
+    ("labels", "other", "same"),
+    [
+        pytest.param({ZONE: "a"}, {BETA_ZONE: "a"}, True, id="beta and stable are one"),
+        pytest.param({ZONE: "b", BETA_ZONE: "a"}, {ZONE: "a"}, True, id="beta wins"),
+        pytest.param({ZONE: "a", REGION: "r"}, {ZONE: "a"}, False, id="another region"),
+        pytest.param({REGION: "a"}, {ZONE: "a"}, False, id="a region is no zone"),
+        pytest.param({BETA_REGION: "r", ZONE: "a"}, {REGION: "r", ZONE: "a"}, True, id="mixed"),
+        pytest.param({}, {"zone": "a"}, True, id="no zone at all"),
+    ],
+)
+def test_zone_keys(labels: dict[str, str], other: dict[str, str], *, same: bool) -> None:
+    assert (zone_key(labels) == zone_key(other)) is same
