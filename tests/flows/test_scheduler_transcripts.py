@@ -116,15 +116,30 @@ def normalise() -> ModuleType:
     return module
 
 
-def played(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Outcome:
-    return play(load(name), folder, monkeypatch, tick_seconds=TICKS.get(name, 0.5))
+def played(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, fast_lane: bool = True
+) -> Outcome:
+    tick_seconds = TICKS.get(name, 0.5)
+    return play(load(name), folder, monkeypatch, tick_seconds=tick_seconds, fast_lane=fast_lane)
 
 
+@pytest.mark.parametrize(
+    "fast_lane",
+    [
+        pytest.param(True, id="fast lane"),
+        pytest.param(False, id="kopf's own path", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_operator_does_what_kube_scheduler_did(
-    name: str, normalise: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    normalise: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    fast_lane: bool,
 ) -> None:
-    outcome = played(name, tmp_path, monkeypatch)
+    outcome = played(name, tmp_path, monkeypatch, fast_lane=fast_lane)
     expected = copy.deepcopy(load(name))
     victims_are_deleted_by_uid(expected)
     if name in EDITS:

@@ -71,32 +71,45 @@ def play(
     monkeypatch: pytest.MonkeyPatch,
     *,
     tick_seconds: float = 0.5,
+    fast_lane: bool = True,
 ) -> Outcome:
-    """Play one scenario from beginning to end; files go to `folder`.
+    """Play one scenario from beginning to end.
 
-    `tick_seconds` is where in a recorded second the clock of kube-scheduler's backoffs ticked.
+    Args:
+        recording: as it was read.
+        folder: for files.
+        monkeypatch: puts the clock, and ears, into the operator.
+        tick_seconds: where in a recorded second the clock of kube-scheduler's backoffs ticked.
+        fast_lane: whether events come past kopf's queues.
     """
 
     async def replay(clock: VirtualClock) -> Outcome:
-        return await _Replay(recording, folder, tick_seconds, clock).run(monkeypatch)
+        options = app.RunOptions(
+            kubeconfig=str(folder / "kubeconfig"), bind_address="127.0.0.1:0", fast_lane=fast_lane
+        )
+        return await _Replay(recording, options, tick_seconds, clock).run(monkeypatch)
 
     return run_skipping_over_sockets(replay)
 
 
 class _Replay:
     def __init__(
-        self, recording: JsonObject, folder: Path, tick_seconds: float, clock: VirtualClock
+        self,
+        recording: JsonObject,
+        options: app.RunOptions,
+        tick_seconds: float,
+        clock: VirtualClock,
     ) -> None:
         self._clock = clock
         self._metrics = Metrics()
         self._recording = recording
-        self._folder = folder
+        self._options = options
         self._tick_seconds = tick_seconds
         self._outcome = Outcome()
         self._origin_seconds = 0.0
         self._binding_forbidden = False
-        options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
-        self._cluster = EmbeddedCluster(0, clock=clock, options=options)
+        without_helpers = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+        self._cluster = EmbeddedCluster(0, clock=clock, options=without_helpers)
         self._names_of_recorded_uids = dict(names_of_uids(recording))
         self._session: aiohttp.ClientSession
         self._extender: RecordedExtender
@@ -112,10 +125,8 @@ class _Replay:
             ) as self._session,
         ):
             await self._set_up()
-            kubeconfig = self._folder / "kubeconfig"
-            self._cluster.write_kubeconfig(kubeconfig)
-            options = app.RunOptions(kubeconfig=str(kubeconfig), bind_address="127.0.0.1:0")
-            operator = asyncio.create_task(app.run(options))
+            self._cluster.write_kubeconfig(Path(self._options.kubeconfig or ""))
+            operator = asyncio.create_task(app.run(self._options))
             try:
                 await self._wait_until_ready(operator)
                 await self._play_timeline()
