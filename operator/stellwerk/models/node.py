@@ -5,7 +5,7 @@ only in what a scheduler does not read (heartbeats, addresses) compare equal, so
 dirties nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ class NodeInfo:
     allocatable: Mapping[str, int]
     """Amount by resource name; cpu in millicores, all else in whole units."""
     images: Mapping[str, int]
-    """Bytes by image name (every name of the image)."""
+    """Bytes by image name (every name of the image); of a repeated name, the first counts."""
     declared_features: frozenset[str]
 
     def same_for_scheduling(self, other: "NodeInfo") -> bool:
@@ -84,10 +84,14 @@ def parse_node(obj: Mapping[str, Any]) -> NodeInfo:
             resource: resource_amount(resource, quantity)
             for resource, quantity in (status.get("allocatable") or {}).items()
         },
-        images={
-            name: whole_units(image.get("sizeBytes") or 0)
-            for image in status.get("images") or ()
-            for name in image.get("names") or ()
-        },
+        images=_image_sizes(status.get("images") or ()),
         declared_features=frozenset(status.get("declaredFeatures") or ()),
     )
+
+
+def _image_sizes(images: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for image in images:
+        for name in image.get("names") or ():
+            sizes.setdefault(name, whole_units(image.get("sizeBytes") or 0))
+    return sizes

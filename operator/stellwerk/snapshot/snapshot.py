@@ -69,7 +69,11 @@ class Snapshot:
         self._labels: dict[str, LabelColumn] = {}
         self._free: list[int] = []
         self.image_rows: dict[str, dict[int, int]] = {}
-        """Image name → {row: bytes}: which nodes hold it, and how large it is there."""
+        """Image name → {row: bytes}: which nodes hold it, and how large it is.
+
+        As in kube-scheduler's cache (imageStates, v1.36), an image keeps the size that the first of
+        its nodes reported until no node holds it: nodes do not disagree about it.
+        """
         self.images_version = 0
         """Grows when ImageLocality's inputs change anywhere.
 
@@ -290,12 +294,13 @@ class Snapshot:
         old, new = before.images if before else {}, after.images if after else {}
         if (before is None) == (after is None) and old == new:
             return
-        for image in old.keys() - new.keys():
+        for image in old:
             del self.image_rows[image][row]
             if not self.image_rows[image]:
                 del self.image_rows[image]
         for image, size_bytes in new.items():
-            self.image_rows.setdefault(image, {})[row] = size_bytes
+            rows = self.image_rows.setdefault(image, {})
+            rows[row] = next(iter(rows.values()), size_bytes)
         self.images_version += 1
 
 

@@ -44,6 +44,11 @@ def test_what_is_kept_of_a_node() -> None:
     assert node.declared_features == {"A", "B"}
 
 
+def test_of_an_image_name_listed_twice_the_first_size_counts() -> None:
+    images = [{"names": ["app:1"], "sizeBytes": 5}, {"names": ["other", "app:1"], "sizeBytes": 7}]
+    assert parse_node(make_node("n", images=images)).images == {"app:1": 5, "other": 7}
+
+
 def test_a_node_that_says_nothing_offers_nothing() -> None:
     node = parse_node({"metadata": {"name": "bare"}})
     assert node.uid == "bare"

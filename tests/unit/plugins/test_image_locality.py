@@ -47,6 +47,25 @@ def test_an_image_on_half_of_the_nodes_counts_half() -> None:
     assert scores_on(ImageLocality, of_images("a:1"), nodes) == {"has": 48, "has not": 0}
 
 
+def test_nodes_do_not_disagree_about_a_size_the_first_report_counts() -> None:
+    nodes = [holding("first", ("a:1", 1000)), holding("second", ("a:1", 100))]
+    assert scores_on(ImageLocality, of_images("a:1"), nodes) == {"first": 100, "second": 100}
+
+
+def test_a_size_counts_until_no_node_holds_the_image() -> None:
+    cache = make_cache([holding("first", ("a:1", 1000)), holding("second", ("a:1", 1000))])
+    plugin, pod = make_plugin(ImageLocality, cache.snapshot), of_images("a:1")
+    cache.set_node(parse_node(holding("first", ("a:1", 100))))
+    cache.update_snapshot()
+    assert raw_scores(plugin, pod, NodeView(cache.snapshot)) == {"first": 100, "second": 100}
+    cache.set_node(parse_node(make_node("second")))
+    cache.set_node(parse_node(make_node("first")))
+    cache.update_snapshot()
+    cache.set_node(parse_node(holding("first", ("a:1", 46))))
+    cache.update_snapshot()
+    assert raw_scores(plugin, pod, NodeView(cache.snapshot)) == {"first": 0, "second": 0}
+
+
 @pytest.mark.parametrize("image", ["a", "registry.example:5000/a", "registry.example/a"], ids=str)
 def test_a_name_without_tag_means_latest(image: str) -> None:
     node = holding("n", (f"{image}:latest", 1000))
