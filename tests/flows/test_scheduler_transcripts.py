@@ -1,7 +1,7 @@
 """Every recorded scenario of kube-scheduler v1.36, played to the whole operator: it does the same.
 
 What was recorded is edited only where Stellwerk deliberately does something else (docs/differences)
-or where the recording could not be repeated; each edit has a name and a reason.
+or was not told to do the same; each edit has a name and a reason.
 """
 
 import copy
@@ -22,7 +22,7 @@ Edit = Callable[[JsonObject], None]
 
 TRANSCRIPTS = Path(__file__).parents[2].parent / "shared" / "transcripts"
 SCENARIOS = sorted(path.stem for path in (TRANSCRIPTS / "scheduler").glob("*.json"))
-TICKS = {"bind-forbidden": 0.59, "extender-failing-backoff": 0.698}
+TICKS = {"bind-forbidden": 0.59, "extender-failing-backoff": 0.698, "no-nodes": 0.187}
 """Where in a second the clock ticked that ends backoffs, in scenarios that wait for it."""
 
 
@@ -41,7 +41,7 @@ def load(name: str) -> JsonObject:
     return recording
 
 
-# --- what is deliberately different, or open ----------------------------------------------------
+# --- what is deliberately different ----------------------------------------------------
 
 
 def victims_are_deleted_by_uid(recording: JsonObject) -> None:
@@ -71,14 +71,6 @@ def lost_pods_keep_their_condition(recording: JsonObject) -> None:
             state["conditions"] = [{**bound, "lastTransitionTime": stamp}]
 
 
-def a_retry_that_was_not_repeated(recording: JsonObject) -> None:
-    """In the second recording there is only the first attempt."""
-    recording["schedulerRequests"] = [
-        each for each in recording["schedulerRequests"] if each["t"] < 1
-    ]
-    recording["events"] = recording["events"][:1]
-
-
 def leader_election_is_not_configured(recording: JsonObject) -> None:
     """Whether to elect a leader is said by flags of `stellwerk run`, and nobody did here."""
     recording["schedulerRequests"] = [
@@ -97,7 +89,6 @@ EDITS: dict[str, Edit] = {
     "bind-conflict-409": lost_pods_keep_their_condition,
     "bind-pod-deleted": lost_pods_keep_their_condition,
     "leader-election": leader_election_is_not_configured,
-    "no-nodes": a_retry_that_was_not_repeated,
 }
 
 
