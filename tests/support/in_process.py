@@ -39,6 +39,13 @@ class Store(MemoryClient):
         return await super().patch(path.removesuffix("/status"), body)
 
     @override
+    async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+        if path == "/api/v1/pods":
+            pods = [obj for obj in self.objects.values() if obj["kind"] == "Pod"]
+            return pods, str(self._version)
+        return await super().list(path, limit=limit)
+
+    @override
     async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         status = {key: value for key, value in patch["status"].items() if not key.startswith("$")}
@@ -70,9 +77,9 @@ class Notes:
 class InProcess:
     """An operator and the cluster it sees; what it writes comes back to it as from a watch."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: VirtualClock | None = None) -> None:
         self.client = Store(self._seen)
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         self.notes = Notes()
         self.metrics = Metrics()
         self.operator = Operator(
@@ -133,9 +140,9 @@ class InProcess:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[InProcess]:
+async def running(clock: VirtualClock | None = None) -> AsyncIterator[InProcess]:
     """An operator whose scheduling coroutine runs until the block ends."""
-    world = InProcess()
+    world = InProcess(clock)
     task = asyncio.create_task(world.operator.scheduler.run())
     try:
         yield world

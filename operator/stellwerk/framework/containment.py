@@ -139,7 +139,7 @@ class ContainedPlugin:
         """Verdicts with codes for every row, and statuses that are contained, too."""
         result = _of_kind(answer, FilterResult)
         codes = _column(result.codes, len(arguments[2]), "verdicts").astype(np.int32)
-        return FilterResult(codes, self._synchronous(result.status, "Filter", _check_status))
+        return FilterResult(codes, self._synchronous(result.status, "Filter", _check_own_status))
 
     def checked_hints(self, answer: object) -> list[QueueingHint]:
         """Registrations whose hint functions are contained, too."""
@@ -166,6 +166,10 @@ Check = Callable[[ContainedPlugin, Any, tuple[Any, ...]], Any]
 
 def _check_status(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> Status:
     return _status(answer)
+
+
+def _check_own_status(plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]) -> Status:
+    return replace(_status(answer), plugin=plugin.name)
 
 
 def _check_nothing(_: ContainedPlugin, __: object, ___: tuple[Any, ...]) -> None:

@@ -104,10 +104,26 @@ class EventHandlers(ClusterEvents):
             else:
                 parts.unserved.put(pod)
             return
+        if pod.terminating and parts.cache.is_assumed(pod.uid):
+            self._assumed_pod_going(pod.uid)
         before = parts.queue.update(pod, now)
         if before is not None and before.nominated_node_name != pod.nominated_node_name:
             # Whoever a lower or equal nomination stood in the way of may fit now.
             self._nomination_changed(before)
+
+    def _assumed_pod_going(self, uid: str) -> None:
+        """The deletion of a pod that is being bound has begun: its room is free at once.
+
+        Whatever its binding is at goes on, and is refused by the API in the end.
+        """
+        parts = self._parts
+        waiting = parts.waiting.get_waiting(uid)
+        if waiting is not None:
+            waiting.reject("", "pod is deleted")
+            return
+        assumed = parts.cache.forget_pod(uid)
+        if assumed is not None:
+            parts.room_freed(assumed)
 
     def _nomination_changed(self, pod: PodInfo) -> None:
         if pod.nominated_node_name:
@@ -143,9 +159,9 @@ class EventHandlers(ClusterEvents):
         parts = self._parts
         if event_type == DELETED:
             metadata = obj["metadata"]
-            parts.raw.on_node(metadata["name"], None)
             removed = parts.cache.remove_node(metadata["name"], metadata.get("uid") or "")
             if removed is not None:
+                parts.raw.on_node(metadata["name"], None)
                 parts.changed(ClusterChange(Resource.NODE, Action.DELETE, removed, None))
             return
         node = _well_formed(parse_node, obj)
