@@ -7,7 +7,6 @@ been told.
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from typing_extensions import override
@@ -54,7 +53,7 @@ class EventHandlers(ClusterEvents):
         if event_type == DELETED:
             self._pod_gone(obj["metadata"])
             return
-        pod = self._parsed(obj)
+        pod = _well_formed(self._parse, obj)
         if self._parts.raw.wanted:
             self._parts.raw.on_pod(pod.uid, None if pod.finished else obj)
         if pod.finished:
@@ -65,13 +64,13 @@ class EventHandlers(ClusterEvents):
             self._pod_unbound(pod)
         self._parts.notify()
 
-    def _parsed(self, obj: JsonObject) -> PodInfo:
+    def _parse(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
         if obj["spec"].get("priority") is not None:
-            return _well_formed(parse_pod, obj)
+            return parse_pod(obj)
         classes = self._parts.priority_classes
         uid = _uid(obj["metadata"])
-        pod = _well_formed(partial(parse_pod, resolve_priority=classes.resolver(uid)), obj)
+        pod = parse_pod(obj, classes.resolver(uid))
         if classes.is_waiting(uid):
             # Its class may only be listed later: then the pod is parsed again.
             self._unresolved[uid] = obj

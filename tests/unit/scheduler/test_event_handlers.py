@@ -1,0 +1,324 @@
+"""What an event means to the cache and the queue, and which changes are told to waiting pods."""
+
+from typing import Any
+
+import pytest
+
+from stellwerk.backend.queued_pod import Place
+from stellwerk.framework.events import Action, ClusterChange, Resource
+from tests.support.builders import make_node, make_pod, pod_info
+from tests.support.in_process import InProcess, make_profile
+
+JsonObject = dict[str, Any]
+UID = "uid-default-p"
+PENDING = make_pod("p", cpu="1")
+BOUND = make_pod("p", cpu="1", node_name="n1")
+DELETED = {"metadata": {"uid": UID, "name": "p", "namespace": "default"}}
+
+
+class World(InProcess):
+    """An operator that schedules nothing, with what its queue was told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[tuple[Resource, Action]] = []
+        self.handlers = self.operator.handlers
+        self._pass_on = self.parts.queue.on_change
+
+    def on_change(self, change: ClusterChange, now: float, **options: Any) -> int:
+        self.changes.append((change.resource, change.action))
+        return self._pass_on(change, now, **options)
+
+    def requested(self, node_name: str = "n1") -> int:
+        """Millicores that the next cycle counts on a node."""
+        snapshot = self.parts.cache.update_snapshot()
+        cpu = snapshot.resource_row["cpu"]
+        return int(snapshot.requested[cpu, snapshot.row_of[node_name]])
+
+    def place(self) -> Place | None:
+        """Where in the queue pod p is."""
+        return self.parts.queue.place(UID)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    """Node n1, and a profile for the pods that name none."""
+    world = World()
+    world.apply(make_node("n1"), make_profile("default-scheduler"))
+    monkeypatch.setattr(world.parts.queue, "on_change", world.on_change)
+    return world
+
+
+# --- pods ---------------------------------------------------------------------------------------
+
+
+def test_a_pod_without_a_node_is_queued(world: World) -> None:
+    world.handlers.on_pod("ADDED", PENDING)
+    assert world.place() is Place.ACTIVE
+    assert world.requested() == 0
+    assert world.changes == []
+
+
+def test_of_a_first_list_likewise(world: World) -> None:
+    world.handlers.on_pod(None, PENDING)
+    world.handlers.on_pod(None, make_pod("b", cpu="1", node_name="n1"))
+    assert world.place() is Place.ACTIVE
+    assert world.requested() == 1000
+
+
+def test_a_pod_of_nobodys_waits_for_its_profile(world: World) -> None:
+    world.handlers.on_pod("ADDED", make_pod("p", scheduler_name="other"))
+    assert world.place() is None
+    assert UID in world.parts.unserved
+    world.handlers.on_object("SchedulerProfile", "ADDED", make_profile("other", created=1))
+    assert world.place() is Place.ACTIVE
+    assert UID not in world.parts.unserved
+
+
+def test_a_gated_pod_is_kept_out_until_its_gates_are_gone(world: World) -> None:
+    world.handlers.on_pod("ADDED", make_pod("p", schedulingGates=[{"name": "g"}]))
+    assert world.place() is Place.GATED
+    world.handlers.on_pod("MODIFIED", {**PENDING, "metadata": {**PENDING["metadata"]}})
+    assert world.place() is Place.ACTIVE
+
+
+def test_a_pod_that_somebody_else_bound_leaves_the_queue(world: World) -> None:
+    world.handlers.on_pod("ADDED", PENDING)
+    world.handlers.on_pod("MODIFIED", BOUND)
+    assert world.place() is None
+    assert world.requested() == 1000
+    assert world.changes == [(Resource.ASSIGNED_POD, Action.ADD)]
+
+
+def test_a_pod_of_nobodys_that_is_bound_only_counts(world: World) -> None:
+    world.handlers.on_pod("ADDED", make_pod("p", scheduler_name="other", cpu="1"))
+    bound = make_pod("p", scheduler_name="other", cpu="1", node_name="n1")
+    world.handlers.on_pod("MODIFIED", bound)
+    assert UID not in world.parts.unserved
+    assert world.requested() == 1000
+
+
+def test_the_watch_confirms_an_assumption(world: World) -> None:
+    world.parts.cache.assume_pod(pod_info("p", cpu="1", node_name="n1"))
+    world.parts.unconfirmed[UID] = 0.0
+    world.handlers.on_pod("MODIFIED", BOUND)
+    assert not world.parts.cache.is_assumed(UID)
+    assert not world.parts.unconfirmed
+    assert world.requested() == 1000
+    assert world.changes == [(Resource.ASSIGNED_POD, Action.ADD)]
+
+
+@pytest.mark.parametrize(
+    ("after", "actions"),
+    [
+        pytest.param(
+            make_pod("p", cpu="1", node_name="n1", labels={"a": "b"}),
+            [Action.UPDATE_POD_LABEL],
+            id="labels",
+        ),
+        pytest.param(
+            make_pod("p", cpu="500m", node_name="n1"), [Action.UPDATE_POD_SCALE_DOWN], id="smaller"
+        ),
+        pytest.param(
+            make_pod("p", cpu="1", node_name="n1"), [Action.UPDATE_POD_OTHER], id="something else"
+        ),
+    ],
+)
+def test_changes_of_a_bound_pod_are_told_apart(
+    world: World, after: JsonObject, actions: list[Action]
+) -> None:
+    world.handlers.on_pod("ADDED", BOUND)
+    world.changes.clear()
+    world.handlers.on_pod("MODIFIED", after)
+    assert world.changes == [(Resource.ASSIGNED_POD, action) for action in actions]
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_a_pod_that_has_finished_frees_its_room(world: World, phase: str) -> None:
+    world.handlers.on_pod("ADDED", BOUND)
+    world.handlers.on_pod("MODIFIED", {**BOUND, "status": {"phase": phase}})
+    assert world.requested() == 0
+    assert world.changes[-1] == (Resource.ASSIGNED_POD, Action.DELETE)
+
+
+@pytest.mark.parametrize("obj", [BOUND, PENDING], ids=["bound", "pending"])
+def test_a_deletion_may_carry_nothing_but_metadata(world: World, obj: JsonObject) -> None:
+    world.handlers.on_pod("ADDED", obj)
+    world.handlers.on_pod("DELETED", DELETED)
+    assert world.place() is None
+    assert world.requested() == 0
+    assert world.parts.cache.pod(UID) is None
+
+
+def test_the_deletion_of_an_unknown_pod_is_no_news(world: World) -> None:
+    world.handlers.on_pod("DELETED", DELETED)
+    assert world.changes == []
+
+
+def test_a_terminating_pod_counts_until_it_is_gone(world: World) -> None:
+    going = make_pod("p", cpu="1", node_name="n1")
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world.handlers.on_pod("ADDED", BOUND)
+    world.handlers.on_pod("MODIFIED", going)
+    assert world.requested() == 1000
+
+
+def test_a_withdrawn_nomination_is_told_to_those_it_stood_in_the_way_of(world: World) -> None:
+    world.handlers.on_pod("ADDED", make_pod("p", nominated_node_name="n1"))
+    assert [pod.uid for pod in world.parts.queue.nominator.pods_for_node("n1")] == [UID]
+    newer = make_pod("p")
+    newer["metadata"]["resourceVersion"] = "2"
+    world.handlers.on_pod("MODIFIED", newer)
+    assert not list(world.parts.queue.nominator.pods_for_node("n1"))
+    assert world.changes == [(Resource.ASSIGNED_POD, Action.DELETE)]
+
+
+def test_a_pod_on_permit_that_is_deleted_is_rejected(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rejected: list[tuple[str, str]] = []
+
+    class Waiting:
+        def reject(self, plugin: str, message: str) -> None:
+            rejected.append((plugin, message))
+
+    monkeypatch.setattr(world.parts.waiting, "get_waiting", {UID: Waiting()}.get)
+    world.handlers.on_pod("DELETED", DELETED)
+    assert rejected == [("", "pod is deleted")]
+
+
+# --- priorities ---------------------------------------------------------------------------------
+
+
+def priority_class(name: str, value: int, **fields: Any) -> JsonObject:
+    return {"kind": "PriorityClass", "metadata": {"name": name}, "value": value, **fields}
+
+
+def priority(world: World) -> int:
+    pod = world.parts.queue.pod(UID)
+    assert pod is not None
+    return pod.priority
+
+
+def test_a_class_gives_the_priority_that_admission_left_open(world: World) -> None:
+    world.handlers.on_object("PriorityClass", None, priority_class("high", 7))
+    world.handlers.on_pod("ADDED", make_pod("p", priorityClassName="high"))
+    assert priority(world) == 7
+
+
+def test_a_class_that_is_listed_later_still_does(world: World) -> None:
+    world.handlers.on_pod(None, make_pod("p", priorityClassName="high"))
+    world.handlers.on_object("PriorityClass", None, priority_class("high", 7))
+    world.handlers.on_synced("PriorityClass")
+    assert priority(world) == 7
+
+
+def test_a_resolved_priority_never_changes(world: World) -> None:
+    world.handlers.on_synced("PriorityClass")
+    world.handlers.on_pod("ADDED", PENDING)
+    world.handlers.on_object("PriorityClass", "ADDED", priority_class("all", 9, globalDefault=True))
+    later = make_pod("p", cpu="1", labels={"a": "b"})
+    world.handlers.on_pod("MODIFIED", later)
+    assert priority(world) == 0
+
+
+# --- nodes --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "actions"),
+    [
+        pytest.param(make_node("n1"), [], id="a heartbeat"),
+        pytest.param(make_node("n1", cpu="9"), [Action.UPDATE_NODE_ALLOCATABLE], id="room"),
+        pytest.param(make_node("n1", labels={"a": "b"}), [Action.UPDATE_NODE_LABEL], id="labels"),
+        pytest.param(
+            make_node("n1", cpu="9", taints=[{"key": "k", "effect": "NoSchedule"}]),
+            [Action.UPDATE_NODE_TAINT, Action.UPDATE_NODE_ALLOCATABLE],
+            id="two things at once",
+        ),
+        pytest.param(make_node("n1", unschedulable=True), [], id="cordoned: helps nobody"),
+    ],
+)
+def test_changes_of_a_node_are_told_apart(
+    world: World, node: JsonObject, actions: list[Action]
+) -> None:
+    world.handlers.on_node("MODIFIED", node)
+    assert world.changes == [(Resource.NODE, action) for action in actions]
+
+
+def test_nodes_come_and_go(world: World) -> None:
+    world.handlers.on_node("ADDED", make_node("n2"))
+    world.handlers.on_node("DELETED", {"metadata": {"name": "n2", "uid": "node-n2"}})
+    assert world.changes == [(Resource.NODE, Action.ADD), (Resource.NODE, Action.DELETE)]
+    assert world.parts.cache.node("n2") is None
+
+
+def test_the_late_deletion_of_a_node_that_was_made_again_is_no_news(world: World) -> None:
+    world.handlers.on_node("DELETED", {"metadata": {"name": "n1", "uid": "older"}})
+    assert world.changes == []
+    assert world.parts.cache.node("n1") is not None
+
+
+# --- everything else ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "resource"),
+    [
+        ("Namespace", Resource.NAMESPACE),
+        ("PersistentVolumeClaim", Resource.PERSISTENT_VOLUME_CLAIM),
+        ("StorageClass", Resource.STORAGE_CLASS),
+        ("CSINode", Resource.CSI_NODE),
+    ],
+)
+def test_objects_that_plugins_read_wake_pods(world: World, kind: str, resource: Resource) -> None:
+    obj: JsonObject = {"metadata": {"name": "x", "namespace": "default", "uid": "u"}, "spec": {}}
+    if kind != "PersistentVolumeClaim":
+        del obj["metadata"]["namespace"]
+    for event_type in ("ADDED", "MODIFIED", "DELETED", "DELETED"):
+        world.handlers.on_object(kind, event_type, obj)
+    actions = (Action.ADD, Action.UPDATE_OTHER, Action.DELETE)
+    assert world.changes == [(resource, action) for action in actions]
+
+
+def test_a_service_is_kept_and_wakes_nobody(world: World) -> None:
+    service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {}}}
+    world.handlers.on_object("Service", "ADDED", service)
+    assert world.changes == []
+    assert world.parts.objects.get("Service", "default", "web") is not None
+
+
+def test_every_event_is_noticed_by_those_who_wait_for_something(world: World) -> None:
+    noticed = []
+    world.parts.listeners.append(lambda: noticed.append(1))
+    world.handlers.on_pod("ADDED", PENDING)
+    world.handlers.on_pod("DELETED", DELETED)
+    world.handlers.on_object("Service", "ADDED", {"metadata": {"name": "s"}, "spec": {}})
+    assert len(noticed) == 3
+
+
+# --- malformed objects --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("obj", "problem"),
+    [
+        pytest.param({"metadata": {"name": "p"}}, "KeyError: 'spec'", id="no spec"),
+        pytest.param(make_pod("p", cpu="lots", priority=0), "'lots'", id="no quantity"),
+        pytest.param(
+            {"metadata": {"name": "p"}, "spec": {"containers": 1}}, "TypeError", id="no list"
+        ),
+    ],
+)
+def test_a_malformed_pod_is_a_value_error_and_changes_nothing(
+    world: World, obj: JsonObject, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        world.handlers.on_pod("ADDED", obj)
+    assert len(world.parts.queue) == 0
+
+
+def test_a_malformed_node_is_a_value_error_and_changes_nothing(world: World) -> None:
+    with pytest.raises(ValueError, match="lots"):
+        world.handlers.on_node("MODIFIED", make_node("n1", cpu="lots"))
+    assert world.parts.cache.node("n1") is not None

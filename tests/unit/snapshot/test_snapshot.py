@@ -1,0 +1,240 @@
+"""The snapshot's rows: growth, re-use, what the change logs name, and what nobody may write."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stellwerk.backend.cache import Cache
+from stellwerk.models.node import parse_node
+from stellwerk.snapshot.columns import ABSENT, MAX_REQUESTED, Changes, SparseCounts
+from tests.support.builders import make_cache, make_node, make_pod, pod_info
+
+JsonObject = dict[str, Any]
+
+
+def set_node(cache: Cache, name: str, uid: str = "", **fields: Any) -> int:
+    """Set a node and write it; returns its row."""
+    obj = make_node(name, **fields)
+    obj["metadata"]["uid"] = uid or obj["metadata"]["uid"]
+    cache.set_node(parse_node(obj))
+    return cache.update_snapshot().row_of[name]
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def test_a_node_keeps_its_row() -> None:
+    cache = make_cache([make_node("n1"), make_node("n2")])
+    assert set_node(cache, "n2", cpu="9") == 1
+    assert set_node(cache, "n1", cpu="9") == 0
+
+
+def test_a_free_row_is_used_again_and_remembers_nothing() -> None:
+    cache = make_cache(
+        [
+            make_node(
+                "n1",
+                labels={"disk": "ssd"},
+                taints=[{"key": "k", "effect": "NoSchedule"}],
+                allocatable={"example.com/gpu": "4"},
+                images=[{"names": ["app:1"], "sizeBytes": 5}],
+                unschedulable=True,
+            ),
+            make_node("n2"),
+        ],
+        [make_pod("p", node_name="n1", cpu="1", requests={"example.com/gpu": "1"})],
+    )
+    snapshot = cache.snapshot
+    disk = snapshot.label("disk")
+    cache.remove_pod("uid-default-p")
+    cache.remove_node("n1")
+    cache.update_snapshot()
+    assert snapshot.alive.tolist() == [False, True]
+    assert snapshot.node_count == 1
+    assert not snapshot.image_rows
+    with pytest.raises(LookupError, match="row 0 of the snapshot holds no node"):
+        snapshot.node_at(0)
+    assert set_node(cache, "n3") == 0
+    gpu = snapshot.resource_row["example.com/gpu"]
+    assert snapshot.size == 2
+    assert snapshot.node_at(0).name == "n3"
+    assert snapshot.allocatable[gpu, 0] == snapshot.requested[gpu, 0] == 0
+    assert snapshot.requested[:, 0].tolist() == [0] * len(snapshot.resource_row)
+    assert disk.ids[0] == ABSENT
+    assert snapshot.taint_sets[snapshot.taint_set[0]] == ()
+    assert not snapshot.unschedulable[0]
+    assert not snapshot.pods[0]
+
+
+def test_a_node_made_again_under_its_name_is_a_new_one() -> None:
+    cache = make_cache([make_node("n1", labels={"disk": "ssd"})])
+    column = cache.snapshot.label("disk")
+    row = set_node(cache, "n1", uid="again")
+    assert cache.snapshot.node_at(row).uid == "again"
+    assert column.ids[row] == ABSENT
+    assert cache.snapshot.node_count == 1
+
+
+def test_capacity_grows_and_columns_keep_what_they_held() -> None:
+    cache = make_cache([make_node("first", cpu="7", labels={"disk": "ssd"}, unschedulable=True)])
+    snapshot = cache.snapshot
+    disk, cpu = snapshot.label("disk"), snapshot.resource_row["cpu"]
+    cache.set_pod(pod_info("p", node_name="first", cpu="2"))
+    for number in range(100):
+        cache.set_node(parse_node(make_node(f"n{number}", cpu="1")))
+    cache.update_snapshot()
+    assert snapshot.size == snapshot.node_count == 101
+    for column in (snapshot.allocatable, snapshot.requested, snapshot.nonzero_requested):
+        assert column.shape[1] == 101
+    for mask in (snapshot.alive, snapshot.unschedulable, snapshot.taint_set):
+        assert mask.shape == (101,)
+    assert snapshot.allocatable[cpu].tolist() == [7000] + [1000] * 100
+    assert snapshot.requested[cpu].tolist() == [2000] + [0] * 100
+    assert snapshot.unschedulable.tolist() == [True] + [False] * 100
+    assert disk.values[disk.ids[0]] == "ssd"
+    assert (disk.ids[1:101] == ABSENT).all()
+
+
+def test_a_new_resource_is_a_new_row_of_the_columns() -> None:
+    cache = make_cache([make_node("n1")])
+    snapshot = cache.snapshot
+    assert list(snapshot.resource_row) == ["cpu", "memory", "ephemeral-storage", "pods"]
+    set_node(cache, "n2", allocatable={"example.com/gpu": "2"})
+    gpu = snapshot.resource_row["example.com/gpu"]
+    assert snapshot.allocatable[gpu].tolist() == [0, 2]
+    cache.set_pod(pod_info("p", node_name="n1", requests={"example.com/fpga": "1"}))
+    cache.update_snapshot()
+    fpga = snapshot.resource_row["example.com/fpga"]
+    assert snapshot.requested[fpga].tolist() == [1, 0]
+
+
+def test_a_resource_that_a_node_lost_is_0() -> None:
+    cache = make_cache([make_node("n1", allocatable={"example.com/gpu": "2"})])
+    set_node(cache, "n1")
+    gpu = cache.snapshot.resource_row["example.com/gpu"]
+    assert cache.snapshot.allocatable[gpu].tolist() == [0]
+
+
+def test_usage_beyond_all_measure_stops_short_of_overflow() -> None:
+    pods = [make_pod(f"p{number}", node_name="n1", memory="4Ei") for number in range(3)]
+    cache = make_cache([make_node("n1")], pods)
+    memory = cache.snapshot.resource_row["memory"]
+    assert cache.snapshot.requested[memory, 0] == MAX_REQUESTED
+    for number in range(3):
+        cache.remove_pod(f"uid-default-p{number}")
+    cache.update_snapshot()
+    assert cache.snapshot.requested[memory, 0] == 0, "sums are exact, only the column is cut off"
+
+
+def test_published_columns_are_read_only() -> None:
+    snapshot = make_cache([make_node("n1")]).snapshot
+    for column in (
+        snapshot.allocatable,
+        snapshot.requested,
+        snapshot.nonzero_requested,
+        snapshot.alive,
+        snapshot.unschedulable,
+        snapshot.taint_set,
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            column[...] = 0
+
+
+def test_equal_taints_have_one_id() -> None:
+    taints = [{"key": "k", "effect": "NoSchedule"}]
+    cache = make_cache([make_node(name, taints=taints) for name in ("a", "b")] + [make_node("c")])
+    assert cache.snapshot.taint_set.tolist() == [1, 1, 0]
+
+
+def test_a_label_column_follows_from_when_it_is_asked_for() -> None:
+    cache = make_cache([make_node("n1", labels={"disk": "ssd"}), make_node("n2")])
+    column = cache.snapshot.label("disk")
+    assert column is cache.snapshot.label("disk")
+    set_node(cache, "n2", labels={"disk": "hdd"})
+    assert [column.values[each] for each in column.ids[:2]] == ["ssd", "hdd"]
+    set_node(cache, "n1")
+    assert column.ids[0] == ABSENT
+
+
+# --- change logs --------------------------------------------------------------------------------
+
+
+def test_the_logs_name_the_rows_that_changed() -> None:
+    cache = make_cache([make_node("n1"), make_node("n2")])
+    snapshot = cache.snapshot
+    nodes, usage = snapshot.node_changes.position, snapshot.usage_changes.position
+    cache.set_pod(pod_info("p", node_name="n2", cpu="1"))
+    cache.update_snapshot()
+    assert snapshot.node_changes.since(nodes) == []
+    assert snapshot.usage_changes.since(usage) == [1]
+    set_node(cache, "n1", cpu="9")
+    assert snapshot.node_changes.since(nodes) == [0]
+    assert set(snapshot.usage_changes.since(usage) or ()) == {0, 1}
+
+
+def test_without_changes_nothing_is_written() -> None:
+    cache = make_cache([make_node("n1")])
+    position = cache.snapshot.usage_changes.position
+    cache.update_snapshot()
+    assert cache.snapshot.usage_changes.position == position
+
+
+def test_a_log_forgets_the_oldest_changes_and_says_so() -> None:
+    log: Changes[int] = Changes()
+    for row in range(10):
+        log.append(row)
+    log.trim(5)
+    assert log.since(0) == list(range(10)), "twice as many may stay"
+    log.trim(4)
+    assert log.since(5) is None
+    assert log.since(6) == [6, 7, 8, 9]
+    assert log.since(log.position) == []
+    assert log.position == 10
+
+
+# --- what is counted by key ---------------------------------------------------------------------
+
+
+def test_sparse_counts_keep_only_what_is_in_use() -> None:
+    counts: SparseCounts[str] = SparseCounts()
+    counts.add(3, "disk", 1)
+    counts.add(3, "disk", 1)
+    counts.add(5, "disk", 1)
+    assert counts.rows("disk") == {3: 2, 5: 1}
+    counts.add(3, "disk", -1)
+    counts.add(3, "disk", -1)
+    assert counts.rows("disk") == {5: 1}
+    counts.add(5, "disk", -1)
+    assert counts.keys() == []
+    assert counts.rows("disk") == {}
+
+
+def test_host_ports_and_volumes_are_counted_by_row() -> None:
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    claim = {"name": "d", "persistentVolumeClaim": {"claimName": "data"}}
+    pod = make_pod("p", node_name="n2", volumes=[claim])
+    pod["spec"]["containers"][0]["ports"] = ports
+    cache = make_cache([make_node("n1"), make_node("n2")], [pod])
+    snapshot = cache.snapshot
+    (port,) = snapshot.host_ports.keys()
+    assert snapshot.host_ports.rows(port) == {1: 1}
+    (key,) = snapshot.volume_users.keys()
+    assert snapshot.volume_users.rows(key) == {1: 1}
+    assert dict(snapshot.row_volumes[1]) == {key: 1}
+    cache.remove_pod("uid-default-p")
+    cache.update_snapshot()
+    assert not snapshot.host_ports.keys()
+    assert not snapshot.volume_users.keys()
+    assert not snapshot.row_volumes
+
+
+def test_visit_order_leaves_out_free_rows() -> None:
+    cache = make_cache([make_node(name, zone=name[0]) for name in ("a1", "a2", "b1")])
+    cache.remove_node("a1")
+    snapshot = cache.update_snapshot()
+    assert snapshot.names(snapshot.visit_order) == ["a2", "b1"]
+    assert snapshot.visit_order.dtype == np.intp
+    set_node(cache, "a2", zone="c")
+    set_node(cache, "b2", zone="b")
+    assert snapshot.names(snapshot.visit_order) == ["a2", "b1", "b2"]
