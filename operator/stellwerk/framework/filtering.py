@@ -152,9 +152,11 @@ class FilterPhase:
         view = NodeView(snapshot, np.array(looked_at, dtype=np.intp))
         verdicts = self.run_with_nominated(found.state, pod, view)
         made = verdicts.statuses(range(len(looked_at)), every_reason=self._check_all)
-        status_of = dict(zip(looked_at, made, strict=True))
-        excluded = _excluded(found.restricted_by)
-        statuses = [status_of.get(row, excluded) for row in rows]
+        statuses = made
+        if looked_at is not rows:
+            status_of = dict(zip(looked_at, made, strict=True))
+            excluded = _excluded(found.restricted_by)
+            statuses = [status_of.get(row, excluded) for row in rows]
         rejected, pending = rejecting_plugins(statuses)
         return Diagnosis(rows, statuses, "", rejected | frozenset(found.restricted_by), pending)
 

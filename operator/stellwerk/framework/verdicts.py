@@ -5,7 +5,7 @@ the first plugin, in the profile's order, that rejects it.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,26 +46,18 @@ class Verdicts:
 
         With `every_reason`, the reasons of all plugins that reject the row, not of the first only.
         """
-        rejected_by = self.rejected_by.tolist()
-        rejecting = range(len(self.results)) if every_reason else set(rejected_by) - {FITS}
-        codes = {plugin: self.results[plugin].codes.tolist() for plugin in rejecting}
-        made: dict[tuple[int, ...], Status] = {}
-        statuses = []
-        for position in positions:
-            plugin = rejected_by[position]
-            if plugin < 0:
-                statuses.append(OK)
-                continue
-            key: tuple[int, ...] = (plugin, codes[plugin][position])
-            if every_reason:
-                key = (plugin, *(column[position] for column in codes.values()))
-            status = made.get(key)
-            if status is None:
-                status = made[key] = (
-                    self._every(position) if every_reason else self.status(position)
-                )
-            statuses.append(status)
-        return statuses
+        chosen = np.fromiter(positions, np.intp)
+        rejected_by = self.rejected_by[chosen]
+        codes = [result.codes[chosen] for result in self.results]
+        if not every_reason:
+            codes = [_codes_of_first(rejected_by, codes)]
+        keys = list(zip(rejected_by.tolist(), *(each.tolist() for each in codes), strict=True))
+        make = self._every if every_reason else self.status
+        made = {
+            key: OK if key[0] == FITS else make(position)
+            for key, position in dict(zip(keys, chosen.tolist(), strict=True)).items()
+        }
+        return [made[key] for key in keys]
 
     def _every(self, position: int) -> Status:
         """The first rejection, with the reasons of the later ones added."""
@@ -77,6 +69,17 @@ class Verdicts:
             for reason in result.status(int(result.codes[position])).reasons
         ]
         return Status(first.code, tuple(dict.fromkeys(reasons)), first.plugin)
+
+
+def _codes_of_first(
+    rejected_by: npt.NDArray[np.int16], codes: Sequence[npt.NDArray[np.int32]]
+) -> npt.NDArray[np.int32]:
+    """(n,) int32, the code that the rejecting plugin gave; 0 where the row fits."""
+    first = np.zeros(len(rejected_by), np.int32)
+    for plugin in np.unique(rejected_by).tolist():
+        if plugin != FITS:
+            np.copyto(first, codes[plugin], where=rejected_by == plugin)
+    return first
 
 
 def merge_passes(first: Verdicts, positions: RowColumn, second: Verdicts) -> Verdicts:
@@ -115,20 +118,26 @@ def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
     return f"{text} {post_filter_message}" if post_filter_message else text
 
 
-def reason_counts(statuses: Iterable[Status]) -> Mapping[str, int]:
+def reason_counts(statuses: Sequence[Status]) -> Mapping[str, int]:
     """How many nodes have each reason."""
     counts: Counter[str] = Counter()
-    for status, count in Counter(statuses).items():
+    nodes = Counter(map(id, statuses))
+    for status in distinct(statuses):
         for reason in status.reasons:
-            counts[reason] += count
+            counts[reason] += nodes[id(status)]
     return counts
 
 
-def rejecting_plugins(statuses: Iterable[Status]) -> tuple[frozenset[str], frozenset[str]]:
+def distinct(statuses: Sequence[Status]) -> Collection[Status]:
+    """The different objects: thousands of nodes share a few, and comparing them all would cost."""
+    return dict(zip(map(id, statuses), statuses, strict=True)).values()
+
+
+def rejecting_plugins(statuses: Sequence[Status]) -> tuple[frozenset[str], frozenset[str]]:
     """(plugins that said Unschedulable…, plugins that said Pending) among the statuses."""
-    distinct = set({id(status): status for status in statuses}.values())
-    pending = {status.plugin for status in distinct if status.code is Code.PENDING}
+    different = distinct(statuses)
+    pending = {status.plugin for status in different if status.code is Code.PENDING}
     rejected = {
-        status.plugin for status in distinct if status.rejected and status.code is not Code.PENDING
+        status.plugin for status in different if status.rejected and status.code is not Code.PENDING
     }
     return frozenset(rejected - {""}), frozenset(pending - {""})

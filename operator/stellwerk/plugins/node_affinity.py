@@ -160,14 +160,13 @@ def _matching_pod(nodes: NodeView, pod: PodInfo) -> Mask:
 
 def _matches(pod: PodInfo, node: NodeInfo) -> bool:
     """`_matching_pod` of a single node that need not be in the snapshot."""
-    spec = pod.spec
-    return (
-        all(node.labels.get(key) == value for key, value in spec.node_selector.items())
-        and (
-            spec.required_node_affinity is None
-            or spec.required_node_affinity.matches(node.labels, node.name)
-        )
-        and (pod.node_names is None or node.name in pod.node_names)
+    spec, labels = pod.spec, node.labels
+    for key, value in spec.node_selector.items():
+        if labels.get(key) != value:
+            return False
+    required = spec.required_node_affinity
+    return (required is None or required.matches(labels, node.name)) and (
+        pod.node_names is None or node.name in pod.node_names
     )
 
 

@@ -201,11 +201,14 @@ def _offers_more_of_enough(pod: PodInfo, change: ClusterChange) -> bool:
     old, new = changed_node(change)
     if new is None:
         return True
-    wanted = _everything_wanted(pod)
-    fits = new.allocatable.get(PODS, 0) >= 1 and all(
-        new.allocatable.get(name, 0) >= amount for name, amount in wanted
-    )
-    return fits and (old is None or _grew(old, new, (PODS, *(name for name, _ in wanted))))
+    # Asked of every waiting spec when a node grows: most are turned away by the first comparison.
+    offered_amount = new.allocatable.get
+    if offered_amount(PODS, 0) < 1:
+        return False
+    for name, amount in pod.amounts.requests.items():
+        if amount > offered_amount(name, 0) and is_counted(name):
+            return False
+    return old is None or _grew(old, new, (PODS, *(name for name, _ in _everything_wanted(pod))))
 
 
 def _grew(old: NodeInfo, new: NodeInfo, resources: Sequence[str]) -> bool:

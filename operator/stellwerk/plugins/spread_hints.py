@@ -20,11 +20,13 @@ def spread_hints(constraints: SpreadConstraints) -> Sequence[QueueingHint]:
     hints = _SpreadHints(constraints)
     # A default constraint takes its selector from the pod's controller: not part of the spec.
     scope = HintScope.POD if constraints.hard_defaults else HintScope.SPEC_AND_LABELS
+    # What a node means to a pod, only the topology keys decide.
+    of_nodes = HintScope.POD if constraints.hard_defaults else HintScope.SPEC
     own_or_other = Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION
     return (
         QueueingHint(Resource.POD, Action.ADD | Action.DELETE, hints.after_pod_came_or_went, scope),
         QueueingHint(Resource.POD, own_or_other, hints.after_pod_update, HintScope.POD),
-        QueueingHint(Resource.NODE, _NODE_CHANGES, hints.after_node_change, scope),
+        QueueingHint(Resource.NODE, _NODE_CHANGES, hints.after_node_change, of_nodes),
     )
 
 
@@ -64,6 +66,8 @@ class _SpreadHints:
     def after_node_change(self, pod: PodInfo, change: ClusterChange) -> bool:
         """Whether a node joins or leaves the topology, or moves within it."""
         old, new = changed_node(change)
+        if old is not None and new is not None and _reads_the_same(pod, old, new):
+            return False
         hard = self._hard(pod)
         before, after = _takes_part(old, hard), _takes_part(new, hard)
         if old is None or new is None or before != after:
@@ -85,6 +89,22 @@ def _concerns(other: PodInfo, pod: PodInfo) -> bool:
     if other.uid == pod.uid:
         return True
     return occupied_room(other) and other.namespace == pod.namespace
+
+
+def _reads_the_same(pod: PodInfo, old: NodeInfo, new: NodeInfo) -> bool:
+    """Whether the pod has constraints of its own, and they read nothing of what changed.
+
+    Most changes of a node's labels are about something else, and every waiting spec is asked.
+    """
+    constraints = pod.spec.spread_constraints
+    if not constraints or old.taints != new.taints:
+        return False
+    before, after = old.labels, new.labels
+    for constraint in constraints:
+        key = constraint.topology_key
+        if before.get(key) != after.get(key):
+            return False
+    return True
 
 
 def _takes_part(node: NodeInfo | None, constraints: Sequence[Constraint]) -> bool:
