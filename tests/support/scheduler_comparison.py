@@ -63,6 +63,7 @@ class Comparison:
         yield from self._requests()
         yield from self._events()
         yield from self._pods()
+        yield from self._objects()
         yield from self._extender_calls()
         yield from self._metrics()
 
@@ -137,6 +138,15 @@ class Comparison:
                 found = states.get(name, {"gone": True})
                 if found != state:
                     yield f"{name} at {moment!r}:\n    - {state}\n    + {found}"
+
+    def _objects(self) -> Iterator[str]:
+        """What objects other than pods say that a scheduler may write."""
+        stored = {_place(obj): obj for obj in self._outcome.final_objects}
+        for obj in self._recording["finalOtherObjects"]:
+            recorded = self._same_form(_written(obj), self._recorded_names)
+            ours = self._same_form(_written(stored.get(_place(obj), {})), self._our_names)
+            if ours != recorded:
+                yield f"{_place(obj)} at the end:\n    - {recorded}\n    + {ours}"
 
     def _extender_calls(self) -> Iterator[str]:
         recorded = self._calls(self._recording.get("extenderCalls", []), self._recorded_names)
@@ -244,6 +254,17 @@ class Comparison:
 
     def _assigned(self, note: re.Match[str]) -> str:
         return note[0].replace(note[2], _ANY_NODE) if note[1] in self._open else note[0]
+
+
+def _place(obj: JsonObject) -> tuple[str, str, str]:
+    metadata = obj["metadata"]
+    return obj.get("kind", ""), metadata.get("namespace", ""), metadata["name"]
+
+
+def _written(obj: JsonObject) -> JsonObject:
+    """The parts of a claim or a volume that others read."""
+    annotations = obj.get("metadata", {}).get("annotations")
+    return {"annotations": annotations, "spec": obj.get("spec"), "status": obj.get("status")}
 
 
 def _samples(text: str) -> dict[Series, float]:

@@ -270,6 +270,15 @@ def test_a_nomination_frees_only_pods_of_at_most_its_priority(driver: QueueDrive
     assert (low.place, high.place) == (Place.BACKOFF, Place.UNSCHEDULABLE)
 
 
+def test_a_pod_is_not_woken_by_the_room_that_it_left_itself(driver: QueueDriver) -> None:
+    driver.policy.registered = {"Fit": [QueueingHint(Resource.POD, Action.DELETE)]}
+    leaving = driver.reject(pod_info("leaving"), "Fit")
+    other = driver.reject(pod_info("other"), "Fit")
+    uid = leaving.pod.uid
+    assert driver.queue.on_change(POD_DELETED, driver.now, except_uid=uid) == 1
+    assert (leaving.place, other.place) == (Place.UNSCHEDULABLE, Place.BACKOFF)
+
+
 def test_a_change_of_everything_wakes_the_rejected_but_not_the_gated(driver: QueueDriver) -> None:
     rejected = driver.reject(pod_info("a"), "Nobody")
     driver.policy.gates["uid-default-b"] = "SchedulingGates"
