@@ -6,6 +6,7 @@ time at which it saw it, and every request of its own that changes something is 
 """
 
 import asyncio
+import gc
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
@@ -89,7 +90,13 @@ def play(
         )
         return await _Replay(recording, options, tick_seconds, clock).run(monkeypatch)
 
-    return run_skipping_over_sockets(replay)
+    thresholds = gc.get_threshold()
+    try:
+        return run_skipping_over_sockets(replay)
+    finally:
+        # The operator takes the collector for its own process's.
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
 
 
 class _Replay:
