@@ -31,7 +31,7 @@ class CacheMachine(RuleBasedStateMachine):
 
     @rule(name=NODE_NAMES, cpu=CPU, labels=LABELS, images=IMAGES, unschedulable=st.booleans())
     def set_node(
-        self, name: str, cpu: str, labels: dict[str, str], images: list[str], unschedulable: bool
+        self, *, name: str, cpu: str, labels: dict[str, str], images: list[str], unschedulable: bool
     ) -> None:
         listed = [{"names": [image], "sizeBytes": 1000} for image in images]
         extra = {"example.com/gpu": "2"} if "disk" in labels else {}
@@ -64,7 +64,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.nodes[name] = node
 
     @rule(name=POD_NAMES, node_name=NODE_NAMES, cpu=CPU, terminating=st.booleans())
-    def set_pod(self, name: str, node_name: str, cpu: str, terminating: bool) -> None:
+    def set_pod(self, *, name: str, node_name: str, cpu: str, terminating: bool) -> None:
         pod = _pod(name, node_name, cpu)
         if terminating:
             pod.terminating = True
