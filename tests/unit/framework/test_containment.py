@@ -1,0 +1,182 @@
+"""Whatever somebody else's plugin answers, the framework sees its contract kept or its name."""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stellwerk.framework.containment import UNLIMITED, contained
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
+from stellwerk.framework.interface import (
+    EnqueueExtensions,
+    FilterPlugin,
+    FilterResult,
+    NormalizeScorePlugin,
+    PermitResult,
+    PostFilterResult,
+    PreBindPlugin,
+    PreFilterResult,
+    ReservePlugin,
+    ScorePlugin,
+)
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.status import OK, Code, Status, unschedulable
+from stellwerk.plugins.node_name import NodeName
+from stellwerk.snapshot.node_view import NodeView
+from tests.support.builders import make_cache, make_node, pod_info
+from tests.support.plugin_runs import make_plugin
+
+POD = pod_info("web")
+STATE = CycleState()
+ASYNCHRONOUS = {"permit", "pre_bind", "bind", "post_bind"}
+ON_A_NODE = {"reserve", "unreserve", "pre_bind_pre_flight", *ASYNCHRONOUS}
+CHANGE = ClusterChange(Resource.NODE, Action.ADD)
+
+
+def two_nodes() -> NodeView:
+    return NodeView(make_cache([make_node("a"), make_node("b")]).snapshot)
+
+
+def plugin_with(method: str, answer: Any) -> Any:
+    """A contained plugin of one method, a duck without any base class."""
+
+    def call(_: object, *arguments: Any) -> Any:
+        return answer(*arguments) if callable(answer) else answer
+
+    async def later(_: object, *arguments: Any) -> Any:
+        return call(_, *arguments)
+
+    own: Any = later if method in ASYNCHRONOUS else call
+    kind: Any = type("Own", (), {"name": "Own", method: own})
+    return contained(kind(), UNLIMITED)
+
+
+def ask(plugin: Any, method: str) -> Any:
+    nodes = two_nodes()
+    scores = np.zeros(2, np.int64)
+    arguments: dict[str, tuple[Any, ...]] = {
+        "pre_enqueue": (POD,),
+        "sort_key": (POD, 1.0),
+        "events_to_register": (),
+        "normalize": (STATE, POD, scores),
+        "filter_key": (STATE, POD),
+        "post_filter": (STATE, POD, None),
+    }
+    others = (STATE, POD, "a") if method in ON_A_NODE else (STATE, POD, nodes)
+    return getattr(plugin, method)(*arguments.get(method, others))
+
+
+async def answer_of(plugin: Any, method: str) -> Any:
+    answer = ask(plugin, method)
+    return await answer if hasattr(answer, "__await__") else answer
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "message"),
+    [
+        ("pre_enqueue", None, 'PreEnqueue plugin "Own": answered NoneType, not Status'),
+        ("pre_enqueue", Status("Success"), "a status with code 'Success'"),  # type: ignore[arg-type]
+        ("pre_enqueue", Status(Code.ERROR, "text"), "not a tuple of texts"),  # type: ignore[arg-type]
+        ("sort_key", 7, 'QueueSort plugin "Own": answered int, not tuple'),
+        ("sort_key", (float("nan"),), "not a tuple of numbers"),
+        ("events_to_register", "all", "answered str, not a sequence of QueueingHint"),
+        ("events_to_register", ["Node/Add"], "answered str, not QueueingHint"),
+        ("pre_filter", OK, 'PreFilter plugin "Own": answered Status, not PreFilterResult'),
+        ("pre_filter", PreFilterResult(OK, "n1"), "named nodes by str"),  # type: ignore[arg-type]
+        ("filter", [0, 0], 'Filter plugin "Own": answered list, not FilterResult'),
+        ("filter", FilterResult([0, 0], OK), "answered list, not ndarray"),  # type: ignore[arg-type]
+        ("filter", FilterResult.everywhere(3), "verdicts of shape (3,) for 2 nodes"),
+        ("filter_key", [], "Filter plugin \"Own\": TypeError: unhashable type: 'list'"),
+        ("post_filter", OK, 'PostFilter plugin "Own": answered Status, not PostFilterResult'),
+        ("post_filter", PostFilterResult(OK, ("n1",)), "answered str, not Candidate"),  # type: ignore[arg-type]
+        ("pre_score", True, 'PreScore plugin "Own": answered bool, not Status'),
+        ("score", [1, 2], 'Score plugin "Own": answered list, not ndarray'),
+        ("score", np.zeros(2), 'Score plugin "Own": scores of type float64, not integers'),
+        ("score", np.zeros((2, 1), np.int64), "scores of shape (2, 1) for 2 nodes"),
+        ("normalize", np.zeros(1, np.int64), "scores of shape (1,) for 2 nodes"),
+        ("reserve", "no", 'Reserve plugin "Own": answered str, not Status'),
+        ("permit", OK, 'Permit plugin "Own": answered Status, not PermitResult'),
+        ("permit", PermitResult(OK, -1.0), "a timeout of -1.0 seconds"),
+        ("permit", PermitResult(OK, float("nan")), "a timeout of nan seconds"),
+        ("pre_bind_pre_flight", 1, 'PreBindPreFlight plugin "Own": answered int, not Status'),
+        ("pre_bind", 1, 'PreBind plugin "Own": answered int, not Status'),
+        ("bind", None, 'Bind plugin "Own": answered NoneType, not Status'),
+        ("bind", lambda *_: 1 // 0, 'Bind plugin "Own": ZeroDivisionError: '),
+        ("post_bind", lambda *_: sys.exit(3), 'PostBind plugin "Own": SystemExit: 3'),
+        ("unreserve", lambda *_: {"y": 0}["x"], 'Unreserve plugin "Own": KeyError: '),
+    ],
+)
+async def test_what_is_not_allowed_is_named(method: str, answer: Any, message: str) -> None:
+    with pytest.raises(PluginFailure) as raised:
+        await answer_of(plugin_with(method, answer), method)
+    assert message in str(raised.value)
+    assert raised.value.plugin == "Own"
+
+
+def test_a_status_of_a_verdict_is_asked_for_later_and_contained_too() -> None:
+    result = ask(
+        plugin_with("filter", FilterResult(np.ones(2, np.int32), lambda _: None)),  # type: ignore[arg-type, return-value]
+        "filter",
+    )
+    with pytest.raises(PluginFailure, match="answered NoneType, not Status"):
+        result.status(1)
+
+
+def test_a_verdict_without_a_name_gets_the_plugins() -> None:
+    codes = np.ones(2, np.int32)
+    made = FilterResult(codes, lambda _: Status(Code.UNSCHEDULABLE, ("full",)))
+    assert ask(plugin_with("filter", made), "filter").status(1) == unschedulable("Own", "full")
+
+
+def test_a_plugin_that_reuses_its_array_changes_no_earlier_answer() -> None:
+    scratch = np.array([1, 2], np.int64)
+    first = ask(plugin_with("score", scratch), "score")
+    scratch[:] = 9
+    assert first.tolist() == [1, 2]
+
+
+def test_normalising_in_place_leaves_the_raw_scores_alone() -> None:
+    def in_place(_: object, __: object, scores: Any) -> Any:
+        scores += 5
+        return scores
+
+    raw = np.zeros(2, np.int64)
+    plugin = plugin_with("normalize", in_place)
+    assert plugin.normalize(STATE, POD, raw).tolist() == [5, 5]
+    assert raw.tolist() == [0, 0]
+
+
+def test_hint_functions_are_called_through_the_guard() -> None:
+    (hint,) = ask(
+        plugin_with(
+            "events_to_register",
+            [QueueingHint(Resource.NODE, Action.ADD, lambda pod, _: pod.name)],  # type: ignore[arg-type, return-value]
+        ),
+        "events_to_register",
+    )
+    assert hint.hint(POD, CHANGE) is True
+
+
+@pytest.mark.parametrize(
+    ("method", "role"),
+    [
+        ("filter", FilterPlugin),
+        ("score", ScorePlugin),
+        ("normalize", NormalizeScorePlugin),
+        ("reserve", ReservePlugin),
+        ("pre_bind", PreBindPlugin),
+        ("events_to_register", EnqueueExtensions),
+    ],
+)
+def test_a_plugin_needs_no_base_class(method: str, role: type[Any]) -> None:
+    plugin = plugin_with(method, OK)
+    assert isinstance(plugin, role)
+    roles: set[Any] = {FilterPlugin, ScorePlugin, ReservePlugin, PreBindPlugin}
+    assert {other for other in roles if isinstance(plugin, other)} <= {role}
+
+
+def test_plugins_that_come_with_stellwerk_are_called_directly() -> None:
+    plugin = make_plugin(NodeName)
+    assert contained(plugin, UNLIMITED) is plugin
