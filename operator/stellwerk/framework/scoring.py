@@ -230,9 +230,11 @@ def _total(by_plugin: Sequence[PluginScore], rows: int) -> IntColumn:
             shared += score.scored * score.weight
             continue
         weighted = score.scored if score.weight == 1 else score.scored * score.weight
-        # The first addition makes a new column, which may then be changed in place.
-        total = weighted + shared if total is None else np.add(total, weighted, out=total)
-        shared = 0
+        if total is None:
+            # The first addition makes a new column, which may then be changed in place.
+            total, shared = weighted + shared, 0
+        else:
+            np.add(total, weighted, out=total)
     if total is None:
         return np.full(rows, shared, np.int64)
     return np.add(total, shared, out=total) if shared else total

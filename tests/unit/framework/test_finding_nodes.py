@@ -124,6 +124,7 @@ def test_without_score_plugins_one_feasible_node_is_enough() -> None:
 
 # --- totals -----------------------------------------------------------------------------------
 
+USAGE_SCORES = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 NO_SCORES = {point: {"disabled": [{"name": "*"}]} for point in ("preScore", "score")}
 
 
@@ -135,6 +136,28 @@ def test_without_score_plugins_every_node_scores_1() -> None:
     assert scores.total.tolist() == [1, 1, 1]
     assert scores.by_plugin == ()
     assert scores.best_positions().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(("TaintToleration", *USAGE_SCORES), id="first"),
+        pytest.param((USAGE_SCORES[0], "TaintToleration", USAGE_SCORES[1]), id="between"),
+        pytest.param((*USAGE_SCORES, "TaintToleration"), id="last"),
+    ],
+)
+def test_a_score_that_all_nodes_share_counts_wherever_its_plugin_stands(
+    order: tuple[str, ...],
+) -> None:
+    enabled = [{"name": name, "weight": 3} for name in order]
+    profile = {"plugins": {"score": {"disabled": [{"name": "*"}], "enabled": enabled}}}
+    arena = make_arena([make_node("a", cpu="2"), make_node("b", cpu="4")], [], profile=profile)
+    pod, state = pod_info("p", cpu="1"), CycleState()
+    arena.framework.find_feasible(pod, state)
+    scores = arena.framework.prioritize(state, pod, NodeView(arena.cache.snapshot))
+    columns = [(score.normalized * score.weight).tolist() for score in scores.by_plugin]
+    assert [score.plugin for score in scores.by_plugin] == list(order)
+    assert scores.total.tolist() == [sum(row) for row in zip(*columns, strict=True)]
 
 
 # --- what is said of nodes that do not fit ------------------------------------------------------
