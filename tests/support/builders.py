@@ -43,7 +43,7 @@ def make_node(
     }
 
 
-def make_pod(  # noqa: PLR0913 one keyword per field that tests vary
+def make_pod(
     name: str,
     *,
     namespace: str = "default",
