@@ -16,7 +16,6 @@ import yaml
 from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
-from stellwerk.backend.cache import Cache
 from stellwerk.clock import VirtualClock
 from stellwerk.embedded.apiserver.api import Api
 from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
@@ -33,10 +32,8 @@ from stellwerk.framework.interface import ClusterClient, JsonObject
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk.models.convert import convert_text
-from stellwerk.models.node import parse_node
-from stellwerk.models.pod import parse_pod
-from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.in_process import Notes
+from tests.support.invariants import check_invariants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,26 +220,6 @@ class VirtualCluster:
         """Let every pod be bound and running, or told why it cannot be."""
         await self.until(lambda: all(map(_is_settled, self.pods.values())))
 
-    async def check_invariants(self) -> None:
-        """No node is over-committed, no pod lost, and the snapshot is what the API would give."""
-        await asyncio.sleep(1)
-        pods = [parse_pod(obj) for obj in self.api.all("pods")]
-        rebuilt, parts = Cache(), self.operator.parts
-        for node in self.api.all("nodes"):
-            rebuilt.set_node(parse_node(node))
-        for pod in pods:
-            if pod.finished:
-                continue
-            if pod.node_name:
-                rebuilt.set_pod(pod)
-            else:
-                assert pod.uid in parts.queue or pod.uid in parts.unserved, f"{pod.key} is lost"
-        usage = _usage(rebuilt.update_snapshot())
-        assert _usage(parts.cache.update_snapshot()) == usage
-        for node_name, resources in usage.items():
-            for resource, (requested, allocatable) in resources.items():
-                assert requested <= allocatable, f"{node_name} has too little {resource}"
-
     def _where_everybody_is(self) -> str:
         return "\n".join(
             f"{name}: {pod['spec'].get('nodeName')} {pod['status']}"
@@ -289,7 +266,8 @@ async def open_virtual_cluster(
     ]
     try:
         yield world
-        await world.check_invariants()
+        await asyncio.sleep(1)
+        await check_invariants(world.operator.parts)
     finally:
         for task in tasks:
             task.cancel()
@@ -306,18 +284,6 @@ def read_manifests(path: Path) -> list[JsonObject]:
     if path.suffixes[:-1] in _CONFIGURATIONS:
         return [dict(manifest) for manifest in convert_text(text).manifests]
     return [obj for obj in yaml.safe_load_all(text) if obj]
-
-
-def _usage(snapshot: Snapshot) -> dict[str, dict[str, tuple[int, int]]]:
-    """(requested, allocatable) by node and resource, where pods request any of it."""
-    return {
-        name: {
-            resource: (int(snapshot.requested[row, at]), int(snapshot.allocatable[row, at]))
-            for resource, row in snapshot.resource_row.items()
-            if snapshot.requested[row, at]
-        }
-        for name, at in snapshot.row_of.items()
-    }
 
 
 def _is_settled(pod: JsonObject) -> bool:

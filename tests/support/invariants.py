@@ -1,0 +1,74 @@
+"""What must be true after every flow, whatever happened in it.
+
+Flows call `check_invariants` when nothing is under way any more. Invariant: it reads, and changes
+nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stellwerk.backend.cache import Cache
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_resources import PODS
+from stellwerk.scheduler.audit import audit
+from stellwerk.scheduler.parts import Parts
+from stellwerk.snapshot.snapshot import Snapshot
+
+JsonObject = dict[str, Any]
+
+
+async def check_invariants(parts: Parts) -> None:
+    """No pod lost, no node over-committed, and the snapshot as if it were new."""
+    assert str(await audit(parts)) == "no discrepancies"
+    nodes, _ = await parts.client.list("/api/v1/nodes")
+    pods, _ = await parts.client.list("/api/v1/pods")
+    check_capacity(nodes, pods)
+    rebuilt = Cache()
+    for node in nodes:
+        rebuilt.set_node(parse_node(node))
+    for pod in _on_nodes(pods):
+        rebuilt.set_pod(pod)
+    assert described(parts.cache.update_snapshot()) == described(rebuilt.update_snapshot())
+
+
+def check_capacity(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> None:
+    """No node has promised more than it has."""
+    promised: dict[str, Counter[str]] = {}
+    for pod in _on_nodes(pods):
+        promised.setdefault(pod.node_name, Counter()).update({**pod.amounts.requests, PODS: 1})
+    for node in map(parse_node, nodes):
+        for resource, amount in promised.get(node.name, Counter()).items():
+            offered = node.allocatable.get(resource, 0)
+            assert amount <= offered, f"{node.name} has {offered} {resource}, promised {amount}"
+
+
+def check_bound_once(notes: Iterable[tuple[str, str, str, str]]) -> None:
+    """No pod was bound twice, by the events that were recorded (object, type, reason, note)."""
+    scheduled = Counter(name for name, _, reason, _ in notes if reason == "Scheduled")
+    assert {name for name, times in scheduled.items() if times > 1} == set()
+
+
+def described(snapshot: Snapshot) -> Mapping[str, Any]:
+    """What a snapshot says of each node, wherever its row is."""
+    return {
+        name: {
+            "pods": {pod.key for pod in snapshot.pods[row].values()},
+            "allocatable": _amounts(snapshot, snapshot.allocatable[:, row].tolist()),
+            "requested": _amounts(snapshot, snapshot.requested[:, row].tolist()),
+            "nonzero": snapshot.nonzero_requested[:, row].tolist(),
+            "unschedulable": bool(snapshot.unschedulable[row]),
+        }
+        for name, row in snapshot.row_of.items()
+    }
+
+
+def _amounts(snapshot: Snapshot, column: list[int]) -> Mapping[str, int]:
+    """By resource; one that is 0 is the same as none."""
+    return {resource: column[row] for resource, row in snapshot.resource_row.items() if column[row]}
+
+
+def _on_nodes(pods: Iterable[JsonObject]) -> list[PodInfo]:
+    parsed = [parse_pod(pod) for pod in pods]
+    return [pod for pod in parsed if pod.node_name and not pod.finished]
