@@ -5,13 +5,12 @@ fills one from its case. Invariant: a priority that has been resolved for a pod 
 until it is gone, whatever is added, made default or deleted meanwhile.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from stellwerk.models.pod import PREEMPT_LOWER_PRIORITY, ResolvePriority
-
-JsonObject = Mapping[str, Any]
+from stellwerk.models.json_values import JsonObject, text, text_or_empty, whole_number
+from stellwerk.models.pod import ResolvePriority
+from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY
 
 NO_PRIORITY: Final = (0, PREEMPT_LOWER_PRIORITY)
 """What a pod without a class gets where no class is the default."""
@@ -59,10 +58,10 @@ class PriorityClasses:
         Raises:
             KeyError, TypeError, ValueError: the object is malformed.
         """
-        name = obj["metadata"]["name"]
+        name = text(obj["metadata"]["name"])
         self._classes[name] = PriorityClass(
-            value=int(obj["value"]),
-            preemption_policy=obj.get("preemptionPolicy") or PREEMPT_LOWER_PRIORITY,
+            value=whole_number(obj["value"]),
+            preemption_policy=text_or_empty(obj.get("preemptionPolicy")) or PREEMPT_LOWER_PRIORITY,
             global_default=bool(obj.get("globalDefault")),
         )
         return self._answer(name)

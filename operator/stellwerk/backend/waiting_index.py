@@ -19,7 +19,8 @@ from stellwerk.backend.hint_evaluation import (
 from stellwerk.backend.queued_pod import QueuedPod, Requeue
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
-from stellwerk.models.pod import LabelSet, PodInfo, SchedulingSpec
+from stellwerk.models.pod import LabelSet, PodInfo
+from stellwerk.models.scheduling_spec import SchedulingSpec
 
 HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[QueueingHint]]]
 """schedulerName → plugin → its registrations; a plugin that is missing waits for every event."""

@@ -8,15 +8,12 @@ csi-translation-lib of Kubernetes v1.36.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-from stellwerk.models.node import REGION_LABEL, ZONE_LABEL
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 
-JsonObject: TypeAlias = Mapping[str, Any]
-
-BETA_ZONE_LABEL: Final = "failure-domain.beta.kubernetes.io/zone"
-BETA_REGION_LABEL: Final = "failure-domain.beta.kubernetes.io/region"
-_ZONE_SEPARATOR: Final = "__"
+ZONE_SEPARATOR: Final = "__"
 """Between the zones in the label of a regional volume."""
 
 
@@ -95,7 +92,7 @@ def volume_handle(volume: JsonObject) -> tuple[str, str] | None:
         if kind == "gcePersistentDisk":
             labels = volume["metadata"].get("labels") or {}
             zones = labels.get(BETA_ZONE_LABEL) or labels.get(ZONE_LABEL) or ""
-            return migration.driver, _gce_handle(source["pdName"], zones.split(_ZONE_SEPARATOR))
+            return migration.driver, _gce_handle(source["pdName"], zones.split(ZONE_SEPARATOR))
         return inline_handle(kind, source.get(migration.id_field) or "")
     return None
 
@@ -122,7 +119,7 @@ def migrated_node_selector(volume: JsonObject, topology_key: str) -> JsonObject 
     renamed = {BETA_REGION_LABEL: REGION_LABEL} if beta else {}
     if zone_label in keys:
         return {"nodeSelectorTerms": _renamed(terms, renamed | {zone_label: topology_key})}
-    zones = sorted({zone.strip() for zone in labels.get(zone_label, "").split(_ZONE_SEPARATOR)})
+    zones = sorted({zone.strip() for zone in labels.get(zone_label, "").split(ZONE_SEPARATOR)})
     terms = _renamed(terms, renamed)
     if not any(zones):
         return required if required is None else {"nodeSelectorTerms": terms}

@@ -7,16 +7,17 @@ dirties nothing.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from stellwerk.models.json_values import JsonObject, text, text_map, text_or_empty, texts
 from stellwerk.models.quantity import resource_amount, whole_units
 from stellwerk.models.taints import Taint, parse_taints
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 REGION_LABEL: Final = "topology.kubernetes.io/region"
-_LEGACY_ZONE_LABEL: Final = "failure-domain.beta.kubernetes.io/zone"
-_LEGACY_REGION_LABEL: Final = "failure-domain.beta.kubernetes.io/region"
+BETA_ZONE_LABEL: Final = "failure-domain.beta.kubernetes.io/zone"
+BETA_REGION_LABEL: Final = "failure-domain.beta.kubernetes.io/region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class NodeInfo:
     taints: tuple[Taint, ...]
     unschedulable: bool
     allocatable: Mapping[str, int]
-    """Amount by resource name; cpu in millicores, all else in whole units."""
+    """Amount by resource name, at least 0; cpu in millicores, all else in whole units."""
     images: Mapping[str, int]
     """Bytes by image name (every name of the image); of a repeated name, the first counts."""
     declared_features: frozenset[str]
@@ -52,46 +53,44 @@ class NodeInfo:
 
 
 def zone_key(labels: Mapping[str, str]) -> str:
-    """The key that interleaves zones in the visiting order (`GetZoneKey`).
-
-    The beta labels first, as upstream.
-    """
-    region = labels.get(_LEGACY_REGION_LABEL) or labels.get(REGION_LABEL) or ""
-    zone = labels.get(_LEGACY_ZONE_LABEL) or labels.get(ZONE_LABEL) or ""
+    """The key that interleaves zones in the visiting order; beta labels first (`GetZoneKey`)."""
+    region = labels.get(BETA_REGION_LABEL) or labels.get(REGION_LABEL) or ""
+    zone = labels.get(BETA_ZONE_LABEL) or labels.get(ZONE_LABEL) or ""
     return f"{region}:\x00:{zone}" if region or zone else ""
 
 
-def parse_node(obj: Mapping[str, Any]) -> NodeInfo:
+def parse_node(obj: JsonObject) -> NodeInfo:
     """Parse a v1.Node.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the object is malformed.
     """
     metadata, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
+    name = text(metadata["name"])
     return NodeInfo(
-        name=metadata["name"],
-        uid=metadata.get("uid") or metadata["name"],
-        resource_version=metadata.get("resourceVersion") or "",
-        labels=metadata.get("labels") or {},
+        name=name,
+        uid=text_or_empty(metadata.get("uid")) or name,
+        resource_version=text_or_empty(metadata.get("resourceVersion")),
+        labels=text_map(metadata.get("labels")),
         annotations={
             key: value
-            for key, value in (metadata.get("annotations") or {}).items()
+            for key, value in text_map(metadata.get("annotations")).items()
             if key.startswith("scheduler.alpha.kubernetes.io/")
         },
         taints=parse_taints(spec.get("taints")),
         unschedulable=bool(spec.get("unschedulable")),
         allocatable={
-            resource: resource_amount(resource, quantity)
+            resource: max(0, resource_amount(resource, quantity))
             for resource, quantity in (status.get("allocatable") or {}).items()
         },
         images=_image_sizes(status.get("images") or ()),
-        declared_features=frozenset(status.get("declaredFeatures") or ()),
+        declared_features=frozenset(texts(status.get("declaredFeatures"))),
     )
 
 
-def _image_sizes(images: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _image_sizes(images: Iterable[JsonObject]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for image in images:
-        for name in image.get("names") or ():
+        for name in texts(image.get("names")):
             sizes.setdefault(name, whole_units(image.get("sizeBytes") or 0))
     return sizes

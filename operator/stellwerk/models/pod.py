@@ -1,86 +1,39 @@
-"""A pod as the scheduler sees it.
-
-Parsed once per change, sharing everything that many pods have in common.
+"""A pod as the scheduler sees it: parsed once per change, sharing what many pods have in common.
 
 Whole pods do not repeat, but three parts do. A `SchedulingSpec` (what the pod asks for) and a
 `LabelSet` (namespace and labels) are interned and compared by identity; a `PodInfo` is the small
-rest. Called by event handlers and `decide`. Invariant: equal JSON gives the identical
-SchedulingSpec for as long as any pod uses it, so that verdicts, scores and hints are computed once
-per spec and not once per pod.
+rest. Called by event handlers and `decide`. Invariant: a record says all that the scheduler ever
+asks of a pod; the object itself need not be kept.
 """
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 import orjson
 
-from stellwerk.models.pod_affinity import (
-    PodAffinity,
-    SpreadConstraint,
-    parse_pod_affinity,
-    parse_spread_constraints,
+from stellwerk.models.json_values import (
+    JsonObject,
+    number_or_none,
+    text,
+    text_map,
+    text_or_empty,
 )
 from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
-from stellwerk.models.selectors import (
-    NodeSelector,
-    PreferredTerm,
-    parse_node_selector,
-    parse_preferred_terms,
+from stellwerk.models.scheduling_spec import (
+    PREEMPT_LOWER_PRIORITY,
+    SchedulingSpec,
+    intern_spec,
+    without_node_names,
 )
-from stellwerk.models.taints import Toleration, parse_tolerations
 from stellwerk.models.volumes import PodVolume, parse_volumes
-
-JsonObject: TypeAlias = Mapping[str, Any]
-
-DEFAULT_SCHEDULER_NAME: Final = "default-scheduler"
-PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"
-_NAME_FIELD: Final = "metadata.name"
-
-
-@dataclass(frozen=True, slots=True)
-class HostPort:
-    """A port that a pod claims on its node; host_ip 0.0.0.0 claims it on every address."""
-
-    host_ip: str
-    protocol: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class SchedulingSpec:
-    """What a pod asks of a node, shared by all pods that ask the same; compared by identity."""
-
-    scheduler_name: str
-    priority: int
-    preemption_policy: str
-    amounts: ResourceAmounts
-    node_selector: Mapping[str, str]
-    required_node_affinity: NodeSelector | None
-    """Without the metadata.name fields that PodInfo.node_names holds."""
-    preferred_node_affinity: tuple[PreferredTerm, ...]
-    tolerations: tuple[Toleration, ...]
-    pod_affinity: PodAffinity
-    spread_constraints: tuple[SpreadConstraint, ...]
-    host_ports: tuple[HostPort, ...]
-    images: tuple[str, ...]
-    """Image of each init container, container and image volume, in the pod's words."""
-    container_count: int
-    """Init and regular containers: the divisor of ImageLocality."""
-    scheduling_gates: tuple[str, ...]
-    resource_claims: tuple[str, ...]
-    required_features: frozenset[str]
-    """Node features that the pod needs declared (NodeDeclaredFeatures)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class LabelSet:
-    """Namespace and labels of a pod, shared by all pods that have the same.
-
-    Compared by identity.
-    """
+    """Namespace and labels of a pod, shared by all that have the same; compared by identity."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -104,16 +57,12 @@ class PodInfo:
     """The node it is bound or assumed to; empty: unbound."""
     nominated_node_name: str
     node_names: frozenset[str] | None
-    """Nodes named by metadata.name matchFields of every required term; None.
-
-    No such restriction.
-    """
+    """Nodes that the metadata.name fields of all required terms name; None: any node."""
     volumes: tuple[PodVolume, ...]
     phase: str
     terminating: bool
     start_time: str
     """status.startTime, RFC 3339; empty: not started."""
-    creation_time: str
     conditions: tuple[JsonObject, ...]
     """status.conditions of a pod that is not bound, or is terminating.
 
@@ -157,7 +106,6 @@ class PodInfo:
 ResolvePriority: TypeAlias = Callable[[str], tuple[int, str]]
 """PriorityClass name ("" for none) → priority and preemption policy."""
 
-_specs: WeakValueDictionary[bytes, SchedulingSpec] = WeakValueDictionary()
 _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
@@ -173,7 +121,7 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
         KeyError, TypeError, ValueError, AttributeError: the object is malformed.
     """
     metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
-    name, namespace = metadata["name"], sys.intern(metadata.get("namespace") or "default")
+    name, namespace = text(metadata["name"]), sys.intern(metadata.get("namespace") or "default")
     label_set = intern_label_set(namespace, metadata.get("labels") or {})
     node_name = sys.intern(spec.get("nodeName") or "")
     shared, node_names = _intern_spec(spec, label_set, resolve_priority)
@@ -183,22 +131,21 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
     keeps_conditions = terminating or not node_name
     conditions = status.get("conditions") or ()
     return PodInfo(
-        uid=metadata.get("uid") or f"{namespace}/{name}",
+        uid=text_or_empty(metadata.get("uid")) or f"{namespace}/{name}",
         name=name,
         namespace=namespace,
-        resource_version=metadata.get("resourceVersion") or "",
-        generation=metadata.get("generation") or 0,
+        resource_version=text_or_empty(metadata.get("resourceVersion")),
+        generation=number_or_none(metadata.get("generation")) or 0,
         spec=shared,
         label_set=label_set,
         amounts=amounts,
         node_name=node_name,
-        nominated_node_name=status.get("nominatedNodeName") or "",
+        nominated_node_name=text_or_empty(status.get("nominatedNodeName")),
         node_names=node_names,
         volumes=parse_volumes(name, spec["volumes"]) if spec.get("volumes") else (),
-        phase=status.get("phase") or "",
+        phase=text_or_empty(status.get("phase")),
         terminating=terminating,
-        start_time=status.get("startTime") or "",
-        creation_time=metadata.get("creationTimestamp") or "",
+        start_time=text_or_empty(status.get("startTime")),
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if "ownerReferences" in metadata else None,
@@ -216,7 +163,7 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
     key = orjson.dumps((namespace, labels))
     found = _label_sets.get(key)
     if found is None:
-        found = _label_sets[key] = LabelSet(namespace, dict(labels))
+        found = _label_sets[key] = LabelSet(namespace, dict(text_map(labels)))
     return found
 
 
@@ -227,7 +174,8 @@ def _reports_resize(spec: JsonObject, status: JsonObject) -> bool:
 def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
     for owner in owners:
         if owner.get("controller"):
-            return (f"{owner['apiVersion']} {owner['kind']}", owner["name"], owner["uid"])
+            kind = f"{owner['apiVersion']} {owner['kind']}"
+            return (kind, text(owner["name"]), text(owner["uid"]))
     return None
 
 
@@ -238,174 +186,16 @@ def _intern_spec(
     affinity = spec.get("affinity")
     node_names = None
     if affinity:
-        affinity, node_names = _without_node_names(affinity)
-    key = _spec_key(spec, affinity, label_set, priority, policy)
-    found = _specs.get(key)
-    if found is None:
-        found = _specs[key] = _compile(spec, affinity or {}, label_set, priority, policy)
-    return found, node_names
+        affinity, node_names = without_node_names(affinity)
+    namespace, labels = label_set.namespace, label_set.labels
+    return intern_spec(spec, affinity, namespace, labels, priority, policy), node_names
 
 
 def _priority(spec: JsonObject, resolve: ResolvePriority | None) -> tuple[int, str]:
     """The priority admission resolved, or what it would have resolved."""
-    priority, policy = spec.get("priority"), spec.get("preemptionPolicy")
+    priority = number_or_none(spec.get("priority"))
+    policy = text_or_empty(spec.get("preemptionPolicy"))
     if priority is None and resolve is not None:
-        priority, class_policy = resolve(spec.get("priorityClassName") or "")
+        priority, class_policy = resolve(text_or_empty(spec.get("priorityClassName")))
         policy = policy or class_policy
     return priority or 0, policy or PREEMPT_LOWER_PRIORITY
-
-
-def _spec_key(
-    spec: JsonObject,
-    affinity: JsonObject | None,
-    label_set: LabelSet,
-    priority: int,
-    policy: str,
-) -> bytes:
-    """Everything that `_compile` reads, as bytes; what differs from pod to pod is left out."""
-    get = spec.get
-    spread = get("topologySpreadConstraints")
-    # Terms default to the pod's namespace, and matchLabelKeys take values from its labels.
-    context = (label_set.namespace, label_set.labels) if affinity or spread else None
-    if context is not None and not _uses_label_keys(affinity, spread):
-        context = (label_set.namespace, {})
-    return orjson.dumps(
-        (
-            get("schedulerName"),
-            priority,
-            policy,
-            get("nodeSelector"),
-            affinity,
-            get("tolerations"),
-            spread,
-            get("overhead"),
-            get("resources"),
-            get("schedulingGates"),
-            get("resourceClaims"),
-            get("hostNetwork"),
-            get("hostUsers"),
-            [_container_key(container) for container in get("containers") or ()],
-            [_container_key(container) for container in get("initContainers") or ()],
-            [volume["image"] for volume in get("volumes") or () if "image" in volume],
-            context,
-        )
-    )
-
-
-def _container_key(container: JsonObject) -> tuple[Any, ...]:
-    return (
-        container.get("image"),
-        container.get("resources"),
-        container.get("ports"),
-        container.get("restartPolicy"),
-        container.get("restartPolicyRules"),
-    )
-
-
-def _uses_label_keys(affinity: JsonObject | None, spread: list[JsonObject] | None) -> bool:
-    if any(constraint.get("matchLabelKeys") for constraint in spread or ()):
-        return True
-    if not affinity or not ("podAffinity" in affinity or "podAntiAffinity" in affinity):
-        return False
-    # Any value that contains the field's name makes the spec less shared, never wrong.
-    text = orjson.dumps(affinity)
-    return b"atchLabelKeys" in text
-
-
-def _without_node_names(affinity: JsonObject) -> tuple[JsonObject, frozenset[str] | None]:
-    """Take `metadata.name In (…)` out of required terms, so that a DaemonSet's pods share one spec.
-
-    Only where every term has exactly one such field and nothing else: then the terms' names are
-    one set.
-    """
-    node_affinity = affinity.get("nodeAffinity") or {}
-    required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
-    terms = required.get("nodeSelectorTerms") or []
-    names: set[str] = set()
-    for term in terms:
-        fields = term.get("matchFields") or []
-        if term.get("matchExpressions") or len(fields) != 1:
-            return affinity, None
-        field = fields[0]
-        if field.get("key") != _NAME_FIELD or field.get("operator") != "In":
-            return affinity, None
-        names.update(field.get("values") or ())
-    if not terms:
-        return affinity, None
-    rest = {
-        key: value
-        for key, value in node_affinity.items()
-        if key != "requiredDuringSchedulingIgnoredDuringExecution"
-    }
-    return {**affinity, "nodeAffinity": rest}, frozenset(names)
-
-
-def _compile(
-    spec: JsonObject, affinity: JsonObject, label_set: LabelSet, priority: int, policy: str
-) -> SchedulingSpec:
-    node_affinity = affinity.get("nodeAffinity") or {}
-    init_containers, containers = spec.get("initContainers") or (), spec.get("containers") or ()
-    return SchedulingSpec(
-        scheduler_name=spec.get("schedulerName") or DEFAULT_SCHEDULER_NAME,
-        priority=priority,
-        preemption_policy=policy,
-        amounts=resource_amounts(spec),
-        node_selector=spec.get("nodeSelector") or {},
-        required_node_affinity=parse_node_selector(
-            node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-        ),
-        preferred_node_affinity=parse_preferred_terms(
-            node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution")
-        ),
-        tolerations=parse_tolerations(spec.get("tolerations")),
-        pod_affinity=parse_pod_affinity(affinity, label_set.namespace, label_set.labels),
-        spread_constraints=parse_spread_constraints(
-            spec.get("topologySpreadConstraints"), label_set.labels
-        ),
-        host_ports=_host_ports([*filter(_is_sidecar, init_containers), *containers]),
-        images=_images(spec),
-        container_count=len(init_containers) + len(containers),
-        scheduling_gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
-        resource_claims=tuple(claim["name"] for claim in spec.get("resourceClaims") or ()),
-        required_features=_required_features(spec, [*init_containers, *containers]),
-    )
-
-
-def _is_sidecar(init_container: JsonObject) -> bool:
-    return bool(init_container.get("restartPolicy") == "Always")
-
-
-def _host_ports(containers: list[JsonObject]) -> tuple[HostPort, ...]:
-    """Host ports of containers that run as long as the pod (`util.GetHostPorts`)."""
-    return tuple(
-        HostPort(port.get("hostIP") or "0.0.0.0", port.get("protocol") or "TCP", port["hostPort"])  # noqa: S104 the wildcard address, not a socket to bind
-        for container in containers
-        for port in container.get("ports") or ()
-        if port.get("hostPort")
-    )
-
-
-def _images(spec: JsonObject) -> tuple[str, ...]:
-    return (
-        *(container.get("image") or "" for container in spec.get("initContainers") or ()),
-        *(container.get("image") or "" for container in spec.get("containers") or ()),
-        *(
-            volume["image"].get("reference") or ""
-            for volume in spec.get("volumes") or ()
-            if volume.get("image")
-        ),
-    )
-
-
-def _required_features(spec: JsonObject, containers: list[JsonObject]) -> frozenset[str]:
-    """Declared features that scheduling infers from a pod (`InferForScheduling`, v1.36)."""
-    features = set()
-    if any(
-        rule.get("action") == "RestartAllContainers"
-        for container in containers
-        for rule in container.get("restartPolicyRules") or ()
-    ):
-        features.add("RestartAllContainersOnContainerExits")
-    if spec.get("hostNetwork") and spec.get("hostUsers") is False:
-        features.add("UserNamespacesHostNetworkSupport")
-    return frozenset(features)

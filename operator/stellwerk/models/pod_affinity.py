@@ -1,18 +1,22 @@
-"""Pod (anti-)affinity terms and topology spread constraints.
+"""Pod (anti-)affinity terms and topology spread constraints: their scalar meaning, written once.
 
-Parsed once per spec, their scalar meaning.
-
-Used by InterPodAffinity, PodTopologySpread, the pair counts and queueing hints. Invariant: terms
-are immutable and hashable; equal terms of different pods share one column of counts.
+Parsed once per spec; used by InterPodAffinity, PodTopologySpread, the pair counts and queueing
+hints. Invariant: terms are immutable and hashable; equal terms of different pods share one column
+of counts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
+from stellwerk.models.json_values import (
+    JsonObject,
+    number_or_none,
+    text,
+    text_or_empty,
+    texts,
+    whole_number,
+)
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
-
-JsonObject: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ def parse_pod_affinity(
         listed = terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
         return tuple(
             WeightedTerm(
-                int(item["weight"]), _parse_term(item["podAffinityTerm"], namespace, labels)
+                whole_number(item["weight"]),
+                _parse_term(item["podAffinityTerm"], namespace, labels),
             )
             for item in listed
         )
@@ -109,12 +114,13 @@ def _parse_term(term: JsonObject, namespace: str, labels: Mapping[str, str]) -> 
         # A no-op where the API server has merged the keys already: requirements are not repeated.
         selector = selector.with_values(labels, term.get("matchLabelKeys") or (), "In")
         selector = selector.with_values(labels, term.get("mismatchLabelKeys") or (), "NotIn")
-    namespaces = frozenset(term.get("namespaces") or ())
+    namespaces = frozenset(texts(term.get("namespaces")))
     namespace_selector = parse_label_selector(term.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:
         namespaces = frozenset({namespace})
     return AffinityTerm(
-        PodMatcher(namespaces, namespace_selector, selector), term.get("topologyKey") or ""
+        PodMatcher(namespaces, namespace_selector, selector),
+        text_or_empty(term.get("topologyKey")),
     )
 
 
@@ -129,11 +135,11 @@ def parse_spread_constraints(
             selector = selector.with_values(labels, item.get("matchLabelKeys") or (), "In")
         parsed.append(
             SpreadConstraint(
-                max_skew=int(item["maxSkew"]),
-                topology_key=item["topologyKey"],
-                when_unsatisfiable=item["whenUnsatisfiable"],
+                max_skew=whole_number(item["maxSkew"]),
+                topology_key=text(item["topologyKey"]),
+                when_unsatisfiable=text(item["whenUnsatisfiable"]),
                 selector=selector,
-                min_domains=item.get("minDomains"),
+                min_domains=number_or_none(item.get("minDomains")),
                 honor_node_affinity=item.get("nodeAffinityPolicy") != "Ignore",
                 honor_node_taints=item.get("nodeTaintsPolicy") == "Honor",
             )

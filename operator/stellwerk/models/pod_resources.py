@@ -1,6 +1,4 @@
-"""What a pod requests.
-
-Containers, init and sidecar containers, overhead, pod-level resources, in-place resizes.
+"""What a pod requests: containers, sidecars, overhead, pod-level resources, in-place resizes.
 
 `models.pod` calls it once per distinct spec (and per pod that is being resized). Invariant:
 quantities are summed exactly and rounded up once, at the end, as kube-scheduler does
@@ -10,12 +8,12 @@ quantities are summed exactly and rounded up once, at the end, as kube-scheduler
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import parse_quantity, saturate
 
 Requests: TypeAlias = dict[str, Fraction]
-JsonObject: TypeAlias = Mapping[str, Any]
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -242,6 +240,7 @@ def _maximum(alternatives: Iterable[Requests]) -> Requests:
 
 def _rounded(requests: Requests) -> dict[str, int]:
     return {
-        resource: saturate(-(-(amount * 1000 if resource == CPU else amount) // 1))
+        # The API refuses negative amounts; taken at their word they would make room on a node.
+        resource: max(0, saturate(-(-(amount * 1000 if resource == CPU else amount) // 1)))
         for resource, amount in requests.items()
     }

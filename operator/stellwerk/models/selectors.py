@@ -7,9 +7,14 @@ selector is immutable and hashable, so that equal selectors share one count colu
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
+
+from stellwerk.models.json_values import JsonObject, text, text_map, texts, whole_number
 
 Labels: TypeAlias = Mapping[str, str]
+
+NODE_NAME_FIELD: Final = "metadata.name"
+"""The only field of a node that matchFields can speak of."""
 
 _BY_OPERATOR: Final[dict[str, Callable[[str | None, frozenset[str]], bool]]] = {
     "In": lambda value, values: value is not None and value in values,
@@ -82,26 +87,23 @@ class LabelSelector:
         )
 
 
-EVERYTHING: Final = LabelSelector()
-
-
-def parse_label_selector(selector: Mapping[str, Any] | None) -> LabelSelector | None:
+def parse_label_selector(selector: JsonObject | None) -> LabelSelector | None:
     """A metav1.LabelSelector; None (no selector) matches nothing and stays None."""
     if selector is None:
         return None
     exact = [
         Requirement(key, "In", frozenset({value}))
-        for key, value in sorted((selector.get("matchLabels") or {}).items())
+        for key, value in sorted(text_map(selector.get("matchLabels")).items())
     ]
     return LabelSelector(
         (*exact, *(parse_requirement(item) for item in selector.get("matchExpressions") or ()))
     )
 
 
-def parse_requirement(expression: Mapping[str, Any]) -> Requirement:
+def parse_requirement(expression: JsonObject) -> Requirement:
     """One matchExpressions or matchFields entry."""
     return Requirement(
-        expression["key"], expression["operator"], frozenset(expression.get("values") or ())
+        text(expression["key"]), expression["operator"], frozenset(texts(expression.get("values")))
     )
 
 
@@ -144,7 +146,7 @@ class PreferredTerm:
     term: NodeSelectorTerm
 
 
-def parse_node_selector_term(term: Mapping[str, Any]) -> NodeSelectorTerm:
+def parse_node_selector_term(term: JsonObject) -> NodeSelectorTerm:
     """A v1.NodeSelectorTerm; matchFields knows metadata.name only, as the API server does."""
     return NodeSelectorTerm(
         tuple(parse_requirement(item) for item in term.get("matchExpressions") or ()),
@@ -152,7 +154,7 @@ def parse_node_selector_term(term: Mapping[str, Any]) -> NodeSelectorTerm:
     )
 
 
-def parse_node_selector(selector: Mapping[str, Any] | None) -> NodeSelector | None:
+def parse_node_selector(selector: JsonObject | None) -> NodeSelector | None:
     """A v1.NodeSelector; None stays None (no restriction)."""
     if selector is None:
         return None
@@ -160,9 +162,11 @@ def parse_node_selector(selector: Mapping[str, Any] | None) -> NodeSelector | No
     return NodeSelector(tuple(parse_node_selector_term(term) for term in terms))
 
 
-def parse_preferred_terms(terms: Sequence[Mapping[str, Any]] | None) -> tuple[PreferredTerm, ...]:
+def parse_preferred_terms(terms: Sequence[JsonObject] | None) -> tuple[PreferredTerm, ...]:
     """PreferredDuringSchedulingIgnoredDuringExecution of a node affinity."""
     return tuple(
-        PreferredTerm(int(item["weight"]), parse_node_selector_term(item.get("preference") or {}))
+        PreferredTerm(
+            whole_number(item["weight"]), parse_node_selector_term(item.get("preference") or {})
+        )
         for item in terms or ()
     )

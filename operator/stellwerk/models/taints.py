@@ -4,9 +4,11 @@ Evaluated once per distinct taint set by TaintToleration, by queueing hints and 
 cluster. Invariant: both are immutable and hashable.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from stellwerk.models.json_values import JsonObject, number_or_none, text, text_or_empty
 
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
@@ -47,22 +49,23 @@ class Toleration:
         return self.operator == "Equal" and self.value == taint.value
 
 
-def parse_taints(taints: Sequence[Mapping[str, Any]] | None) -> tuple[Taint, ...]:
+def parse_taints(taints: Sequence[JsonObject] | None) -> tuple[Taint, ...]:
     """spec.taints of a node."""
     return tuple(
-        Taint(item["key"], item.get("value") or "", item["effect"]) for item in taints or ()
+        Taint(text(item["key"]), text_or_empty(item.get("value")), text(item["effect"]))
+        for item in taints or ()
     )
 
 
-def parse_tolerations(tolerations: Sequence[Mapping[str, Any]] | None) -> tuple[Toleration, ...]:
+def parse_tolerations(tolerations: Sequence[JsonObject] | None) -> tuple[Toleration, ...]:
     """spec.tolerations of a pod."""
     return tuple(
         Toleration(
-            item.get("key") or "",
-            item.get("operator") or "Equal",
-            item.get("value") or "",
-            item.get("effect") or "",
-            item.get("tolerationSeconds"),
+            text_or_empty(item.get("key")),
+            text_or_empty(item.get("operator")) or "Equal",
+            text_or_empty(item.get("value")),
+            text_or_empty(item.get("effect")),
+            number_or_none(item.get("tolerationSeconds")),
         )
         for item in tolerations or ()
     )

@@ -4,11 +4,12 @@ Parsed with the pod; used by the volume plugins and counted per node by the snap
 `usage_keys` of two volumes share a key only if both name the same claim or disk.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-JsonObject: TypeAlias = Mapping[str, Any]
+from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts
+
 UsageKey: TypeAlias = tuple[str, ...]
 """The kind of the volume source, then what names the claim or disk."""
 
@@ -65,11 +66,12 @@ class PodVolume:
         An RBD image is one key per monitor: images are the same if any monitor is.
         """
         if self.kind == "rbd":
-            pool, image = self.source.get("pool") or "", self.source.get("image") or ""
-            monitors = dict.fromkeys(self.source.get("monitors") or ())
+            pool = text_or_empty(self.source.get("pool"))
+            image = text_or_empty(self.source.get("image"))
+            monitors = dict.fromkeys(texts(self.source.get("monitors")))
             return tuple(("rbd", monitor, pool, image, mode) for monitor in monitors)
         field = _DISK_NAMES.get(self.kind)
-        return ((self.kind, self.source.get(field) or "", mode),) if field else ()
+        return ((self.kind, text_or_empty(self.source.get(field)), mode),) if field else ()
 
     def usage_keys(self, namespace: str) -> tuple[UsageKey, ...]:
         """What the volume occupies on its node, for counting: a claim, or a disk and its mode."""
@@ -95,8 +97,11 @@ def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolu
         source = volume[kind] or {}
         claim_name = ""
         if kind == CLAIM:
-            claim_name = source["claimName"]
+            claim_name = text(source["claimName"])
         elif kind == EPHEMERAL:
             claim_name = f"{pod_name}-{volume['name']}"
-        found.append(PodVolume(volume["name"], kind, claim_name, source))
+        parsed = PodVolume(text(volume["name"]), kind, claim_name, source)
+        # A source that cannot be read is to be found now, and not when the volume is counted.
+        parsed.disk_keys(parsed.mode)
+        found.append(parsed)
     return tuple(found)

@@ -25,6 +25,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import Code, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.blocking_pods import BlockingPods
 from stellwerk.plugins.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.victim_order import by_importance, is_leaving_as_victim
@@ -33,7 +34,6 @@ from stellwerk.snapshot.absence import without_pods
 from stellwerk.snapshot.columns import Mask
 
 _NAME: Final = "CrossNodePreemption"
-_NEVER: Final = "Never"
 _SEARCHES_PER_MILLISECOND: Final = 10
 """Sets that are tried at most, so that a search ends where no clock runs (`decide`), too."""
 _PREFIX: Final = "cross-node preemption: "
@@ -54,7 +54,7 @@ class CrossNodePreemption(PostFilterPlugin):
     def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        if pod.spec.preemption_policy == _NEVER:
+        if pod.spec.preemption_policy == PREEMPT_NEVER:
             return _no("not eligible due to preemptionPolicy=Never.")
         blocking = BlockingPods(self._handle.snapshot, pod)
         if self._waits_for_victims(pod, blocking):

@@ -27,13 +27,13 @@ from stellwerk.framework.status import OK, Code, Status, error, unresolvable, un
 from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption_dry_run import DryRun
 from stellwerk.plugins.victim_order import best_candidates, is_leaving_as_victim
 from stellwerk.snapshot.columns import RowColumn
 
 _NAME: Final = "DefaultPreemption"
-_NEVER: Final = "Never"
 _SMALLEST_BATCH: Final = 32
 """Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
@@ -104,7 +104,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
 
     def _why_not_eligible(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
         """Empty if the pod may preempt others (`PodEligibleToPreemptOthers`)."""
-        if pod.spec.preemption_policy == _NEVER:
+        if pod.spec.preemption_policy == PREEMPT_NEVER:
             return "not eligible due to preemptionPolicy=Never."
         row = self._handle.snapshot.row_of.get(pod.nominated_node_name)
         if row is None or _code_at(row, diagnosis) is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:

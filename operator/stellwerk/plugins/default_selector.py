@@ -5,14 +5,13 @@ PodTopologySpread's default constraints and SelectorSpread use it. Invariant: th
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from stellwerk.framework.interface import ObjectStore
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
-
-JsonObject = Mapping[str, Any]
 
 _CONTROLLER_KINDS: Final = {
     "v1 ReplicationController": "ReplicationController",

@@ -6,7 +6,7 @@ Invariant: verdicts and scores are those of kube-scheduler v1.36.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,7 +30,7 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import InterPodAffinityArgs
-from stellwerk.models.pod import PodInfo, SchedulingSpec
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.plugins.affinity_hints import affinity_hints
 from stellwerk.plugins.overlay_deltas import DeltaTracker, OverlayDeltas
@@ -44,6 +44,9 @@ from stellwerk.snapshot.pair_counts import (
     matches_as_existing,
 )
 from stellwerk.snapshot.topology import Topology
+
+if TYPE_CHECKING:
+    from stellwerk.models.scheduling_spec import SchedulingSpec
 
 _NAME: Final = "InterPodAffinity"
 _KEPT_SPECS: Final = 2048

@@ -21,14 +21,14 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.status import SKIP, unschedulable
-from stellwerk.models.pod import HostPort, PodInfo
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import EVERY_ADDRESS, HostPort
 from stellwerk.plugins.hints import occupied_room
 from stellwerk.plugins.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
 
 _NAME: Final = "NodePorts"
-_EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 compared with, never bound to
 _TAKEN: Final = unschedulable(_NAME, "node(s) didn't have free ports for the requested pod ports")
 
 
@@ -94,7 +94,7 @@ def _conflicts_with_any(used: HostPort, wanted: Collection[HostPort]) -> bool:
     return any(
         port.port == used.port
         and port.protocol == used.protocol
-        and (port.host_ip == used.host_ip or _EVERY_ADDRESS in (port.host_ip, used.host_ip))
+        and (port.host_ip == used.host_ip or EVERY_ADDRESS in (port.host_ip, used.host_ip))
         for port in wanted
     )
 

@@ -26,7 +26,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import OK, Status, unresolvable, unschedulable
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
-from stellwerk.models.pod import PodInfo, SchedulingSpec
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import (
     CPU,
     EPHEMERAL_STORAGE,
@@ -34,6 +34,7 @@ from stellwerk.models.pod_resources import (
     PODS,
     is_extended_resource,
 )
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.amounts import is_counted, offered, used
 from stellwerk.plugins.hints import changed_node, occupied_room
 from stellwerk.plugins.resource_strategies import strategy_of

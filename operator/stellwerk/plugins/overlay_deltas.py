@@ -5,13 +5,16 @@ victims taken off one. Invariant: after `follow` the deltas are those of all cha
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.models.pod import LabelSet, PodInfo, SchedulingSpec
+from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
+
+if TYPE_CHECKING:
+    from stellwerk.models.scheduling_spec import SchedulingSpec
 
 Amounts: TypeAlias = Sequence[tuple[Hashable, int]]
 """(what is counted, by how much one pod changes it); only what changes."""

@@ -12,8 +12,9 @@ from weakref import WeakKeyDictionary
 from stellwerk.framework.interface import ObjectStore
 from stellwerk.models.node import HOSTNAME_LABEL, ZONE_LABEL
 from stellwerk.models.plugin_args import DefaultConstraint, PodTopologySpreadArgs
-from stellwerk.models.pod import PodInfo, SchedulingSpec
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import LabelSelector, Requirement
 from stellwerk.plugins.default_selector import DefaultSelectors
 from stellwerk.plugins.node_eligibility import Restriction, restriction

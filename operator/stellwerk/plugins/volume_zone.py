@@ -25,8 +25,8 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.status import SKIP, unresolvable
-from stellwerk.models.in_tree_volumes import BETA_REGION_LABEL, BETA_ZONE_LABEL
-from stellwerk.models.node import REGION_LABEL, ZONE_LABEL
+from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
+from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from stellwerk.models.volumes import storage_class_name
@@ -44,7 +44,6 @@ _NAME: Final = "VolumeZone"
 _CONFLICT: Final = unresolvable(_NAME, "node(s) had no available volume zone")
 _TOPOLOGY_LABELS: Final = (BETA_ZONE_LABEL, BETA_REGION_LABEL, ZONE_LABEL, REGION_LABEL)
 _GA_LABEL: Final = {BETA_ZONE_LABEL: ZONE_LABEL, BETA_REGION_LABEL: REGION_LABEL}
-_ZONE_SEPARATOR: Final = "__"
 _IN_SOME_ZONE: Final = NodeSelector(
     tuple(NodeSelectorTerm((Requirement(label, "Exists"),)) for label in _TOPOLOGY_LABELS)
 )
@@ -137,7 +136,7 @@ def zones_of(volume: JsonObject) -> frozenset[tuple[str, frozenset[str]]]:
     found = set()
     for label in _TOPOLOGY_LABELS:
         if label in labels:
-            values = frozenset(part.strip() for part in labels[label].split(_ZONE_SEPARATOR))
+            values = frozenset(part.strip() for part in labels[label].split(ZONE_SEPARATOR))
             if "" not in values:
                 found.add((label, values))
     return frozenset(found)

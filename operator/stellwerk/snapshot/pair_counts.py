@@ -11,8 +11,9 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
-from stellwerk.models.pod import LabelSet, PodInfo, SchedulingSpec
+from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity, PodMatcher
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import LabelSelector, Requirement
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.term_index import TermIndex, most_selective

@@ -10,13 +10,13 @@ that differs from any earlier state.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from stellwerk.models.node import NodeInfo, zone_key
-from stellwerk.models.pod import HostPort, PodInfo
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.taints import Taint
 from stellwerk.models.volumes import UsageKey
@@ -32,6 +32,9 @@ from stellwerk.snapshot.columns import (
     grown,
 )
 from stellwerk.snapshot.pair_counts import PairCounts
+
+if TYPE_CHECKING:
+    from stellwerk.models.scheduling_spec import HostPort
 
 NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 _FIRST_CAPACITY: Final = 16

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.models.node import NodeInfo
-from stellwerk.models.pod import HostPort, PodInfo
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import HostPort
 from stellwerk.models.selectors import parse_node_selector, parse_preferred_terms
 from stellwerk.plugins.image_locality import ImageLocality
 from stellwerk.plugins.node_affinity import NodeAffinity
@@ -156,8 +157,8 @@ def image_score(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> int:
     for name in pod.spec.images:
         tagged = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
         if tagged in node.images:
-            holders = sum(tagged in each.images for each in every)
-            held += int(float(node.images[tagged]) * (holders / len(every)))
+            sizes = [each.images[tagged] for each in every if tagged in each.images]
+            held += int(float(sizes[0]) * (len(sizes) / len(every)))
     least, most = 23 << 20, (1000 << 20) * pod.spec.container_count
     return 100 * (max(least, min(held, most)) - least) // (most - least)
 

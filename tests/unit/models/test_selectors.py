@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from stellwerk.models.selectors import (
-    EVERYTHING,
     LabelSelector,
     NodeSelectorTerm,
     Requirement,
@@ -15,6 +14,7 @@ from stellwerk.models.selectors import (
 )
 
 JsonObject = dict[str, Any]
+EVERYTHING = LabelSelector()
 
 
 @pytest.mark.parametrize(
