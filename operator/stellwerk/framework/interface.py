@@ -92,6 +92,11 @@ class PostFilterResult:
     """The best of those candidates that the extenders have left; they tie. None: no candidates."""
     clear_nomination: bool = False
     """The pod's nominatedNodeName no longer helps and is to be removed."""
+    earlier_reasons: tuple[str, ...] = ()
+    """What the plugins said that were asked before and found no way.
+
+    The runtime notes it: the message has them if in the end nothing comes of the candidates.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ that names it, and nothing else.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -209,7 +210,7 @@ class Framework:
             except Exception as failure:
                 raise self._post_filters.failed(plugin, failure) from failure
             if result.status.code is not Code.UNSCHEDULABLE:
-                return result
+                return replace(result, earlier_reasons=reasons) if result.candidates else result
             clear_nomination |= result.clear_nomination
             reasons += result.status.reasons
         status = Status(Code.UNSCHEDULABLE, reasons)

@@ -83,9 +83,8 @@ async def narrowed(
             return PostFilterResult(error(_PLUGIN, f"preemption: {message}"))
         candidates = [candidate for candidate in answer if candidate.victims]
     if not candidates:
-        return PostFilterResult(
-            unschedulable(_PLUGIN, "preemption: no candidate node for preemption")
-        )
+        nothing_left = "preemption: no candidate node for preemption"
+        return PostFilterResult(unschedulable(_PLUGIN, *found.earlier_reasons, nothing_left))
     return replace(found, candidates=tuple(candidates))
 
 

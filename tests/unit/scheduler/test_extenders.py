@@ -344,6 +344,21 @@ async def test_an_extender_strikes_candidates_of_preemption_off(
     }
 
 
+async def test_when_an_extender_strikes_all_candidates_off_every_reason_is_told(
+    world: InProcess, first: FakeExtender
+) -> None:
+    first.answers["preempt"] = {"nodeNameToMetaVictims": {}}
+    extender = {"preemptVerb": "preempt", "nodeCacheCapable": True, "urlPrefix": first.url}
+    world.apply(make_node("n1", cpu="1"), profile(extender))
+    world.apply(make_pod("v", cpu="1", node_name="n1", priority=0))
+    world.apply(pod(cpu="1", priority=100))
+    await eventually(lambda: world.condition("p"))
+    assert (world.condition("p") or ("", ""))[1] == (
+        "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
+        "preemption: no candidate node for preemption"
+    )
+
+
 async def test_an_extender_cannot_name_victims_that_are_not_there(
     world: InProcess, first: FakeExtender
 ) -> None:
