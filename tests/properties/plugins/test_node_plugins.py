@@ -154,11 +154,13 @@ def test_node_ports_rejects_nodes_with_a_clashing_port(cluster: Cluster) -> None
 def image_score(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> int:
     every = [each for each in cluster.snapshot.nodes if each is not None]
     held = 0
+    # Sizes as the snapshot keeps them: a node that is gone may have been the first to report one.
+    size_of = {name: max(rows.values()) for name, rows in cluster.snapshot.image_rows.items()}
     for name in pod.spec.images:
         tagged = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
         if tagged in node.images:
-            sizes = [each.images[tagged] for each in every if tagged in each.images]
-            held += int(float(sizes[0]) * (len(sizes) / len(every)))
+            holders = sum(tagged in each.images for each in every)
+            held += int(float(size_of[tagged]) * (holders / len(every)))
     least, most = 23 << 20, (1000 << 20) * pod.spec.container_count
     return 100 * (max(least, min(held, most)) - least) // (most - least)
 
