@@ -259,6 +259,8 @@ def _chunks(received: bytes, start: int) -> tuple[bytes, bool] | None:
     chunks: list[bytes] = []
     while (line_end := received.find(b"\r\n", start)) >= 0:
         size = int(received[start:line_end].partition(b";")[0], 16)
+        if size < 0:
+            raise ValueError("a chunk of a negative length")
         start = line_end + 2
         if size == 0:
             # Trailers, if any, end with an empty line as a head does.

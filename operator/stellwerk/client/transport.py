@@ -281,20 +281,30 @@ def _refusal(act: str, status: int, content: bytes, retry_after: str | None) -> 
     if not isinstance(body, dict):
         text = content[:200].decode(errors="replace").strip()
         body = {"message": " ".join(text.split())}
-    details = body.get("details") or {}
+    details = body.get("details")
+    if retry_after is None and isinstance(details, dict):
+        retry_after = details.get("retryAfterSeconds")
     return api_error(
         act,
         status,
-        body.get("reason") or "",
-        body.get("message") or HTTPStatus(status).phrase,
-        retry_after_seconds=_seconds(retry_after or details.get("retryAfterSeconds")),
+        str(body.get("reason") or ""),
+        str(body.get("message") or _phrase(status)),
+        retry_after_seconds=_seconds(retry_after),
     )
 
 
-def _seconds(retry_after: str | float | None) -> float | None:
+def _phrase(status: int) -> str:
+    """Return what a status means; proxies have some of their own that no standard knows."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "no reason given"
+
+
+def _seconds(retry_after: object) -> float | None:
     """Return a Retry-After in seconds; the API never sends the form with a date."""
     try:
-        return None if retry_after is None else float(retry_after)
+        return float(str(retry_after))
     except ValueError:
         return None
 

@@ -72,6 +72,7 @@ def test_an_incomplete_answer_is_waited_for(whole: bytes, data: st.DataObject) -
         pytest.param(b"HTTP/1.1 200 OK\r\nwhat\r\n\r\n", id="a line without a colon"),
         pytest.param(CHUNKED.replace(b"hello", b"hello!"), id="a longer chunk than announced"),
         pytest.param(CHUNKED.replace(b"5\r\n", b"x\r\n"), id="a chunk size that is no number"),
+        pytest.param(CHUNKED.replace(b"5\r\n", b"-5\r\n"), id="a negative chunk size"),
         pytest.param(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000, id="an endless head"),
     ],
 )

@@ -255,6 +255,22 @@ async def test_plain_text_refusals_keep_their_words(api: FakeApi, client: Kubern
         await client.get("/apis/none")
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Answer(420, ""), id="a status that no standard knows, without a word"),
+        pytest.param(Answer(400, '{"details": "none", "reason": 5}'), id="no API's status"),
+        pytest.param(Answer(400, '{"details": {"retryAfterSeconds": []}}'), id="an odd delay"),
+    ],
+)
+async def test_an_odd_refusal_is_an_api_error(
+    api: FakeApi, client: KubernetesClient, answer: Answer
+) -> None:
+    api.answers.append(answer)
+    with pytest.raises(ApiError, match="cannot GET /x: 4"):
+        await client.get("/x")
+
+
 async def test_nothing_listening_is_a_configuration_error(tmp_path: Path) -> None:
     async with fake_api() as api:
         pass
