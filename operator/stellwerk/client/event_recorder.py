@@ -117,7 +117,8 @@ class EventRecorder:
         self._queued_events = queued_events
         self._writers = writers
         self._queue: deque[_Event] = deque()
-        self._ready = asyncio.Event()
+        self._free: deque[asyncio.Future[None]] = deque()
+        """Writers that wait for an event; each event wakes one, not all of them."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._writing = 0
@@ -240,8 +241,12 @@ class EventRecorder:
         event.pending = True
         event.written_at_seconds = self._clock.monotonic()
         self._queue.append(event)
-        self._ready.set()
         self._idle.clear()
+        while self._free:
+            writer = self._free.popleft()
+            if not writer.done():
+                writer.set_result(None)
+                break
         return True
 
     def _name(self, object_name: str) -> str:
@@ -253,10 +258,12 @@ class EventRecorder:
         return object_name[: _NAME_BYTES - len(suffix)] + suffix
 
     async def _write_forever(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
             while not self._queue:
-                self._ready.clear()
-                await self._ready.wait()
+                free = loop.create_future()
+                self._free.append(free)
+                await free
             event = self._queue.popleft()
             self._writing += 1
             try:

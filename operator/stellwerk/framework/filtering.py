@@ -29,7 +29,6 @@ from stellwerk.framework.reuse import (
     KeptColumn,
     SpecColumns,
     all_fit,
-    changed_rows,
 )
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.framework.verdicts import FITS, Verdicts, merge_passes, rejecting_plugins
@@ -257,12 +256,13 @@ class FilterPhase:
         position = log.position
         if fits is not None and fits.position == position:
             return fits.values
-        changed = None if fits is None else changed_rows(snapshot, log, fits)
+        changed = None if fits is None else self._cache.changed_since(fits, log)
         codes = [self._kept_codes(state, pod, call, columns) for call in calls]
         if fits is None or changed is None:
             fits = columns.fits[together] = KeptColumn(all_fit(codes, slice(None)), position)
         else:
-            fits.values[changed] = all_fit(codes, changed)
+            rows = changed.rows
+            fits.values[rows] = all_fit(codes, rows)
             fits.position = position
         return fits.values
 

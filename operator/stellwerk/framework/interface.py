@@ -8,13 +8,13 @@ Reserve is synchronous and pure on the snapshot; only Permit, PreBind, Bind and 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import QueueingHint
-from stellwerk.framework.status import OK, Status
+from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -70,6 +70,12 @@ class PreFilterResult:
     status: Status = OK
     node_names: frozenset[str] | None = None
     """The nodes worth looking at (they need not exist); None: all."""
+
+
+GO_ON: Final = PreFilterResult()
+"""Nothing against the pod so far."""
+SKIP_FILTER: Final = PreFilterResult(SKIP)
+"""The coupled Filter has nothing to do for this pod."""
 
 
 @dataclass(frozen=True, slots=True)

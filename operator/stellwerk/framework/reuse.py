@@ -59,6 +59,9 @@ class ColumnCache:
         self._snapshot = snapshot
         self._max_bytes = max_bytes
         self._by_key: OrderedDict[Hashable, SpecColumns] = OrderedDict()
+        self._asked: tuple[ChangeLog, int, int] | None = None
+        self._changed: NodeView | None = None
+        """The last answer: the columns of a pod mostly stand at the same position."""
 
     def columns(self, key: Hashable) -> SpecColumns:
         """The columns of a key, made empty when new; the least recently used make room."""
@@ -84,22 +87,33 @@ class ColumnCache:
         position = log.position
         if kept is not None and kept.position == position:
             return kept
-        changed = None if kept is None else changed_rows(snapshot, log, kept)
+        changed = None if kept is None else self.changed_since(kept, log)
         if kept is None or changed is None:
             return KeptColumn(compute(NodeView(snapshot)).copy(), position)
-        kept.values[changed] = compute(NodeView(snapshot, changed))
+        kept.values[changed.rows] = compute(changed)
         kept.position = position
         return kept
 
+    def changed_since(self, kept: KeptColumn[Element], log: ChangeLog) -> NodeView | None:
+        """The rows to recompute; None: too many, or the snapshot has grown: recompute everything.
 
-def changed_rows(snapshot: Snapshot, log: ChangeLog, kept: KeptColumn[Element]) -> RowColumn | None:
-    """The rows to recompute; None: too many, or the snapshot has grown, so recompute everything."""
-    rows = log.since(kept.position)
-    if rows is None or len(kept.values) != snapshot.size or len(rows) > snapshot.size // 2:
+        Whoever is handed the view must not change it.
+        """
+        if len(kept.values) != self._snapshot.size:
+            return None
+        asked = (log, kept.position, log.position)
+        if asked != self._asked:
+            self._asked, self._changed = asked, _changed_view(self._snapshot, log, kept.position)
+        return self._changed
+
+
+def _changed_view(snapshot: Snapshot, log: ChangeLog, position: int) -> NodeView | None:
+    rows = log.since(position)
+    if rows is None or len(rows) > snapshot.size // 2:
         return None
     if len(rows) > 1:
         rows = list(dict.fromkeys(rows))
-    return np.array(rows, dtype=np.intp)
+    return NodeView(snapshot, np.array(rows, dtype=np.intp))
 
 
 def all_fit(columns: list[npt.NDArray[np.int32]], rows: RowColumn | slice) -> Mask:

@@ -14,6 +14,7 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import QueueingHint
 from stellwerk.framework.interface import (
+    SKIP_FILTER,
     Diagnosis,
     EnqueueExtensions,
     FilterPlugin,
@@ -26,7 +27,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
-from stellwerk.framework.status import SKIP, Status, error, unresolvable, unschedulable
+from stellwerk.framework.status import Status, error, unresolvable, unschedulable
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
@@ -54,7 +55,7 @@ class DynamicResources(
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         state.write(self.name, pod.spec.resource_claims)
-        return PreFilterResult(_refusal(pod) if pod.spec.resource_claims else SKIP)
+        return PreFilterResult(_refusal(pod)) if pod.spec.resource_claims else SKIP_FILTER
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

@@ -16,7 +16,9 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import QueueingHint
 from stellwerk.framework.interface import (
+    GO_ON,
     MAX_NODE_SCORE,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -149,7 +151,7 @@ class InterPodAffinity(
             for owned in self._counts.owned_matches(pod.label_set).required_anti
         )
         if not existing_anti and not affinity.required and not affinity.required_anti:
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         own = self._own_terms(pod)
         state.write(
             _NAME,
@@ -166,7 +168,7 @@ class InterPodAffinity(
                 tracker=DeltaTracker(self._measure(pod, own)),
             ),
         )
-        return PreFilterResult()
+        return GO_ON
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

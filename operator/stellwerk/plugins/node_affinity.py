@@ -13,6 +13,7 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import (
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -87,7 +88,7 @@ class NodeAffinity(
         if node_names is None and spec.required_node_affinity is not None:
             node_names = _node_names(spec.required_node_affinity)
         elif node_names is None and self._added_required is None and not spec.node_selector:
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         if node_names is not None and not node_names:
             return PreFilterResult(_CONFLICT)
         return PreFilterResult(OK, node_names)

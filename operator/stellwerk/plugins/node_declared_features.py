@@ -13,6 +13,8 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import (
+    GO_ON,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -20,7 +22,7 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.status import SKIP, unresolvable
+from stellwerk.framework.status import unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.hints import changed_node
 from stellwerk.plugins.stateless import StatelessPlugin
@@ -38,7 +40,7 @@ class NodeDeclaredFeatures(StatelessPlugin, PreFilterPlugin, FilterPlugin, Enque
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        return PreFilterResult() if pod.spec.required_features else PreFilterResult(SKIP)
+        return GO_ON if pod.spec.required_features else SKIP_FILTER
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

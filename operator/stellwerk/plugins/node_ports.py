@@ -13,6 +13,8 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import (
+    GO_ON,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -20,7 +22,7 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.status import SKIP, unschedulable
+from stellwerk.framework.status import unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import EVERY_ADDRESS, HostPort
 from stellwerk.plugins.hints import occupied_room
@@ -40,7 +42,7 @@ class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtension
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        return PreFilterResult() if pod.spec.host_ports else PreFilterResult(SKIP)
+        return GO_ON if pod.spec.host_ports else SKIP_FILTER
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

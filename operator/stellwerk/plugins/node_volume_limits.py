@@ -16,6 +16,8 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import (
+    GO_ON,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -25,7 +27,7 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.status import SKIP, Status, error, unresolvable, unschedulable
+from stellwerk.framework.status import Status, error, unresolvable, unschedulable
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
@@ -75,9 +77,9 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         if not any(volume.kind in _COUNTED_KINDS for volume in pod.volumes):
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         state.write(_NAME, _new_volumes(self._handle.objects, pod))
-        return PreFilterResult()
+        return GO_ON
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

@@ -18,7 +18,9 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import QueueingHint
 from stellwerk.framework.interface import (
+    GO_ON,
     MAX_NODE_SCORE,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -129,10 +131,10 @@ class PodTopologySpread(
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         hard = self._constraints.of(pod).hard
         if not hard:
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         checks = tuple(self._check(pod, constraint) for constraint in hard)
         state.write(_NAME, _FilterState(checks, DeltaTracker(_measure(hard))))
-        return PreFilterResult()
+        return GO_ON
 
     def _check(self, pod: PodInfo, constraint: Constraint) -> _Check:
         topology = self._counts.topology(constraint.topology_key)

@@ -17,6 +17,8 @@ from stellwerk.errors import ApiError
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import (
+    GO_ON,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -105,7 +107,7 @@ class VolumeBinding(
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         if not any(claim_volumes(pod)):
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         found = self._usable_claims(pod)
         if isinstance(found, str):
             return PreFilterResult(unresolvable(_NAME, found))
@@ -117,7 +119,7 @@ class VolumeBinding(
             unbound = "pod has unbound immediate PersistentVolumeClaims"
             return PreFilterResult(unresolvable(_NAME, unbound))
         state.write(_NAME, _State(claims))
-        return PreFilterResult()
+        return GO_ON
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

@@ -16,6 +16,8 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import (
+    GO_ON,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -25,7 +27,7 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.status import SKIP, Status, unresolvable, unschedulable
+from stellwerk.framework.status import Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
 from stellwerk.plugins.volume_claims import (
@@ -77,7 +79,7 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         if not pod.volumes:
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         claims, rejection = _single_user_claims(self._handle.objects, pod)
         if rejection is not None:
             return PreFilterResult(rejection)
@@ -85,9 +87,9 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         in_use = sum(1 for claim in claims if users.rows(claim))
         disks = frozenset(key for volume in pod.volumes for key in conflicting_uses(volume))
         if not disks and not in_use:
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         state.write(_NAME, _Restrictions(disks, claims, in_use))
-        return PreFilterResult()
+        return GO_ON
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

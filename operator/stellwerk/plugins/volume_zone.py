@@ -15,6 +15,8 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import (
+    GO_ON,
+    SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
     FilterResult,
@@ -24,7 +26,7 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.status import SKIP, unresolvable
+from stellwerk.framework.status import unresolvable
 from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
 from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 from stellwerk.models.pod import PodInfo
@@ -69,7 +71,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         if not pod.volumes:
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         wanted: set[tuple[str, frozenset[str]]] = set()
         for volume in claim_volumes(pod, BY_NAME):
             zones, rejection = self._claim_zones(pod, volume.claim_name)
@@ -77,9 +79,9 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
                 return PreFilterResult(unresolvable(_NAME, rejection))
             wanted.update(zones)
         if not wanted:
-            return PreFilterResult(SKIP)
+            return SKIP_FILTER
         state.write(_NAME, _Zones(frozenset(wanted)))
-        return PreFilterResult()
+        return GO_ON
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:

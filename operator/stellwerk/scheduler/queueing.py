@@ -7,6 +7,7 @@ events are registered is replaced by what holds without it.
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.framework.events import QueueingHint
@@ -16,6 +17,7 @@ from stellwerk.framework.interface import (
     PreEnqueuePlugin,
     QueueSortPlugin,
 )
+from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -23,6 +25,26 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.profiles import Profiles
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Queueing:
+    """A framework's plugins for the queue, found once: asking them for their roles is slow."""
+
+    framework: Framework
+    sorts: Sequence[QueueSortPlugin]
+    gates: Sequence[PreEnqueuePlugin]
+
+    @classmethod
+    def of(cls, framework: Framework) -> "_Queueing":
+        """Look them up."""
+        sorts = framework.plugins.get(ExtensionPoint.QUEUE_SORT, ())
+        gates = framework.plugins.get(ExtensionPoint.PRE_ENQUEUE, ())
+        return cls(
+            framework,
+            [plugin for plugin in sorts if isinstance(plugin, QueueSortPlugin)],
+            [plugin for plugin in gates if isinstance(plugin, PreEnqueuePlugin)],
+        )
 
 
 class ProfileQueueing:
@@ -33,36 +55,39 @@ class ProfileQueueing:
         self._metrics = metrics
         self._unanswered: set[str] = set()
         """Uids of pods that are gated because a plugin raised."""
+        self._known: dict[str, _Queueing] = {}
+        """By schedulerName."""
 
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
         """The place of a pod in activeQ; every profile has the same QueueSort."""
-        for plugin in self._plugins(pod.spec.scheduler_name, ExtensionPoint.QUEUE_SORT):
-            if isinstance(plugin, QueueSortPlugin):
-                try:
-                    return plugin.sort_key(pod, queued_at_seconds)
-                except Exception:
-                    logger.exception("%s cannot sort %s in", plugin.name, pod.key)
-                    self._count(plugin, "QueueSort", pod.spec.scheduler_name)
+        scheduler_name = pod.spec.scheduler_name
+        framework = self._profiles.framework(scheduler_name)
+        for plugin in self._queueing(framework, scheduler_name).sorts if framework else ():
+            try:
+                return plugin.sort_key(pod, queued_at_seconds)
+            except Exception:
+                logger.exception("%s cannot sort %s in", plugin.name, pod.key)
+                self._count(plugin, "QueueSort", scheduler_name)
         return (-pod.priority, queued_at_seconds)
 
     def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
         """Run PreEnqueue; the plugin that gated the pod last time is asked first."""
-        framework = self._profiles.framework(pod.spec.scheduler_name)
+        scheduler_name = pod.spec.scheduler_name
+        framework = self._profiles.framework(scheduler_name)
         if framework is None:
             return OK
         started = framework.stopwatch.started()
-        status = self._gate(framework.plugins[ExtensionPoint.PRE_ENQUEUE], pod, first_plugin)
+        status = self._gate(self._queueing(framework, scheduler_name).gates, pod, first_plugin)
         framework.stopwatch.point("PreEnqueue", status.code, started)
         return status
 
-    def _gate(self, plugins: Sequence[Plugin], pod: PodInfo, first_plugin: str) -> Status:
+    def _gate(self, plugins: Sequence[PreEnqueuePlugin], pod: PodInfo, first_plugin: str) -> Status:
         if first_plugin and len(plugins) > 1:
             plugins = sorted(plugins, key=lambda plugin: plugin.name != first_plugin)
         for plugin in plugins:
-            if isinstance(plugin, PreEnqueuePlugin):
-                status = self._ask(plugin, pod)
-                if not status.ok:
-                    return Status(status.code, status.reasons, plugin.name)
+            status = self._ask(plugin, pod)
+            if not status.ok:
+                return Status(status.code, status.reasons, plugin.name)
         return OK
 
     def hints(self, scheduler_name: str) -> Mapping[str, Sequence[QueueingHint]]:
@@ -106,6 +131,8 @@ class ProfileQueueing:
     def _count(self, plugin: Plugin, point: str, scheduler_name: str) -> None:
         self._metrics.plugin_failures.labels(plugin.name, point, scheduler_name).inc()
 
-    def _plugins(self, scheduler_name: str, point: ExtensionPoint) -> Sequence[Plugin]:
-        framework = self._profiles.framework(scheduler_name)
-        return framework.plugins[point] if framework else ()
+    def _queueing(self, framework: Framework, scheduler_name: str) -> _Queueing:
+        known = self._known.get(scheduler_name)
+        if known is None or known.framework is not framework:
+            known = self._known[scheduler_name] = _Queueing.of(framework)
+        return known
