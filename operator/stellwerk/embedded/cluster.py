@@ -118,11 +118,12 @@ class EmbeddedCluster:
         return f"http://{self._host}:{self._port}"
 
     async def start(self) -> None:
-        """Open the port and let controllers and kubelets run.
+        """Open the port and let controllers and kubelets run; after `stop`, the same port again.
 
         Raises:
             OSError: the port cannot be opened.
         """
+        self._watches.open()
         server = web.Server(self._server.handle, request_factory=_request, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()

@@ -185,8 +185,12 @@ class WatchServer:
         self._renderer = renderer
         self._closing = asyncio.Event()
 
+    def open(self) -> None:
+        """Serve streams (again)."""
+        self._closing.clear()
+
     def close(self) -> None:
-        """End all streams."""
+        """End all streams, and those that begin before it is opened again."""
         self._closing.set()
 
     async def stream(
