@@ -31,12 +31,12 @@ def _compares(value: str | None, values: frozenset[str], holds: Callable[[int, i
     if value is None or len(values) != 1:
         return False
     try:
-        return holds(_strict_int(value), _strict_int(next(iter(values))))
+        return holds(parse_integer(value), parse_integer(next(iter(values))))
     except ValueError:
         return False
 
 
-def _strict_int(text: str) -> int:
+def parse_integer(text: str) -> int:
     """An integer as Go's ParseInt reads it: no spaces, no underscores, 64 bits."""
     number = int(text)
     digits = text.lstrip("+-")
@@ -85,6 +85,9 @@ class LabelSelector:
         return LabelSelector(
             tuple(dict.fromkeys((*self.requirements, *added))) if added else self.requirements
         )
+
+
+EVERYTHING: Final = LabelSelector()
 
 
 def parse_label_selector(selector: JsonObject | None) -> LabelSelector | None:

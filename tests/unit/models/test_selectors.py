@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk.models.selectors import (
+    EVERYTHING,
     LabelSelector,
     NodeSelectorTerm,
     Requirement,
@@ -14,7 +15,6 @@ from stellwerk.models.selectors import (
 )
 
 JsonObject = dict[str, Any]
-EVERYTHING = LabelSelector()
 
 
 @pytest.mark.parametrize(

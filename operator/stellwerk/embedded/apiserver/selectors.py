@@ -1,7 +1,7 @@
 """Label and field selectors of list, watch and deletecollection requests.
 
-Parsed once per request, then asked for every object. Invariant: the texts of the errors are those
-of the API server.
+Parsed once per request, then asked for every object; what a requirement means is written in
+`models.selectors`. Invariant: the texts of the errors are those of the API server.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.embedded.apiserver.failures import StatusError, bad_request
 from stellwerk.embedded.apiserver.objects import EMPTY, JsonObject, labels_of, pick
+from stellwerk.models.selectors import EVERYTHING, LabelSelector, Requirement, parse_integer
 
 if TYPE_CHECKING:
     from stellwerk.embedded.apiserver.kinds import ResourceKind
@@ -21,6 +22,15 @@ Predicate: TypeAlias = Callable[[JsonObject], bool]
 
 _WORD: Final = re.compile(r"\s*(==|!=|=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
 _END: Final = ""
+_OPERATORS: Final = {
+    "=": "In",
+    "==": "In",
+    "!=": "NotIn",
+    "in": "In",
+    "notin": "NotIn",
+    ">": "Gt",
+    "<": "Lt",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +39,29 @@ class Selection:
 
     namespace: str | None = None
     """None: all namespaces."""
-    labels: tuple[Predicate, ...] = ()
+    labels: LabelSelector = EVERYTHING
     fields: tuple[Predicate, ...] = ()
 
     @property
     def everything(self) -> bool:
         """Whether no selector was given (the namespace is not one)."""
-        return not self.labels and not self.fields
+        return not self.labels.requirements and not self.fields
 
     def matches(self, obj: JsonObject) -> bool:
         """Whether the object is selected."""
         if self.namespace is not None and obj["metadata"].get("namespace", "") != self.namespace:
             return False
-        return all(holds(obj) for holds in self.labels) and all(holds(obj) for holds in self.fields)
+        return self.labels.matches(labels_of(obj)) and all(holds(obj) for holds in self.fields)
 
 
-def parse_labels(text: str) -> tuple[Predicate, ...]:
-    """The requirements of a label selector.
+def parse_labels(text: str) -> LabelSelector:
+    """A label selector as requests write it.
 
     Raises:
         StatusError: the text is no selector (400).
     """
     words = _Words(text)
-    found: list[Predicate] = []
+    found: list[Requirement] = []
     while words.peek() != _END:
         found.append(_requirement(words))
         separator = words.take()
@@ -59,7 +69,7 @@ def parse_labels(text: str) -> tuple[Predicate, ...]:
             raise _parse_error(f"found '{separator}', expected: ',' or 'end of string'")
         if separator == "," and words.peek() == _END:
             raise _parse_error("found '', expected: identifier after ','")
-    return tuple(found)
+    return LabelSelector(tuple(found))
 
 
 class _Words:
@@ -87,7 +97,7 @@ def _parse_error(detail: str) -> StatusError:
     return bad_request(f"unable to parse requirement: {detail}")
 
 
-def _requirement(words: _Words) -> Predicate:
+def _requirement(words: _Words) -> Requirement:
     negated = words.peek() == "!"
     if negated:
         words.take()
@@ -95,17 +105,19 @@ def _requirement(words: _Words) -> Predicate:
     if key in ("=", "==", "!=", ",", "(", ")", "<", ">"):
         raise _parse_error(f"found '{key}', expected: !, identifier, or 'end of string'")
     if negated:
-        return lambda obj: key not in labels_of(obj)
+        return Requirement(key, "DoesNotExist")
     operator = words.peek()
     if operator in (",", _END):
-        return lambda obj: key in labels_of(obj)
+        return Requirement(key, "Exists")
     words.take()
     if operator in ("in", "notin"):
-        return _set_requirement(key, operator, words)
-    return _value_requirement(key, operator, words)
+        return Requirement(key, _OPERATORS[operator], _set_of_values(words))
+    if operator not in _OPERATORS:
+        raise _parse_error(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+    return Requirement(key, _OPERATORS[operator], frozenset({_value(operator, words)}))
 
 
-def _set_requirement(key: str, operator: str, words: _Words) -> Predicate:
+def _set_of_values(words: _Words) -> frozenset[str]:
     if words.take() != "(":
         raise _parse_error("found '', expected: '('")
     values: set[str] = set()
@@ -119,35 +131,19 @@ def _set_requirement(key: str, operator: str, words: _Words) -> Predicate:
             break
         if separator != ",":
             raise _parse_error(f"found '{separator}', expected: ',' or ')'")
-    if operator == "in":
-        return lambda obj: labels_of(obj).get(key, None) in values
-    return lambda obj: labels_of(obj).get(key, None) not in values
+    return frozenset(values)
 
 
-def _value_requirement(key: str, operator: str, words: _Words) -> Predicate:
+def _value(operator: str, words: _Words) -> str:
     value = "" if words.peek() in (",", _END) else words.take()
-    if operator in ("=", "=="):
-        return lambda obj: labels_of(obj).get(key) == value
-    if operator == "!=":
-        return lambda obj: labels_of(obj).get(key) != value
-    if operator not in ("<", ">"):
-        raise _parse_error(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
-    bound = int(value) if re.fullmatch(r"[+-]?\d+", value) else None
-    if bound is None:
-        raise _parse_error(
-            f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'"
-        )
-    return _comparison(key, operator, bound)
-
-
-def _comparison(key: str, operator: str, bound: int) -> Predicate:
-    def compares(obj: JsonObject) -> bool:
-        value = labels_of(obj).get(key, "")
-        if not re.fullmatch(r"[+-]?\d+", value):
-            return False
-        return int(value) < bound if operator == "<" else int(value) > bound
-
-    return compares
+    if operator in ("<", ">"):
+        try:
+            parse_integer(value)
+        except ValueError as error:
+            raise _parse_error(
+                f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'"
+            ) from error
+    return value
 
 
 def parse_fields(
