@@ -77,6 +77,10 @@ bench-decide: $(READY) ## decisions per second in process, for each workload at 
 bench-parts: $(READY) ## what single parts cost: queue, pairwise plugins
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks
 
+.PHONY: bench-storm
+bench-storm: $(READY) ## the cost of 1,000 node updates/s while 10,000 pods wait
+	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks/test_storm.py
+
 .PHONY: soak
 soak: $(READY) ## the long runs
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m soak
