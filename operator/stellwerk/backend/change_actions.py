@@ -28,10 +28,7 @@ def pod_update_actions(old: PodInfo, new: PodInfo) -> list[Action]:
 
 
 def node_update_actions(old: NodeInfo, new: NodeInfo) -> list[Action]:
-    """The actions of a node's update (`NodeSchedulingPropertiesChange`, v1.36).
-
-    None for a heartbeat, and for what no plugin reads.
-    """
+    """The actions of a node's update; of a heartbeat none (`NodeSchedulingPropertiesChange`)."""
     actions = []
     if old.taints != new.taints or (old.unschedulable and not new.unschedulable):
         actions.append(Action.UPDATE_NODE_TAINT)

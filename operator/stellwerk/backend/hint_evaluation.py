@@ -118,7 +118,6 @@ class RejectorHints:
         matching = [hint for hint in self._hints if hint.matches(change)]
         if not matching:
             return None
-
         by_scope = [
             tuple(
                 WeighedHint(hint.hint, hint.plugin, self._strategy(hint.plugin))

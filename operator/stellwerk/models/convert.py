@@ -24,7 +24,6 @@ from stellwerk.models.convert_draft import (
     Strategy,
     as_list,
     as_object,
-    normal_extender,
 )
 from stellwerk.models.convert_plugins import (
     OWN_STRATEGY_VERSIONS,
@@ -216,12 +215,7 @@ def _shared_settings(document: Mapping[str, Any], draft: ProfileDraft) -> None:
     for name in ("podInitialBackoffSeconds", "podMaxBackoffSeconds"):
         if document.get(name) is not None:
             draft.settings[name] = document[name]
-    extenders = as_list(document.get("extenders"), "extenders")
-    if extenders:
-        draft.settings["extenders"] = [
-            normal_extender(as_object(extender, f"extenders[{index}]"), f"extenders[{index}]")
-            for index, extender in enumerate(extenders)
-        ]
+    draft.add_extenders(document.get("extenders"))
     if document.get("bindTimeoutSeconds") is not None:
         draft.add_args("VolumeBinding", {"bindTimeoutSeconds": document["bindTimeoutSeconds"]})
     if document.get("hardPodAffinitySymmetricWeight") is not None:

@@ -89,6 +89,15 @@ class ProfileDraft:
         """Add arguments of a plugin to those it has."""
         self.args.setdefault(plugin, {}).update(args)
 
+    def add_extenders(self, extenders: object) -> None:
+        """Take the `extenders` of a configuration or Policy, if it has any."""
+        listed = as_list(extenders, "extenders")
+        if listed:
+            self.settings["extenders"] = [
+                normal_extender(as_object(extender, f"extenders[{index}]"), f"extenders[{index}]")
+                for index, extender in enumerate(listed)
+            ]
+
     def require_labels(self, expressions: Iterable[JsonObject]) -> None:
         """Let pods run only on nodes that meet these label requirements, on top of earlier ones."""
         added = self.args.setdefault("NodeAffinity", {}).setdefault("addedAffinity", {})

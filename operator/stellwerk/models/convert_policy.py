@@ -17,7 +17,6 @@ from stellwerk.models.convert_draft import (
     as_list,
     as_object,
     as_weight,
-    normal_extender,
 )
 
 _PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -130,12 +129,7 @@ def apply_policy(policy: Mapping[str, Any], draft: ProfileDraft) -> None:
         draft.add_args("InterPodAffinity", {"hardPodAffinityWeight": weight})
     if policy.get("alwaysCheckAllPredicates"):
         draft.settings["checkAllFilters"] = True
-    extenders = as_list(policy.get("extenders"), "extenders")
-    if extenders:
-        draft.settings["extenders"] = [
-            normal_extender(as_object(extender, f"extenders[{index}]"), f"extenders[{index}]")
-            for index, extender in enumerate(extenders)
-        ]
+    draft.add_extenders(policy.get("extenders"))
 
 
 def _predicates(policy: Mapping[str, Any], draft: ProfileDraft) -> set[str]:

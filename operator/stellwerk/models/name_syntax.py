@@ -1,6 +1,7 @@
-"""The syntax of Kubernetes names and durations, as far as profiles need it.
+"""The syntax of Kubernetes names and durations.
 
-Called by the models of profiles and plugin arguments, and by the converter. Invariant: each
+Called by the models of profiles and plugin arguments, by the converter, by NodeResourcesFit and by
+the command line. Invariant: each
 function is a pure predicate or parser of one string, with kube-apiserver's rules.
 """
 

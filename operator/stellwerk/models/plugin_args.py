@@ -9,7 +9,7 @@ immutable, comparable and complete, so that a reload can keep every plugin whose
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from stellwerk.models.config_model import (
     INT32_MAX,
@@ -76,6 +76,12 @@ DEFAULT_RESOURCES: Final = (
     ResourceSpec.model_validate({"name": "memory"}),
 )
 
+
+def _default_if_empty(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
+    return resources or DEFAULT_RESOURCES
+
+
+ScoredResources = Annotated[Items[ResourceSpec], AfterValidator(_default_if_empty)]
 Shape = Items[UtilizationShapePoint]
 
 
@@ -106,16 +112,11 @@ class ScoringStrategy(ConfigModel):
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
     """Which strategy scores: the emptiest node, the fullest, or a shape over utilization."""
 
-    resources: Items[ResourceSpec] = DEFAULT_RESOURCES
+    resources: ScoredResources = DEFAULT_RESOURCES
     """Resources that count, cpu and memory by default."""
 
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
     """Required for, and only for, RequestedToCapacityRatio."""
-
-    @field_validator("resources")
-    @classmethod
-    def _default_if_empty(cls, resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
-        return resources or DEFAULT_RESOURCES
 
     @model_validator(mode="after")
     def _ratio_belongs_to_its_type(self) -> "ScoringStrategy":
@@ -154,7 +155,7 @@ class NodeResourcesFitArgs(PluginArgs):
 class NodeResourcesBalancedAllocationArgs(PluginArgs):
     """Arguments of NodeResourcesBalancedAllocation."""
 
-    resources: Items[ResourceSpec] = DEFAULT_RESOURCES
+    resources: ScoredResources = DEFAULT_RESOURCES
     """Resources whose use is balanced, each with weight 1."""
 
     @field_validator("resources")
@@ -169,7 +170,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs):
             if resource.weight != 1:
                 raise invalid(f"[{index}].weight", "must be 1")
             seen.add(resource.name)
-        return resources or DEFAULT_RESOURCES
+        return resources
 
 
 NodeSelectorOperator = Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -388,13 +389,8 @@ class LegacyBalancedAllocationArgs(PluginArgs):
 class LegacyLeastAllocatedArgs(PluginArgs):
     """Arguments of LegacyLeastAllocated."""
 
-    resources: Items[ResourceSpec] = DEFAULT_RESOURCES
+    resources: ScoredResources = DEFAULT_RESOURCES
     """Resources that count, cpu and memory by default."""
-
-    @field_validator("resources")
-    @classmethod
-    def _default_if_empty(cls, resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec, ...]:
-        return resources or DEFAULT_RESOURCES
 
 
 class LegacyRequestedToCapacityRatioArgs(LegacyLeastAllocatedArgs):

@@ -64,10 +64,7 @@ class PodInfo:
     start_time: str
     """status.startTime, RFC 3339; empty: not started."""
     conditions: tuple[JsonObject, ...]
-    """status.conditions of a pod that is not bound, or is terminating.
-
-    Of others nothing is kept but `condition_types`.
-    """
+    """status.conditions of a pod that is unbound or terminating; others keep `condition_types`."""
     condition_types: tuple[str, ...]
     """The types of all conditions in their order, which patches have to name."""
     owner: tuple[str, str, str] | None

@@ -33,10 +33,7 @@ class ResourceAmounts:
     """What one pod asks for; cpu in millicores, all else in whole units, never negative."""
 
     requests: Mapping[str, int]
-    """What filters and usage count, by resource name.
-
-    Pod-level requests replace the containers' sum.
-    """
+    """What filters and usage count, by resource; pod-level requests replace the containers' sum."""
     nonzero_cpu_millis: int
     """The pod's share of a node's cpu usage in scoring: containers without a request count 100m."""
     nonzero_memory_bytes: int
@@ -73,15 +70,6 @@ def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> Reso
 def is_scalar_resource(resource: str) -> bool:
     """Whether a resource is extended, huge pages or a volume limit (`IsScalarResourceName`)."""
     return "/" in resource or resource.startswith(("hugepages-", "attachable-volumes-"))
-
-
-def is_extended_resource(resource: str) -> bool:
-    """Whether a resource is an extended one (`IsExtendedResourceName`)."""
-    return (
-        "/" in resource
-        and "kubernetes.io/" not in resource
-        and not resource.startswith(("kubernetes.io/", "requests."))
-    )
 
 
 def is_resized(spec: JsonObject, status: JsonObject) -> bool:

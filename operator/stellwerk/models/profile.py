@@ -1,9 +1,9 @@
 """SchedulerProfile objects: from what a user wrote to what a framework is built from.
 
-`app` and `handlers/profiles.py` call `load_profile` for every object and `arbitrate` for all of
-them together. Invariant: a LoadedProfile can be built into a framework without a further check of
-names, points, weights or arguments; everything a user can get wrong has become a ProfileError
-that names the field.
+`scheduler.profiles` calls `load_profile` for every object and `arbitrate` for all of them together,
+`decide` the former for its case. Invariant: a LoadedProfile can be built into a framework without a
+further check of names, points, weights or arguments; everything a user can get wrong has become a
+ProfileError that names the field.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +31,6 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 KIND: Final = "SchedulerProfile"
 PLURAL: Final = "schedulerprofiles"
 
-DEFAULT_SCHEDULER_NAME: Final = "stellwerk"
 FULL_PERCENTAGE: Final = 100
 
 DEFAULT_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
@@ -39,7 +38,7 @@ DEFAULT_PROFILE_MANIFEST: Final[Mapping[str, Any]] = MappingProxyType(
         "apiVersion": API_VERSION,
         "kind": KIND,
         "metadata": {"name": "default"},
-        "spec": {"schedulerName": DEFAULT_SCHEDULER_NAME},
+        "spec": {"schedulerName": "stellwerk"},
     }
 )
 """manifests/profiles/default.yaml: what the operator creates where no profile exists at all."""

@@ -1,6 +1,6 @@
 """The status of a SchedulerProfile: what the operator answers to its user.
 
-The leader writes it through `handlers/profiles.py`; `models/crd.py` makes its schema. Invariant:
+`scheduler.profile_status` writes it; `models/crd.py` makes its schema. Invariant:
 `lastGoodSpec` was accepted once, so that a restart can serve it while a newer spec is refused.
 """
 

@@ -1,8 +1,8 @@
 """Kubernetes quantities as exact integers: `"100m"` → 100 millicores, `"1Gi"` → 1073741824 bytes.
 
 Every parser of pods, nodes and volumes calls it. Invariant: rounding is always up, as
-`Quantity.Value()` and `Quantity.MilliValue()` round, and results saturate at ±2**62, so that sums
-of a few thousand stay in int64.
+`Quantity.Value()` and `Quantity.MilliValue()` round, and results saturate at ±2**62, so that one
+amount more than a usage column holds (at most 2**61) stays in int64.
 """
 
 import re
@@ -62,8 +62,5 @@ def milli_units(text: str | float) -> int:
 
 
 def resource_amount(resource: str, text: str | float) -> int:
-    """A resource's amount in the unit of the snapshot's columns.
-
-    Cpu in millicores, all else in whole units.
-    """
+    """A resource's amount as the snapshot counts it: cpu in millicores, all else in whole units."""
     return milli_units(text) if resource == "cpu" else whole_units(text)

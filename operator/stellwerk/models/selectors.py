@@ -112,10 +112,7 @@ def parse_requirement(expression: JsonObject) -> Requirement:
 
 @dataclass(frozen=True, slots=True)
 class NodeSelectorTerm:
-    """ANDed expressions over node labels and over the node's name.
-
-    An empty term matches no node.
-    """
+    """ANDed expressions over node labels and the node's name; an empty term matches no node."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()

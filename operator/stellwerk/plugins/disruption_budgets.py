@@ -6,12 +6,13 @@ that dry run only.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from stellwerk.framework.interface import ObjectStore
+from stellwerk.models.json_values import JsonObject, number_or_none
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
 
@@ -87,7 +88,7 @@ class DisruptionBudgets:
                 self._set(key, self._objects.get(KIND, *key))
         self._version = version
 
-    def _set(self, key: BudgetKey, obj: Mapping[str, Any] | None) -> None:
+    def _set(self, key: BudgetKey, obj: JsonObject | None) -> None:
         before = self._budgets.get(key)
         budget = _parse(obj) if obj is not None else None
         if budget is None:
@@ -102,18 +103,18 @@ def _selector(budget: DisruptionBudget | None) -> LabelSelector | None:
     return budget.selector if budget is not None else None
 
 
-def _parse(obj: Mapping[str, Any]) -> DisruptionBudget | None:
+def _parse(obj: JsonObject) -> DisruptionBudget | None:
     """A v1.PodDisruptionBudget; None if it matches nothing."""
     try:
         selector = parse_label_selector((obj.get("spec") or {}).get("selector"))
-    except (KeyError, TypeError, ValueError):
+        if selector is None or not selector.requirements:
+            return None
+        status = obj.get("status") or {}
+        return DisruptionBudget(
+            selector,
+            number_or_none(status.get("disruptionsAllowed")) or 0,
+            frozenset(status.get("disruptedPods") or ()),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
         # As kube-scheduler: a selector that cannot be read protects nobody.
         return None
-    if selector is None or not selector.requirements:
-        return None
-    status = obj.get("status") or {}
-    return DisruptionBudget(
-        selector,
-        int(status.get("disruptionsAllowed") or 0),
-        frozenset(status.get("disruptedPods") or ()),
-    )

@@ -30,6 +30,7 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import NodeAffinityArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import (
+    NODE_NAME_FIELD,
     NodeSelector,
     NodeSelectorTerm,
     PreferredTerm,
@@ -37,13 +38,17 @@ from stellwerk.models.selectors import (
     parse_preferred_terms,
 )
 from stellwerk.plugins.hints import changed_node
-from stellwerk.plugins.node_matching import matching_labels, matching_nodes, matching_term
+from stellwerk.plugins.node_matching import (
+    matching_labels,
+    matching_nodes,
+    matching_term,
+    named,
+)
 from stellwerk.plugins.score_normalization import normalize_to_highest
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.node_view import NodeView
 
 _NAME: Final = "NodeAffinity"
-_NAME_FIELD: Final = "metadata.name"
 _CONFLICT: Final = unresolvable(_NAME, "pod affinity terms conflict")
 _POD: Final = unresolvable(_NAME, "node(s) didn't match Pod's node affinity/selector")
 _ENFORCED: Final = unresolvable(_NAME, "node(s) didn't match scheduler-enforced node affinity")
@@ -153,9 +158,7 @@ def _matching_pod(nodes: NodeView, pod: PodInfo) -> Mask:
     if pod.spec.required_node_affinity is not None:
         matching &= matching_nodes(nodes, pod.spec.required_node_affinity)
     if pod.node_names is not None:
-        row_of = nodes.snapshot.row_of
-        named = [row_of[name] for name in pod.node_names if name in row_of]
-        matching &= np.isin(nodes.row_numbers(), named)
+        matching &= named(nodes, pod.node_names)
     return matching
 
 
@@ -178,16 +181,16 @@ def _node_names(required: NodeSelector) -> frozenset[str] | None:
     """
     names: set[str] = set()
     for term in required.terms:
-        named = _term_node_names(term)
-        if named is None:
+        of_term = _term_node_names(term)
+        if of_term is None:
             return None
-        names |= named
+        names |= of_term
     return frozenset(names) if required.terms else None
 
 
 def _term_node_names(term: NodeSelectorTerm) -> frozenset[str] | None:
-    named: frozenset[str] | None = None
+    names: frozenset[str] | None = None
     for requirement in term.match_fields:
-        if requirement.key == _NAME_FIELD and requirement.operator == "In":
-            named = requirement.values if named is None else named & requirement.values
-    return named
+        if requirement.key == NODE_NAME_FIELD and requirement.operator == "In":
+            names = requirement.values if names is None else names & requirement.values
+    return names

@@ -13,7 +13,12 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import SpreadConstraint
 from stellwerk.models.selectors import NodeSelector
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, Toleration
-from stellwerk.plugins.node_matching import matching_labels, matching_nodes, untolerated_counts
+from stellwerk.plugins.node_matching import (
+    matching_labels,
+    matching_nodes,
+    named,
+    untolerated_counts,
+)
 from stellwerk.snapshot.columns import ABSENT, Mask
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
@@ -97,9 +102,7 @@ class _Rows(EligibleRows):
         if needed.node_affinity is not None:
             eligible &= matching_nodes(nodes, needed.node_affinity)
         if needed.node_names is not None:
-            row_of = self._snapshot.row_of
-            named = [row_of[name] for name in needed.node_names if name in row_of]
-            eligible &= np.isin(nodes.row_numbers(), named)
+            eligible &= named(nodes, needed.node_names)
         if needed.tolerations is not None:
             eligible &= untolerated_counts(nodes, needed.tolerations, _HARD) == 0
         return eligible

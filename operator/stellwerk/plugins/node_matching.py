@@ -5,7 +5,7 @@ what `models.selectors` and `models.taints` say of that node alone.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from stellwerk.snapshot.node_view import NodeView
 
 Value = TypeVar("Value")
 
-_FEW_VALUES = 4
+_FEW_VALUES: Final = 4
 """Up to so many wanted values are compared one by one; np.isin costs more than these."""
 
 
@@ -36,7 +36,7 @@ def matching_term(nodes: NodeView, term: NodeSelectorTerm) -> Mask:
         ids, column = nodes.label(requirement.key)
         matching &= _fulfilling(ids, column, requirement)
     for requirement in term.match_fields:
-        matching &= _named(nodes, requirement)
+        matching &= _fulfilling_name(nodes, requirement)
     return matching
 
 
@@ -48,6 +48,12 @@ def matching_labels(nodes: NodeView, labels: Mapping[str, str]) -> Mask:
         # An unknown value gets an id that no row has; ABSENT would find nodes without the label.
         matching &= ids == column.id_of.get(value, len(column.values))
     return matching
+
+
+def named(nodes: NodeView, names: Collection[str]) -> Mask:
+    """(n,) bool, True where the node has one of the names; they are looked up, not compared."""
+    row_of = nodes.snapshot.row_of
+    return np.isin(nodes.row_numbers(), [row_of[name] for name in names if name in row_of])
 
 
 def untolerated_counts(
@@ -109,14 +115,12 @@ def _one_of(ids: IdColumn, column: LabelColumn, values: Collection[str]) -> Mask
     return found
 
 
-def _named(nodes: NodeView, requirement: Requirement) -> Mask:
-    """(n,) bool, a requirement on metadata.name; names are looked up, not compared one by one."""
-    rows = nodes.row_numbers()
-    row_of = nodes.snapshot.row_of
+def _fulfilling_name(nodes: NodeView, requirement: Requirement) -> Mask:
+    """(n,) bool, True where the node's name fulfils the requirement."""
     if requirement.operator == "In":
-        return np.isin(rows, [row_of[name] for name in requirement.values if name in row_of])
+        return named(nodes, requirement.values)
     if requirement.operator == "NotIn":
-        return ~np.isin(rows, [row_of[name] for name in requirement.values if name in row_of])
+        return ~named(nodes, requirement.values)
     return np.array(
         [node is not None and requirement.matches_value(node.name) for node in nodes.nodes()],
         dtype=np.bool_,

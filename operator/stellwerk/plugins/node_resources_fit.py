@@ -25,16 +25,11 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.status import OK, Status, unresolvable, unschedulable
+from stellwerk.models.name_syntax import is_extended_resource
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import (
-    CPU,
-    EPHEMERAL_STORAGE,
-    MEMORY,
-    PODS,
-    is_extended_resource,
-)
+from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.amounts import is_counted, offered, used
 from stellwerk.plugins.hints import changed_node, occupied_room

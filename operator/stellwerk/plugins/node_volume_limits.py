@@ -137,7 +137,7 @@ def _new_volumes(objects: ObjectStore, pod: PodInfo) -> _NewVolumes:
             if volume.kind == EPHEMERAL and (reason := foreign_claim(pod, claim)):
                 return _NewVolumes({}, error(_NAME, reason))
         ids = (volume_id(objects, key) for key in volume.usage_keys(pod.namespace))
-        found.update(volume_id for volume_id in ids if volume_id is not None)
+        found.update(known for known in ids if known is not None)
     drivers = {driver for driver, _ in found}
     return _NewVolumes(
         {driver: frozenset(item for item in found if item[0] == driver) for driver in drivers}

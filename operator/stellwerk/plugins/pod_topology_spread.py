@@ -8,7 +8,7 @@ pods not counted.
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, TypeAlias, TypeVar
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ from stellwerk.plugins.node_eligibility import NodeEligibility
 from stellwerk.plugins.overlay_deltas import DeltaTracker, OverlayDeltas
 from stellwerk.plugins.spread_constraints import Constraint, SpreadConstraints
 from stellwerk.plugins.spread_hints import spread_hints
-from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
+from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.topology import NO_DOMAIN, EligibleRows, Topology
@@ -56,7 +56,6 @@ _STATUSES: Final = {
 }
 
 FloatColumn: TypeAlias = npt.NDArray[np.float64]
-Element = TypeVar("Element", bound=np.generic)
 
 
 @dataclass(slots=True)

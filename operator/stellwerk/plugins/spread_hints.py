@@ -5,6 +5,7 @@ Registered by the plugin, called by the queue for waiting pods. Invariant: decis
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
 from stellwerk.models.node import NodeInfo
@@ -12,7 +13,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.hints import changed_node, occupied_room
 from stellwerk.plugins.spread_constraints import Constraint, SpreadConstraints
 
-_NODE_CHANGES = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
+_NODE_CHANGES: Final = (
+    Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
+)
 
 
 def spread_hints(constraints: SpreadConstraints) -> Sequence[QueueingHint]:

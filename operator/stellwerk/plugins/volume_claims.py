@@ -4,6 +4,7 @@ Invariant: every text is kube-scheduler's.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import JsonObject, ObjectStore
@@ -11,9 +12,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, PodVolume, UsageKey
 from stellwerk.snapshot.node_view import NodeView
 
-BY_NAME = frozenset({CLAIM})
+BY_NAME: Final = frozenset({CLAIM})
 """Volumes that name a claim."""
-ANY_CLAIM = frozenset({CLAIM, EPHEMERAL})
+ANY_CLAIM: Final = frozenset({CLAIM, EPHEMERAL})
 """Also those whose claim is made for the pod."""
 
 

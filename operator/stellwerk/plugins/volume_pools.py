@@ -6,9 +6,9 @@ available volumes of its class, ascending by size and then by arrival.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.volume_reach import Reach, Reaches, node_selector
 from stellwerk.snapshot.columns import IdColumn, Mask, RowColumn
 
-_KIND = "PersistentVolume"
+_KIND: Final = "PersistentVolume"
 
 
 class Offer(NamedTuple):
@@ -195,5 +195,5 @@ def _suits(offer: Offer, wanted: Offer) -> bool:
     return wanted.access_modes <= offer.access_modes and wanted[1:] == offer[1:]
 
 
-def _ids(values: Iterable[int] | Sequence[int]) -> IdColumn:
-    return np.array(list(values), dtype=np.int32)
+def _ids(values: Sequence[int]) -> IdColumn:
+    return np.array(values, dtype=np.int32)

@@ -28,6 +28,8 @@ MAX_REQUESTED: Final = 1 << 61
 """Usage columns stop here, so that usage plus one pod's request (at most 2**62) stays in int64."""
 
 Key = TypeVar("Key", bound=Hashable)
+Element = TypeVar("Element", bound=np.generic)
+"""What a column holds."""
 
 
 class Changes(Generic[Key]):
@@ -90,10 +92,7 @@ class LabelColumn:
 
 
 class SparseCounts(Generic[Key]):
-    """How many pods of a row use a key (a host port, a disk, a claim).
-
-    Most keys are used in few rows.
-    """
+    """How many pods of a row use a key (host port, disk, claim); most are used in few rows."""
 
     def __init__(self) -> None:
         self._rows: defaultdict[Key, dict[int, int]] = defaultdict(dict)
@@ -118,10 +117,7 @@ class SparseCounts(Generic[Key]):
         return list(self._rows)
 
 
-Grown = TypeVar("Grown", bound=np.generic)
-
-
-def grown(column: npt.NDArray[Grown], capacity: int, fill: int = 0) -> npt.NDArray[Grown]:
+def grown(column: npt.NDArray[Element], capacity: int, fill: int = 0) -> npt.NDArray[Element]:
     """A copy whose last axis has `capacity` entries, new ones filled."""
     larger = np.full((*column.shape[:-1], capacity), fill, dtype=column.dtype)
     larger[..., : column.shape[-1]] = column

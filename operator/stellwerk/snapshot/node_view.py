@@ -1,6 +1,4 @@
-"""What a plugin sees of the nodes.
-
-The snapshot's columns gathered for some rows, plus an optional overlay per row.
+"""What a plugin sees of the nodes: columns gathered for some rows, perhaps with an overlay.
 
 The plain cycle uses a view of all rows without overlay; the pass with nominated pods, preemption's
 dry run and what-if use views of a few rows whose overlay adds and removes pods. Invariant: every
@@ -8,7 +6,7 @@ row is a hypothesis of its own: an overlay's change at one position never shows 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +14,15 @@ import numpy.typing as npt
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY, PODS
-from stellwerk.snapshot.columns import IdColumn, IntColumn, LabelColumn, Mask, RowColumn
+from stellwerk.snapshot.columns import (
+    Element,
+    IdColumn,
+    IntColumn,
+    LabelColumn,
+    Mask,
+    RowColumn,
+)
 from stellwerk.snapshot.snapshot import Snapshot
-
-Element = TypeVar("Element", bound=np.generic)
 
 _WORTH_COLUMNS: Final = 16
 """From so many pods on, operations on columns are cheaper than one on each entry."""
@@ -135,10 +138,7 @@ class NodeView:
     ) -> None:
         self.snapshot = snapshot
         self.rows: RowColumn | slice = slice(0, snapshot.size) if rows is None else rows
-        """The snapshot's rows in view.
-
-        An index array, or the slice of all rows (free ones included).
-        """
+        """The snapshot's rows in view: an index array, or the slice of all (free ones included)."""
         self.overlay = overlay
 
     def __len__(self) -> int:
@@ -162,10 +162,7 @@ class NodeView:
         return NodeView(self.snapshot, self.rows, NodeOverlay(self.snapshot, len(self)))
 
     def gather(self, column: npt.NDArray[Element]) -> npt.NDArray[Element]:
-        """A column of the snapshot at the rows of the view.
-
-        Read only (it may be the column itself).
-        """
+        """A column at the rows of the view; read only, for it may be the snapshot's own."""
         return column[self.rows]
 
     def allocatable(self, resource: str) -> IntColumn:

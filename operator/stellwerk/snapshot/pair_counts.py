@@ -317,8 +317,8 @@ class PairCounts:
         if has_terms(pod.spec.pod_affinity):
             self._count_owner(row, pod.spec, change)
 
-    def node_changed(self, row: int) -> None:  # noqa: ARG002 every domain may look different now
-        """The node's labels changed, or it is about to leave its row."""
+    def labels_changed(self) -> None:
+        """A node's labels changed, or it is about to leave: every domain may look different now."""
         for topology in self._topologies.values():
             topology.valid = False
         self._topologies.clear()

@@ -1,6 +1,4 @@
-"""The cluster as columns.
-
-One long-lived object that a scheduling cycle reads and only the cache writes, between cycles.
+"""The cluster as columns: one long-lived object that cycles read and only the cache writes.
 
 Plugins see it through a NodeView. Rows are stable slots: capacity doubles, `alive` marks those in
 use, and `node_names` and `node_uids` tell a re-used row. Invariant: after `Cache.update_snapshot`
@@ -10,7 +8,7 @@ that differs from any earlier state.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +21,7 @@ from stellwerk.models.volumes import UsageKey
 from stellwerk.snapshot.columns import (
     MAX_REQUESTED,
     ChangeLog,
+    Element,
     IdColumn,
     IntColumn,
     LabelColumn,
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 _FIRST_CAPACITY: Final = 16
-
-Element = TypeVar("Element", bound=np.generic)
 
 
 class Snapshot:
@@ -78,10 +75,7 @@ class Snapshot:
         its nodes reported until no node holds it: nodes do not disagree about it.
         """
         self.images_version = 0
-        """Grows when ImageLocality's inputs change anywhere.
-
-        Images of a node, or the number of nodes.
-        """
+        """Grows when what ImageLocality reads changes: images of a node, or the number of nodes."""
         self.host_ports: SparseCounts[HostPort] = SparseCounts()
         self.volume_users: SparseCounts[UsageKey] = SparseCounts()
         """Users of claims and disks, by PodVolume.usage_keys."""
@@ -125,10 +119,7 @@ class Snapshot:
 
     @property
     def visit_order(self) -> RowColumn:
-        """(alive,) rows in the order of kube-scheduler's node tree.
-
-        One node of each zone in turn.
-        """
+        """(alive,) rows in the order of kube-scheduler's node tree: a node of each zone in turn."""
         if self._visit_order is None:
             zones: dict[str, list[int]] = {}
             for row in self.row_of.values():
@@ -184,7 +175,7 @@ class Snapshot:
         for column in self._labels.values():
             column.set(row, None)
         self._write_images(row, node, None)
-        self.pair_counts.node_changed(row)
+        self.pair_counts.labels_changed()
         self.nodes[row], self.pods[row] = None, {}
         self._alive[row] = False
         self._allocatable[:, row] = 0
@@ -206,10 +197,7 @@ class Snapshot:
         self.usage_changes.append(row)
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
-        """Add (+1) or take out (−1) a pod in everything that is counted per key.
-
-        Ports, disks, matching terms.
-        """
+        """Add (+1) or take out (−1) a pod in what is counted per key: ports, disks, terms."""
         for port in pod.spec.host_ports:
             self.host_ports.add(row, port, change)
         if pod.volumes:
@@ -291,7 +279,7 @@ class Snapshot:
             column.set(row, node.labels.get(key))
         if before is not None and zone_key(before.labels) != zone_key(node.labels):
             self._visit_order = None
-        self.pair_counts.node_changed(row)
+        self.pair_counts.labels_changed()
 
     def _write_images(self, row: int, before: NodeInfo | None, after: NodeInfo | None) -> None:
         old, new = before.images if before else {}, after.images if after else {}

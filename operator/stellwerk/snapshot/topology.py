@@ -5,17 +5,23 @@ change. Invariant: tables by domain have one entry per domain index; where no tw
 value (hostnames), the domain index is the row itself, so that counts per node need no summing.
 """
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.snapshot.columns import ABSENT, IdColumn, IntColumn, LabelColumn, Mask, RowColumn
+from stellwerk.snapshot.columns import (
+    ABSENT,
+    Element,
+    IdColumn,
+    IntColumn,
+    LabelColumn,
+    Mask,
+    RowColumn,
+)
 
 if TYPE_CHECKING:
     from stellwerk.snapshot.node_view import NodeView
-
-Element = TypeVar("Element", bound=np.generic)
 
 NO_DOMAIN: Final = 0
 """The domain index of rows without the label, where domains are not rows."""

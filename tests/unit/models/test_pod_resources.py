@@ -6,7 +6,6 @@ import pytest
 
 from stellwerk.models.pod_resources import (
     ResourceAmounts,
-    is_extended_resource,
     is_resized,
     is_scalar_resource,
     resource_amounts,
@@ -201,17 +200,16 @@ def test_only_pods_that_differ_from_their_spec_are_looked_at(
 
 
 @pytest.mark.parametrize(
-    ("resource", "scalar", "extended"),
+    ("resource", "scalar"),
     [
-        ("cpu", False, False),
-        ("ephemeral-storage", False, False),
-        ("hugepages-2Mi", True, False),
-        ("attachable-volumes-aws-ebs", True, False),
-        ("example.com/gpu", True, True),
-        ("kubernetes.io/batch-cpu", True, False),
-        ("requests.example.com/gpu", True, False),
+        ("cpu", False),
+        ("ephemeral-storage", False),
+        ("hugepages-2Mi", True),
+        ("attachable-volumes-aws-ebs", True),
+        ("example.com/gpu", True),
+        ("kubernetes.io/batch-cpu", True),
+        ("requests.example.com/gpu", True),
     ],
 )
-def test_kinds_of_resources(resource: str, *, scalar: bool, extended: bool) -> None:
+def test_scalar_resources(resource: str, *, scalar: bool) -> None:
     assert is_scalar_resource(resource) is scalar
-    assert is_extended_resource(resource) is extended
