@@ -13,7 +13,8 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk.plugins.hints import changed_node, occupied_room
-from stellwerk.snapshot.pair_counts import PairCounts, matches_as_existing, matches_as_incoming
+from stellwerk.snapshot.pair_counts import PairCounts
+from stellwerk.snapshot.pair_terms import matches_as_existing, matches_as_incoming
 
 
 def affinity_hints(counts: PairCounts) -> Sequence[QueueingHint]:

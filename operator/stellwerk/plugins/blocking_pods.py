@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import PodMatcher
-from stellwerk.snapshot.pair_counts import (
+from stellwerk.snapshot.pair_terms import (
     SpreadSelection,
     matches_as_existing,
     matches_as_incoming,

@@ -39,12 +39,8 @@ from stellwerk.plugins.overlay_deltas import DeltaTracker, OverlayDeltas
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.pair_counts import (
-    AffinitySelection,
-    PairCounts,
-    PodTerm,
-    matches_as_existing,
-)
+from stellwerk.snapshot.pair_counts import PairCounts
+from stellwerk.snapshot.pair_terms import AffinitySelection, PodTerm, matches_as_existing
 from stellwerk.snapshot.topology import Topology
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.default_selector import DefaultSelectors
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.pair_counts import PodTerm, SpreadSelection
+from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
 
 _ZONE_WEIGHT: Final = 2.0 / 3.0
 

@@ -6,16 +6,23 @@ not from pods. Invariant: whatever the order of events, every count equals one m
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final
 from weakref import WeakKeyDictionary
 
 from stellwerk.models.pod import LabelSet, PodInfo
-from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity, PodMatcher
+from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.models.selectors import LabelSelector, Requirement
-from stellwerk.snapshot.counted_terms import CountedTerm
+from stellwerk.models.selectors import Requirement
+from stellwerk.snapshot.pair_terms import (
+    OwnedMatches,
+    OwnedTerm,
+    Ownership,
+    PodSelection,
+    PodTerm,
+    has_terms,
+    matches_as_existing,
+    terms_of,
+)
 from stellwerk.snapshot.term_index import TermIndex, most_selective
 from stellwerk.snapshot.topology import Topology
 
@@ -26,178 +33,6 @@ _MAX_TERMS: Final = 1024
 """Terms of pending pods that are kept counted; the least recently used ones make room."""
 _MAX_MATCHES: Final = 4096
 """LabelSets of pending pods whose owned terms are remembered; most stay in use when bound."""
-
-NamespaceLabels: TypeAlias = Mapping[str, Mapping[str, str]]
-
-
-# --- which pods a term counts -------------------------------------------------------------------
-
-
-class PodSelection(Protocol):
-    """Which pods are counted; hashable, equal selections share their counts."""
-
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Requirements that every counted pod's labels fulfil."""
-        ...
-
-    @property
-    def reads_namespaces(self) -> bool:
-        """Whether the answer depends on the labels of namespaces."""
-        ...
-
-    @property
-    def counts_terminating(self) -> bool:
-        """Whether pods that are being deleted count."""
-        ...
-
-    def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:
-        """Whether pods with these labels count."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class SpreadSelection:
-    """Pods that a spread constraint counts: same namespace, not terminating."""
-
-    namespace: str
-    selector: LabelSelector
-
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Those of the selector."""
-        return self.selector.requirements
-
-    @property
-    def reads_namespaces(self) -> bool:
-        """Only the namespace's name matters."""
-        return False
-
-    @property
-    def counts_terminating(self) -> bool:
-        """`countPodsMatchSelector` passes over terminating pods."""
-        return False
-
-    def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:  # noqa: ARG002 of the protocol
-        """An empty selector counts nothing (`countPodsMatchSelector`, v1.36)."""
-        return (
-            bool(self.selector.requirements)
-            and label_set.namespace == self.namespace
-            and self.selector.matches(label_set.labels)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class AffinitySelection:
-    """Pods that every one of a pending pod's terms speaks of."""
-
-    matchers: frozenset[PodMatcher]
-
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Those of all selectors."""
-        return tuple(
-            requirement
-            for matcher in self.matchers
-            if matcher.selector is not None
-            for requirement in matcher.selector.requirements
-        )
-
-    @property
-    def reads_namespaces(self) -> bool:
-        """Whether a term has a namespaceSelector."""
-        return any(matcher.namespace_selector is not None for matcher in self.matchers)
-
-    @property
-    def counts_terminating(self) -> bool:
-        """A terminating pod attracts and repels until it is gone."""
-        return True
-
-    def matches(self, label_set: LabelSet, namespaces: NamespaceLabels) -> bool:
-        """Whether every matcher means these pods."""
-        return all(matches_as_incoming(matcher, label_set, namespaces) for matcher in self.matchers)
-
-
-def matches_as_incoming(
-    matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels
-) -> bool:
-    """Whether a pending pod's term means pods with these labels.
-
-    v1.36 resolves the namespaceSelector to the namespaces it knows, and then compares it with empty
-    labels as well (`mergeAffinityTermNamespacesIfNotEmpty` works on a copy): a selector that
-    matches a namespace without labels matches every namespace.
-    """
-    namespace, labels = label_set.namespace, label_set.labels
-    if matcher.matches(namespace, labels, {}):
-        return True
-    known = namespaces.get(namespace)
-    return known is not None and matcher.matches(namespace, labels, known)
-
-
-def matches_as_existing(
-    matcher: PodMatcher, label_set: LabelSet, namespaces: NamespaceLabels
-) -> bool:
-    """Whether a placed pod's term means a pending pod with these labels."""
-    namespace = label_set.namespace
-    return matcher.matches(namespace, label_set.labels, namespaces.get(namespace, {}))
-
-
-class PodTerm(CountedTerm):
-    """Pods of a selection, counted."""
-
-    __slots__ = ("dropped", "last_use", "selection")
-
-    def __init__(self, selection: PodSelection) -> None:
-        super().__init__()
-        self.selection = selection
-        self.last_use = 0
-        self.dropped = False
-        """Made room for other terms: no longer counted."""
-
-
-# --- terms that placed pods own -----------------------------------------------------------------
-
-
-class Ownership(Enum):
-    """What a placed pod's term does to pending pods that it matches."""
-
-    REQUIRED = auto()
-    """Required affinity: attracts with hardPodAffinityWeight."""
-    REQUIRED_ANTI = auto()
-    """Required anti-affinity: keeps them away."""
-    PREFERRED = auto()
-    """Preferred affinity, or with a negative weight anti-affinity."""
-
-
-class OwnedTerm(CountedTerm):
-    """Placed pods that have a term; a pod that has it twice counts twice."""
-
-    __slots__ = ("matcher", "ownership", "topology_key", "users", "weight")
-
-    def __init__(self, ownership: Ownership, term: AffinityTerm, weight: int) -> None:
-        super().__init__()
-        self.ownership = ownership
-        self.matcher = term.matcher
-        self.topology_key = term.topology_key
-        self.weight = weight
-        """1–100, −100–−1 for preferred anti-affinity; 0 for required terms."""
-        self.users = 0
-        """Specs of placed pods that have it."""
-
-    @property
-    def requirements(self) -> tuple[Requirement, ...]:
-        """Those of the selector."""
-        return self.matcher.selector.requirements if self.matcher.selector is not None else ()
-
-
-@dataclass(frozen=True, slots=True)
-class OwnedMatches:
-    """The owned terms that mean a pending pod."""
-
-    required: tuple[OwnedTerm, ...] = ()
-    required_anti: tuple[OwnedTerm, ...] = ()
-    preferred: tuple[OwnedTerm, ...] = ()
-
 
 _NO_MATCHES: Final = OwnedMatches()
 
@@ -417,7 +252,7 @@ class PairCounts:
 
     def _own_terms(self, affinity: PodAffinity) -> tuple[OwnedTerm, ...]:
         terms = []
-        for ownership, term, weight in _terms_of(affinity):
+        for ownership, term, weight in terms_of(affinity):
             key = (ownership, term, weight)
             owned = self._owned.get(key)
             if owned is None:
@@ -447,24 +282,6 @@ class PairCounts:
             tuple(found[Ownership.REQUIRED_ANTI]),
             tuple(found[Ownership.PREFERRED]),
         )
-
-
-def has_terms(affinity: PodAffinity) -> bool:
-    """Whether there is any term at all."""
-    return bool(
-        affinity.required or affinity.required_anti or affinity.preferred or affinity.preferred_anti
-    )
-
-
-def _terms_of(affinity: PodAffinity) -> Iterator[tuple[Ownership, AffinityTerm, int]]:
-    for term in affinity.required:
-        yield Ownership.REQUIRED, term, 0
-    for term in affinity.required_anti:
-        yield Ownership.REQUIRED_ANTI, term, 0
-    for weighted in affinity.preferred:
-        yield Ownership.PREFERRED, weighted.term, weighted.weight
-    for weighted in affinity.preferred_anti:
-        yield Ownership.PREFERRED, weighted.term, -weighted.weight
 
 
 def _count(rows: dict[int, int], row: int, change: int) -> None:
