@@ -106,7 +106,8 @@ def migration_of(volume: JsonObject) -> Migration | None:
 def migrated_node_selector(volume: JsonObject, topology_key: str) -> JsonObject | None:
     """spec.nodeAffinity.required as the CSI driver has it (translateTopologyFromInTreeToCSI).
 
-    The zone's label becomes the driver's; zones that stand in the volume's labels alone are added.
+    The zone's label becomes the driver's, if any requirement names a zone; zones that stand in the
+    volume's labels alone are added.
     """
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
     labels = volume["metadata"].get("labels") or {}
@@ -116,8 +117,14 @@ def migrated_node_selector(volume: JsonObject, topology_key: str) -> JsonObject 
         BETA_ZONE_LABEL in keys or (ZONE_LABEL not in labels and BETA_ZONE_LABEL in labels)
     )
     zone_label = BETA_ZONE_LABEL if beta else ZONE_LABEL
-    renamed = {BETA_REGION_LABEL: REGION_LABEL} if beta else {}
-    if zone_label in keys:
+    valued = {
+        item["key"]
+        for term in terms
+        for item in term.get("matchExpressions") or ()
+        if item.get("values")
+    }
+    renamed = {BETA_REGION_LABEL: REGION_LABEL} if beta and BETA_REGION_LABEL in valued else {}
+    if zone_label in valued:
         return {"nodeSelectorTerms": _renamed(terms, renamed | {zone_label: topology_key})}
     zones = sorted({zone.strip() for zone in labels.get(zone_label, "").split(ZONE_SEPARATOR)})
     terms = _renamed(terms, renamed)

@@ -110,3 +110,15 @@ def terms(**expressions: list[str]) -> Any:
 def test_topology_is_translated(volume: Any, expected: Any) -> None:
     selector = migrated_node_selector(volume, CSI_ZONE)
     assert (selector and selector["nodeSelectorTerms"]) == expected
+
+
+@pytest.mark.parametrize("operator", ["Exists", "DoesNotExist"])
+def test_a_requirement_that_names_no_zone_keeps_its_key(operator: str) -> None:
+    unnamed = {"key": ZONE, "operator": operator}
+    volume = make_volume("v", labels={ZONE: "a"}, nodes={})
+    volume["spec"]["nodeAffinity"] = {
+        "required": {"nodeSelectorTerms": [{"matchExpressions": [unnamed]}]}
+    }
+    selector = migrated_node_selector(volume, CSI_ZONE)
+    zone_of_label = {"key": CSI_ZONE, "operator": "In", "values": ["a"]}
+    assert selector == {"nodeSelectorTerms": [{"matchExpressions": [unnamed, zone_of_label]}]}
