@@ -10,15 +10,18 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from stellwerk import __version__
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.models.name_syntax import parse_duration
 
 USAGE_ERROR: Final = 2
 _LEVELS: Final = ("trace", "debug", "info", "warning", "error")
 TRACE: Final = 5
 """Below debug: plugin scores of every attempt."""
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 has no other name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,12 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-_Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
-
-
-def _command(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, text: str
-) -> argparse.ArgumentParser:
+def _command(commands: "_Commands", name: str, text: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument(
         "--log-level", choices=_LEVELS, default="info", help="how much to log (default: info)"
@@ -70,7 +68,7 @@ def _command(
     return parser
 
 
-def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_run(commands: "_Commands") -> None:
     parser = _command(commands, "run", "schedule the pods of a cluster (the operator)")
     parser.add_argument(
         "--kubeconfig",
@@ -87,14 +85,14 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     )
     parser.add_argument(
         "--pod-max-in-unschedulable-pods-duration",
-        metavar="SECONDS",
+        metavar="DURATION",
         type=_seconds,
         default=300.0,
         help="pods that no event woke are retried after this time (default: 5m)",
     )
     parser.add_argument(
         "--plugin-timeout",
-        metavar="SECONDS",
+        metavar="DURATION",
         type=_seconds,
         default=5.0,
         help="a call of a plugin from another package that takes longer is cut off (default: 5s)",
@@ -107,7 +105,7 @@ def _add_run(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
     parser.set_defaults(command=_run)
 
 
-def _add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_cluster(commands: "_Commands") -> None:
     parser = _command(commands, "cluster", "serve an embedded cluster on this machine")
     parser.add_argument(
         "--nodes",
@@ -128,7 +126,7 @@ def _add_cluster(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.set_defaults(command=_cluster)
 
 
-def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_demo(commands: "_Commands") -> None:
     parser = _command(
         commands, "demo", "run the examples of the Kubernetes documentation on an embedded cluster"
     )
@@ -138,7 +136,7 @@ def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     parser.set_defaults(command=_demo, log_level="warning")
 
 
-def _add_decide(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_decide(commands: "_Commands") -> None:
     parser = _command(commands, "decide", "decide recorded cases without a cluster")
     parser.add_argument("file", help="cases, one JSON object per line; - reads standard input")
     parser.add_argument(
@@ -147,7 +145,7 @@ def _add_decide(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     parser.set_defaults(command=_decide)
 
 
-def _add_convert(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+def _add_convert(commands: "_Commands") -> None:
     parser = _command(
         commands, "convert", "turn kube-scheduler's configuration into SchedulerProfile manifests"
     )
@@ -158,11 +156,9 @@ def _add_convert(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _seconds(text: str) -> float:
-    """A duration: seconds, or Go's form (90s, 5m, 1h)."""
-    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
-    number, unit = (text[:-1], units[text[-1]]) if text[-1:] in units else (text, 1.0)
+    """A duration longer than 0: in seconds, or as Go writes them (90s, 1m30s)."""
     try:
-        seconds = float(number) * unit
+        seconds = float(text) if text[-1:].isdecimal() else parse_duration(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 90s or 5m") from None
     if seconds <= 0:
