@@ -54,14 +54,15 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-")))
         kubeconfig = directory / "kubeconfig"
-        cluster = await stack.enter_async_context(open_cluster(load_nodes()))
+        nodes = load_nodes()
+        cluster = await stack.enter_async_context(open_cluster(nodes))
         cluster.write_kubeconfig(kubeconfig)
         operator = asyncio.create_task(
             run(RunOptions(kubeconfig=str(kubeconfig), bind_address="127.0.0.1:0")),
             name="operator",
         )
         stack.push_async_callback(_stop, operator)
-        print(f"A cluster of {len(load_nodes())} nodes at {cluster.url}\n", file=output)
+        print(f"A cluster of {len(nodes)} nodes at {cluster.url}\n", file=output)
         examples = load_examples()
         for example in examples:
             _apply(cluster, example)

@@ -1,6 +1,4 @@
-"""`stellwerk decide`.
-
-One cluster and one pod in, the whole decision out, with the scheduler's own framework.
+"""`stellwerk decide`: a small cluster and a pod in, the whole decision out, by the real framework.
 
 Called by the command line and by conformance tests. A case and a result have the schema in which
 kube-scheduler's decisions were recorded. Invariant: nothing is computed here that the scheduling
@@ -132,15 +130,7 @@ class _Decision:
         pod = self._case.pod
         result: JsonObject = {"id": self._case.id, "error": None}
         if not self._names:
-            diagnosis = Diagnosis((), ())
-            return (
-                result
-                | {"filter": {}, "selected": [], "message": fit_error(diagnosis)}
-                | {
-                    "allFilters": {},
-                    "preemption": _preemption(PostFilterResult(OK)),
-                }
-            )
+            return result | _without_nodes()
         found = self._framework.find_feasible(pod, sample=False)
         if not found.pre_filter.ok and not found.pre_filter.rejected:
             return result | {"error": found.pre_filter.message}
@@ -184,6 +174,16 @@ class _Decision:
             "total": dict(zip(names, scores.total.tolist(), strict=True)),
             "selected": [nominated] if nominated in names else sorted(best),
         }
+
+
+def _without_nodes() -> JsonObject:
+    return {
+        "filter": {},
+        "allFilters": {},
+        "selected": [],
+        "message": fit_error(Diagnosis((), ())),
+        "preemption": _preemption(PostFilterResult(OK)),
+    }
 
 
 def _score_table(scores: Scores, names: Sequence[str]) -> JsonObject:
