@@ -72,10 +72,6 @@ class Gauge:
         """Add `amount`."""
         self.value += amount
 
-    def dec(self, amount: float = 1.0) -> None:
-        """Subtract `amount`."""
-        self.value -= amount
-
     def set_function(self, read: Callable[[], float]) -> None:
         """Let `read` say the value at each scrape; what is cheap to ask need not be counted."""
         self._read = read
@@ -455,11 +451,9 @@ class Metrics(_Registry):
 
 
 class ProfileMetrics:
-    """The series of one profile that the scheduling of each pod touches, without label look-ups."""
+    """The series of one profile that every attempt touches, without label look-ups."""
 
     def __init__(self, metrics: Metrics, profile: str) -> None:
-        self._metrics = metrics
-        self._profile = profile
         self._attempts = {
             result: (
                 metrics.schedule_attempts.labels(result, profile),
@@ -467,30 +461,12 @@ class ProfileMetrics:
             )
             for result in ("scheduled", "unschedulable", "error")
         }
-        self._points: dict[tuple[str, str], Histogram] = {}
-        self._evaluations: dict[tuple[str, str], Counter] = {}
 
     def attempt(self, result: str, duration_seconds: float) -> None:
         """Count one attempt: scheduled, unschedulable or error."""
         total, duration = self._attempts[result]
         total.inc()
         duration.observe(duration_seconds)
-
-    def extension_point(self, point: str, status: str, duration_seconds: float) -> None:
-        """Observe the run of one extension point; `status` is the name of its status code."""
-        series = self._points.get((point, status))
-        if series is None:
-            family = self._metrics.framework_extension_point_duration
-            series = self._points[point, status] = family.labels(point, status, self._profile)
-        series.observe(duration_seconds)
-
-    def plugin_evaluation(self, plugin: str, point: str) -> Counter:
-        """Return the counter of a plugin's evaluations; the framework keeps it."""
-        series = self._evaluations.get((plugin, point))
-        if series is None:
-            family = self._metrics.plugin_evaluation
-            series = self._evaluations[plugin, point] = family.labels(plugin, point, self._profile)
-        return series
 
 
 SLI_ATTEMPTS: Final = tuple(str(attempts) for attempts in range(1, 15))

@@ -1,8 +1,8 @@
 """Pods whose backoff has not passed: those that were rejected, and apart those whose attempt broke.
 
 Part of the scheduling queue. Invariant: pods leave in the order of the one-second window in which
-their backoff ends, and within a window of rejected pods in activeQ's order, because an idle
-activeQ takes from here early.
+their backoff ends (`backoffQOrderingWindowDuration`; backoff is flushed as often), and within a
+window of rejected pods in activeQ's order, because an idle activeQ takes from here early.
 """
 
 import math
@@ -13,8 +13,6 @@ from typing import Final, TypeAlias
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 
-WINDOW_SECONDS: Final = 1
-"""`backoffQOrderingWindowDuration`; as long as the interval at which backoff is flushed."""
 _SPARE_ITEMS: Final = 64
 
 _Item: TypeAlias = tuple[float, tuple[float, ...], int, QueuedPod]
@@ -101,11 +99,3 @@ class BackoffQueue:
             while (entry := heap.head()) is not None and not is_backing_off(entry, now):
                 heap.pop()
                 yield entry
-
-    def next_expiry(self) -> float | None:
-        """When the first pod will have completed its backoff: the whole second after its window."""
-        heads = [heap.head() for heap in (self._rejected, self._broken)]
-        return min(
-            (entry.backoff_until + WINDOW_SECONDS for entry in heads if entry is not None),
-            default=None,
-        )

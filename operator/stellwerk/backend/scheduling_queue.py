@@ -37,8 +37,6 @@ _log = logging.getLogger(__name__)
 
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
 """`DefaultPodMaxInUnschedulablePodsDuration`."""
-FLUSH_INTERVAL_SECONDS: Final = 30.0
-"""How often pods that wait too long are looked for; flushes lie on multiples of it."""
 
 ActiveItem: TypeAlias = tuple[tuple[float, ...], int, QueuedPod]
 """(sort key, sequence, entry): what a priority queue orders; equal keys are in order of entry."""
@@ -252,18 +250,6 @@ class SchedulingQueue:
             entry.was_flushed = True
             event = QueueEvent.UNSCHEDULABLE_TIMEOUT.value
             self._requeue(entry, Requeue.AFTER_BACKOFF, event, now)
-
-    def next_deadline(self) -> float | None:
-        """When the next flush has work to do; None: not before something else happens."""
-        deadlines = []
-        expiry = self._backoff.next_expiry()
-        if expiry is not None:
-            deadlines.append(expiry)
-        if self._unschedulable:
-            oldest = next(iter(self._unschedulable.values()))
-            due = oldest.queued_at + self._max_unschedulable_seconds
-            deadlines.append((due // FLUSH_INTERVAL_SECONDS + 1) * FLUSH_INTERVAL_SECONDS)
-        return min(deadlines, default=None)
 
     # --- what others ask ------------------------------------------------------------------------
 

@@ -436,17 +436,6 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         if not in_flight:
             assert not counts
 
-    @invariant()
-    def the_next_deadline_misses_nothing(self) -> None:
-        queue, now = self.driver.queue, self.driver.now
-        waiting = queue.counted(Place.BACKOFF, Place.ERROR_BACKOFF, Place.UNSCHEDULABLE)
-        deadline = queue.next_deadline()
-        assert (deadline is None) == (waiting == 0)
-        if deadline is not None and deadline > now:
-            backing_off = queue.counted(Place.BACKOFF, Place.ERROR_BACKOFF)
-            queue.flush_backoff(now)
-            assert queue.counted(Place.BACKOFF, Place.ERROR_BACKOFF) == backing_off
-
 
 TestSchedulingQueueMachine = pytest.mark.slow(SchedulingQueueMachine.TestCase)
 SchedulingQueueMachine.TestCase.settings = settings(

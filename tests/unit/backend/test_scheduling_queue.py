@@ -577,16 +577,6 @@ def test_who_waits_more_than_five_minutes_is_tried_again(driver: QueueDriver) ->
     assert not entry.was_flushed
 
 
-def test_the_next_deadline_is_that_of_the_next_flush(driver: QueueDriver) -> None:
-    assert driver.queue.next_deadline() is None
-    driver.now = 1000.5
-    driver.reject(pod_info("a"), "Fit")
-    assert driver.queue.next_deadline() == 1320, "five minutes later, at a multiple of 30 s"
-    driver.add(pod_info("b"))
-    driver.fail(driver.pop_named("b"))
-    assert driver.queue.next_deadline() == 1002, "the second after the window 1001"
-
-
 # --- what it tells ------------------------------------------------------------------------------
 
 
