@@ -1,1 +1,1 @@
-"""Calls out of the process: the Kubernetes API, extenders, events and the leader's Lease."""
+"""Calls out of the process: the Kubernetes API, extenders and events."""

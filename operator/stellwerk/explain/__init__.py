@@ -1,1 +1,1 @@
-"""Why, why not, what would help, what if: pure answers computed on a snapshot."""
+"""Whole decisions written down: pure answers computed on a snapshot, without a cluster."""

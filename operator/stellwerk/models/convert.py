@@ -37,13 +37,13 @@ from stellwerk.models.profile import parse_spec
 GROUP: Final = "kubescheduler.config.k8s.io"
 _DROPPED: Final[Mapping[str, str]] = {
     "parallelism": "filters and scores work on all nodes at once",
-    "leaderElection": "leader election is set by the flags of stellwerk run",
+    "leaderElection": "the operator runs as one replica, without an election",
     "clientConnection": "the connection is set by the flags of stellwerk run",
     "healthzBindAddress": "the address is set by --bind-address of stellwerk run",
     "metricsBindAddress": "the address is set by --bind-address of stellwerk run",
     "enableProfiling": "there are no profiling endpoints",
     "enableContentionProfiling": "there are no profiling endpoints",
-    "delayCacheUntilActive": "a standby always keeps its cache, for a fast take-over",
+    "delayCacheUntilActive": "the operator runs as one replica, without a standby",
 }
 """Fields of the configuration that no profile has, and why nothing is lost, or where to look."""
 

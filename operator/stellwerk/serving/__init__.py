@@ -1,1 +1,1 @@
-"""HTTP for people and probes: metrics, liveness and readiness, the explain API."""
+"""HTTP for Prometheus and probes: metrics, liveness and readiness."""
