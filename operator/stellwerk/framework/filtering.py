@@ -188,7 +188,9 @@ class FilterPhase:
             return plain
         positions = np.unique(np.array([position for position, _ in added], dtype=np.intp))
         place = {int(position): index for index, position in enumerate(positions)}
-        narrow = _narrowed(nodes, positions)
+        narrow = nodes.narrowed(positions)
+        if narrow.overlay is None:
+            narrow = narrow.with_overlay()
         nominated = [(place[position], other) for position, other in added]
         self.add_pods(state, pod, narrow, nominated)
         crowded = self.run(state, pod, narrow)
@@ -361,14 +363,6 @@ def _excluded(restricted_by: Iterable[str]) -> Status:
     names = " ".join(sorted(restricted_by))
     reason = f"node(s) didn't satisfy plugin(s) [{names}]"
     return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
-
-
-def _narrowed(nodes: NodeView, positions: RowColumn) -> NodeView:
-    """Some positions of a view as a view of their own, with a copy of the overlay's changes."""
-    narrow = nodes.take(nodes.row_numbers()[positions])
-    if nodes.overlay is None:
-        return narrow.with_overlay()
-    return NodeView(narrow.snapshot, narrow.rows, nodes.overlay.take(positions))
 
 
 def _overlay(nodes: NodeView) -> NodeOverlay:

@@ -171,6 +171,8 @@ class PreFilterExtensions(Protocol):
     """For plugins that keep state of their own about pods on nodes; others read `nodes.overlay`.
 
     `pods` have just been put on (taken off) the node at a position of a view with overlay.
+    A node may come at another position later, in a narrower view: such state is kept by row
+    (`nodes.row_numbers()[position]`).
     """
 
     def add_pods(

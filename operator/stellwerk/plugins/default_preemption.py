@@ -5,7 +5,7 @@ until the last victim is on its way, the pod is kept out of the queue. Invariant
 victims and the texts are kube-scheduler's (v1.36).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -121,13 +121,16 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
             wanted = self._enough(len(rows))
             rows = np.roll(rows, -self._handle.random(len(rows)))
         dry_run = DryRun(self._handle, state, pod, self._budgets)
+        row_of = self._handle.snapshot.row_of
+        promised = {row_of.get(name) for name in self._handle.nominations.nominated_nodes()}
         harmless: list[Candidate] = []
         harmful: list[Candidate] = []
         statuses: dict[int, Status] = {}
         looked_at = 0
         while looked_at < len(rows):
             missing = wanted - len(harmless) - len(harmful)
-            batch = _next_batch(dry_run, rows[looked_at:], max(missing, _SMALLEST_BATCH))
+            count = max(missing, _SMALLEST_BATCH)
+            batch = _next_batch(dry_run, rows[looked_at:], count, promised)
             looked_at += len(batch)
             for row, outcome in zip(batch.tolist(), dry_run.run(batch), strict=True):
                 if isinstance(outcome, Status):
@@ -150,12 +153,17 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         return fit_error(Diagnosis(diagnosis.rows, statuses))
 
 
-def _next_batch(dry_run: DryRun, rows: RowColumn, count: int) -> RowColumn:
-    """The first rows, until so many of them hold possible victims: the others cost nothing."""
-    inhabited = 0
+def _next_batch(
+    dry_run: DryRun, rows: RowColumn, count: int, promised: Collection[int | None]
+) -> RowColumn:
+    """The first rows, until so many of them are likely candidates.
+
+    Those without possible victims cost nothing, and those promised to others are seldom any.
+    """
+    likely = 0
     for index, row in enumerate(rows.tolist()):
-        inhabited += bool(dry_run.lower(row))
-        if inhabited == count:
+        likely += row not in promised and bool(dry_run.lower(row))
+        if likely == count:
             return rows[: index + 1]
     return rows
 

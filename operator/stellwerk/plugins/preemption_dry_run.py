@@ -83,14 +83,19 @@ class DryRun:
         self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
         emptied = self._handle.run_filters(self._state, self._pod, view)
         outcomes: list[Candidate | Status] = list(emptied.statuses(range(len(rows))))
+        fitting = np.flatnonzero(emptied.fits)
         trials = [
-            _Trial(position, self._in_order_of_reprieve(lower[position]))
-            for position in np.flatnonzero(emptied.fits).tolist()
+            _Trial(position, self._in_order_of_reprieve(lower[cleared]))
+            for position, cleared in enumerate(fitting.tolist())
         ]
+        if len(fitting) < len(rows):
+            # Nodes that cannot be cleared, for one because others are nominated to them, cost no
+            # further look.
+            view = view.narrowed(fitting)
         self._reprieve(view, trials)
-        names = self._handle.snapshot.names(rows[emptied.fits].tolist())
-        for trial, name in zip(trials, names, strict=True):
-            outcomes[trial.position] = trial.outcome(name)
+        names = self._handle.snapshot.names(rows[fitting].tolist())
+        for cleared, trial, name in zip(fitting.tolist(), trials, names, strict=True):
+            outcomes[cleared] = trial.outcome(name)
         return outcomes
 
     def _in_order_of_reprieve(self, pods: list[PodInfo]) -> list[tuple[PodInfo, bool]]:

@@ -157,6 +157,12 @@ class NodeView:
         """A view of other rows of the same snapshot, without overlay."""
         return NodeView(self.snapshot, rows)
 
+    def narrowed(self, positions: RowColumn) -> "NodeView":
+        """Some positions as a view of their own, with a copy of the overlay's changes there."""
+        rows = self.row_numbers()[positions]
+        overlay = None if self.overlay is None else self.overlay.take(positions)
+        return NodeView(self.snapshot, rows, overlay)
+
     def with_overlay(self) -> "NodeView":
         """The same rows with a fresh overlay; changes are then made through `overlay`."""
         return NodeView(self.snapshot, self.rows, NodeOverlay(self.snapshot, len(self)))
