@@ -217,6 +217,23 @@ def test_a_daemon_set_wants_each_node_that_it_tolerates(driver: Driver) -> None:
     assert len(driver.pods()) == 3
 
 
+def test_a_daemon_set_wants_no_node_that_its_affinity_excludes(driver: Driver) -> None:
+    driver.patch("nodes", "node-2", {"metadata": {"labels": {"disk": "hdd"}}})
+    expression = {"key": "disk", "operator": "NotIn", "values": ["hdd"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {**TEMPLATE["spec"], "affinity": affinity},
+    }
+    selector = {"matchLabels": {"app": "web"}}
+    body = {"metadata": {"name": "agent"}, "spec": {"selector": selector, "template": template}}
+    driver.create("daemonsets", body, "apps")
+    assert len(driver.pods()) == 2
+    driver.patch("nodes", "node-2", {"metadata": {"labels": {"disk": "ssd"}}})
+    assert len(driver.pods()) == 3
+
+
 def test_a_job_ends_when_enough_pods_have_succeeded(driver: Driver) -> None:
     template = {
         "metadata": {"annotations": {RUN_SECONDS_ANNOTATION: "2"}},

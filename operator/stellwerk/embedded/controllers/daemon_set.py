@@ -13,7 +13,14 @@ from stellwerk.embedded.apiserver.objects import EMPTY, is_terminating, key_of, 
 from stellwerk.embedded.controllers.deployment import template_hash
 from stellwerk.embedded.controllers.stateful_set import REVISION_LABEL
 from stellwerk.embedded.controllers.workload import WorkloadController, is_active, ready_count
-from stellwerk.models.taints import parse_taints, parse_tolerations
+from stellwerk.models.selectors import parse_node_selector
+from stellwerk.models.taints import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    parse_taints,
+    parse_tolerations,
+    untolerated,
+)
 
 if TYPE_CHECKING:
     from stellwerk.embedded.apiserver.api import Api
@@ -140,16 +147,13 @@ def _target(pod: JsonObject) -> str:
 
 
 def _fits(node: JsonObject, template: JsonObject) -> bool:
-    """Whether the DaemonSet wants a pod on the node.
-
-    Its selector matches and no taint keeps the pod away.
-    """
-    spec = template["spec"]
-    selector = spec.get("nodeSelector") or {}
-    if any(labels_of(node).get(key) != value for key, value in selector.items()):
+    """Whether the DaemonSet wants a pod there: selector and affinity match, no taint forbids it."""
+    spec, labels = template["spec"], labels_of(node)
+    if not (spec.get("nodeSelector") or EMPTY).items() <= labels.items():
+        return False
+    required = parse_node_selector(pick(spec, ("affinity", "nodeAffinity", _REQUIRED)))
+    if required is not None and not required.matches(labels, node["metadata"]["name"]):
         return False
     tolerations = parse_tolerations([*(spec.get("tolerations") or ()), *_TOLERATIONS])
-    return all(
-        taint.effect == "PreferNoSchedule" or any(each.tolerates(taint) for each in tolerations)
-        for taint in parse_taints(node["spec"].get("taints"))
-    )
+    taints = parse_taints(node["spec"].get("taints"))
+    return not untolerated(taints, tolerations, (NO_SCHEDULE, NO_EXECUTE))
