@@ -18,7 +18,7 @@ from stellwerk.backend.object_store import ObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.handle import offline_services
-from stellwerk.framework.interface import Diagnosis, PostFilterResult
+from stellwerk.framework.interface import Diagnosis, JsonObject, PostFilterResult
 from stellwerk.framework.runtime import Feasibility, Framework, Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
 from stellwerk.framework.verdicts import fit_error
@@ -30,7 +30,6 @@ from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandida
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.node_view import NodeView
 
-JsonObject = dict[str, Any]
 Parsed = TypeVar("Parsed")
 
 OBJECT_KINDS: Final = {

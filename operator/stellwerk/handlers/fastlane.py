@@ -98,7 +98,9 @@ class FastLane:
         self.insights = references.Insights()
         """To be given to kopf's operator: it says which kinds kopf watches."""
         self._registry = registry
-        self._deliveries = {(d.watched.group, d.watched.plural): d for d in deliveries}
+        self._deliveries = {
+            (delivery.watched.group, delivery.watched.plural): delivery for delivery in deliveries
+        }
         self._watching: set[Delivery] = set()
         self._availability = availability
         self._metrics = metrics
@@ -189,7 +191,11 @@ class FastLane:
 
     def _handlers_of(self, resource: references.Resource) -> list[Callable[..., Any]]:
         handlers = self._registry._watching.get_all_handlers()
-        return [h.fn for h in handlers if h.selector is not None and h.selector.check(resource)]
+        return [
+            handler.fn
+            for handler in handlers
+            if handler.selector is not None and handler.selector.check(resource)
+        ]
 
 
 class _Stream:

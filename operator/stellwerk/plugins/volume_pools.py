@@ -119,8 +119,8 @@ class VolumePool:
         selector = parse_label_selector(claim["spec"].get("selector"))
         if selector is None:
             return positions
-        labels = (self.volumes[p]["metadata"].get("labels") or {} for p in positions.tolist())
-        chosen = [selector.matches(own) for own in labels]
+        volumes = (self.volumes[position]["metadata"] for position in positions.tolist())
+        chosen = [selector.matches(metadata.get("labels") or {}) for metadata in volumes]
         return positions[np.array(chosen, dtype=np.bool_)]
 
     def _rebuild(self) -> None:
