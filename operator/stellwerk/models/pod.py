@@ -106,6 +106,8 @@ ResolvePriority: TypeAlias = Callable[[str], tuple[int, str]]
 _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
+_RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
+"""The fields of status in which a pod may report other resources than its spec."""
 """So many lists of condition types are shared; somebody who makes up more pays for it."""
 
 
@@ -145,7 +147,7 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
         start_time=text_or_empty(status.get("startTime")),
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
-        owner=_controller(metadata["ownerReferences"]) if "ownerReferences" in metadata else None,
+        owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
     )
 
 
@@ -165,7 +167,7 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
 
 
 def _reports_resize(spec: JsonObject, status: JsonObject) -> bool:
-    return ("containerStatuses" in status or "resources" in status) and is_resized(spec, status)
+    return not _RESIZE_REPORTS.isdisjoint(status) and is_resized(spec, status)
 
 
 def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:

@@ -340,6 +340,21 @@ def test_a_resized_pod_has_amounts_of_its_own() -> None:
     assert second.spec.amounts.requests["cpu"] == 1000
 
 
+def test_a_sidecar_may_be_the_only_one_to_report_a_resize() -> None:
+    sidecar = {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}
+    obj = make_pod("p", cpu="1", initContainers=[sidecar])
+    obj["status"]["initContainerStatuses"] = [
+        {"name": "side", "resources": {"requests": {"cpu": "3"}}}
+    ]
+    assert parse_pod(obj).amounts.requests["cpu"] == 4000
+
+
+def test_owners_may_be_null() -> None:
+    obj = make_pod("p")
+    obj["metadata"]["ownerReferences"] = None
+    assert parse_pod(obj).owner is None
+
+
 def test_what_nobody_uses_any_more_is_forgotten() -> None:
     pod = pod_info("p", nodeSelector={"nobody": "else"}, labels={"nobody": "else"})
     spec, label_set = ref(pod.spec), ref(pod.label_set)
