@@ -60,6 +60,8 @@ def untolerated_counts(
     nodes: NodeView, tolerations: Collection[Toleration], effects: Collection[str]
 ) -> IntColumn:
     """(n,) int64, number of the node's taints of these effects that no toleration stands."""
+    if len(nodes.snapshot.taint_sets) == 1:
+        return np.zeros(len(nodes), np.int64)  # no node ever had a taint
     return _per_distinct(
         nodes.taint_set(),
         nodes.snapshot.taint_sets,
