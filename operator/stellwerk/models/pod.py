@@ -106,9 +106,9 @@ ResolvePriority: TypeAlias = Callable[[str], tuple[int, str]]
 _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
+"""So many lists of condition types are shared; somebody who makes up more pays for it."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 """The fields of status in which a pod may report other resources than its spec."""
-"""So many lists of condition types are shared; somebody who makes up more pays for it."""
 
 
 def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) -> PodInfo:
