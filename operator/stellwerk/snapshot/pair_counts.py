@@ -6,13 +6,14 @@ not from pods. Invariant: whatever the order of events, every count equals one m
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import Requirement
+from stellwerk.snapshot.columns import LabelColumn
 from stellwerk.snapshot.pair_terms import (
     OwnedMatches,
     OwnedTerm,
@@ -26,15 +27,23 @@ from stellwerk.snapshot.pair_terms import (
 from stellwerk.snapshot.term_index import TermIndex, most_selective
 from stellwerk.snapshot.topology import Topology
 
-if TYPE_CHECKING:
-    from stellwerk.snapshot.snapshot import Snapshot
-
 _MAX_TERMS: Final = 1024
 """Terms of pending pods that are kept counted; the least recently used ones make room."""
 _MAX_MATCHES: Final = 4096
 """LabelSets of pending pods whose owned terms are remembered; most stay in use when bound."""
 
 _NO_MATCHES: Final = OwnedMatches()
+
+
+class LabelledRows(Protocol):
+    """What is asked of the snapshot that is counted for."""
+
+    size: int
+    node_count: int
+
+    def label(self, key: str) -> LabelColumn:
+        """The column of a label key."""
+        ...
 
 
 class _Owners:
@@ -65,7 +74,7 @@ class _Group:
 class PairCounts:
     """Counts per term and row; see the module docstring."""
 
-    def __init__(self, snapshot: "Snapshot") -> None:
+    def __init__(self, snapshot: LabelledRows) -> None:
         self._snapshot = snapshot
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels of every known namespace."""

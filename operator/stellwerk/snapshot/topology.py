@@ -5,7 +5,7 @@ change. Invariant: tables by domain have one entry per domain index; where no tw
 value (hostnames), the domain index is the row itself, so that counts per node need no summing.
 """
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +20,20 @@ from stellwerk.snapshot.columns import (
     RowColumn,
 )
 
-if TYPE_CHECKING:
-    from stellwerk.snapshot.node_view import NodeView
-
 NO_DOMAIN: Final = 0
 """The domain index of rows without the label, where domains are not rows."""
+
+
+class RowsInView(Protocol):
+    """What is asked of a view: a NodeView, which stands above this module."""
+
+    def row_numbers(self) -> RowColumn:
+        """(n,) the snapshot row at each position."""
+        ...
+
+    def gather(self, column: npt.NDArray[Element]) -> npt.NDArray[Element]:
+        """A column at the rows of the view; read only."""
+        ...
 
 
 class EligibleRows(Protocol):
@@ -86,12 +95,12 @@ class Topology:
         row = int(np.argmax(ids == value_id))
         return row if self.separate else int(self.domain[row])
 
-    def domains_at(self, nodes: "NodeView") -> RowColumn:
+    def domains_at(self, nodes: RowsInView) -> RowColumn:
         """(n,) domain index at each position; meaningless where the node lacks the label."""
         return nodes.row_numbers() if self.separate else nodes.gather(self.domain)
 
     def at_rows(
-        self, table: npt.NDArray[Element], nodes: "NodeView", missing: float
+        self, table: npt.NDArray[Element], nodes: RowsInView, missing: float
     ) -> npt.NDArray[Element]:
         """(n,) a table's entry for the domain of each position; `missing` where there is none."""
         if self.separate:
