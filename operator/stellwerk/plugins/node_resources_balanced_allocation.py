@@ -4,7 +4,7 @@ Invariant: fractions, their sums and the standard deviation are computed in floa
 kube-scheduler's order (v1.36), so that the truncated scores are the same integers.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from itertools import combinations
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -58,22 +58,25 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
-        scored = scored_resources(self._resources, pod.amounts.requests)
-        requests = {name: request for name, _, request in scored}
-        change = _balance(nodes, requests) - self._present_balance(nodes, tuple(requests))
+        names: list[str] = []
+        after: list[Amount] = []
+        for name, _, request in scored_resources(self._resources, pod.amounts.requests):
+            names.append(name)
+            after.append(used(nodes, name) + request)
+        offers = [offered(nodes, name) for name in names]
+        change = _balance(offers, after) - self._present_balance(nodes, names, offers)
         # 50 + (50 + change) // 2; a shift rounds down like the division, in a third of the time.
         return column(nodes, (3 * _HALF + change) >> 1)
 
-    def _present_balance(self, nodes: NodeView, resources: tuple[str, ...]) -> Amount:
+    def _present_balance(
+        self, nodes: NodeView, names: Sequence[str], offers: Sequence[Amount]
+    ) -> Amount:
         """How balanced the nodes are without the pod: the same for all pods, so it is kept."""
-        nothing = dict.fromkeys(resources, 0)
         if len(nodes) == 1 or nodes.overlay is not None or nodes.snapshot is not self._snapshot:
-            return _balance(nodes, nothing)
-        columns = self._columns.columns(resources).scores
+            return _balance(offers, [used(nodes, name) for name in names])
+        columns = self._columns.columns(tuple(names)).scores
         kept = columns[self.name] = self._columns.refresh(
-            columns.get(self.name),
-            Reuse.USAGE,
-            lambda rows: column(rows, _balance(rows, nothing)),
+            columns.get(self.name), Reuse.USAGE, lambda rows: _balance_of(rows, names)
         )
         return nodes.gather(kept.values)
 
@@ -83,26 +86,37 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         return pod.spec if pod.amounts is pod.spec.amounts else None
 
 
-def _balance(nodes: NodeView, requests: Mapping[str, int]) -> Amount:
-    """(1 − standard deviation of the fractions in use) × 100, truncated; 50–100.
+def _balance_of(nodes: NodeView, names: Sequence[str]) -> IntColumn:
+    offers = [offered(nodes, name) for name in names]
+    return column(nodes, _balance(offers, [used(nodes, name) for name in names]))
 
-    The fractions are those after `requests` have come on top of what is in use.
-    """
-    offers = [offered(nodes, name) for name in requests]
-    divisors = [divisor(offer) for offer in offers]
-    fractions = [
-        _fraction(lesser(used(nodes, name) + request, offer), nonzero)
-        for (name, request), offer, nonzero in zip(requests.items(), offers, divisors, strict=True)
-    ]
+
+def _balance(offers: Sequence[Amount], requested: Sequence[Amount]) -> Amount:
+    """(1 − standard deviation of the fractions in use) × 100, truncated; 50–100."""
     if len(offers) == _PAIR:
-        deviation = _half_distance(fractions[0], fractions[1])
-        if divisors[0] is not offers[0] or divisors[1] is not offers[1]:
-            # Some node lacks one of the two: what is left does not deviate.
-            deviation = deviation * ((offers[0] > 0) * (offers[1] > 0))
+        deviation = _deviation_of_two(*offers, *requested)
     else:
+        fractions = [
+            _fraction(lesser(amount, offer), divisor(offer))
+            for offer, amount in zip(offers, requested, strict=True)
+        ]
         deviation = _deviation([(offer > 0) * 1 for offer in offers], fractions)
     balance = (1 - deviation) * MAX_NODE_SCORE
     return balance.astype(np.int64) if isinstance(balance, np.ndarray) else int(balance)
+
+
+def _deviation_of_two(
+    offer: Amount, other_offer: Amount, requested: Amount, other_requested: Amount
+) -> Fraction:
+    """Half the distance of two fractions; 0 where a node lacks one of the resources."""
+    nonzero, other_nonzero = divisor(offer), divisor(other_offer)
+    deviation = _half_distance(
+        _fraction(lesser(requested, offer), nonzero),
+        _fraction(lesser(other_requested, other_offer), other_nonzero),
+    )
+    if nonzero is offer and other_nonzero is other_offer:
+        return deviation  # every node has both, as is usual
+    return deviation * ((offer > 0) * (other_offer > 0))
 
 
 def _fraction(within: Amount, nonzero: Amount) -> Fraction:
