@@ -371,11 +371,6 @@ class Metrics(_Registry):
             "event",
             buckets=_POINT_BUCKETS,
         )
-        self.volume_scheduling_stage_errors = self._counter(
-            "scheduler_volume_scheduling_stage_error_total",
-            "Errors in a stage of volume scheduling.",
-            "operation",
-        )
 
     def _requests(self) -> None:
         self.rest_client_requests = self._counter(
@@ -388,9 +383,6 @@ class Metrics(_Registry):
             "Duration of a request to the API server.",
             *("verb", "host"),
             buckets=_REQUEST_BUCKETS,
-        )
-        self.leader_election_master_status = self._gauge(
-            "leader_election_master_status", "1 if this replica leads, 0 if not.", "name"
         )
 
     def _own(self) -> None:

@@ -135,12 +135,10 @@ HintFunction: TypeAlias = Callable[[PodInfo, ClusterChange], bool]
 
 @dataclass(frozen=True, slots=True)
 class QueueingHint:
-    """A plugin's registration: these changes may end my rejection, if the hint says so (None.
-
-    Always).
-    """
+    """A plugin's registration: these changes may end my rejection, if the hint says so."""
 
     resource: Resource
     action: Action
     hint: HintFunction | None = None
+    """None: always."""
     scope: HintScope = HintScope.SPEC

@@ -224,10 +224,7 @@ class ScorePlugin(Plugin, Protocol):
         ...
 
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:  # noqa: ARG002
-        """What of the pod the raw score depends on (its spec, unless overridden); None.
-
-        No reuse.
-        """
+        """What of the pod the score depends on (its spec, unless overridden); None: no reuse."""
         return pod.spec
 
 
@@ -469,10 +466,7 @@ class Handle(Protocol):
         ...
 
     def feasible(self, pod: PodInfo) -> Mask:
-        """Return (N,) bool, the rows that would take the pod if it came now.
-
-        An attempt of its own.
-        """
+        """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""
         ...
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> "Verdicts":

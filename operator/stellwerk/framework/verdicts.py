@@ -101,10 +101,7 @@ def _spread(result: FilterResult, positions: RowColumn, rows: int) -> FilterResu
 
 
 def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
-    """The text of the FailedScheduling event (`FitError.Error`).
-
-    Reasons counted, sorted as text.
-    """
+    """The FailedScheduling event's text (`FitError.Error`): reasons counted, sorted as text."""
     if not diagnosis.rows:
         return "no nodes available to schedule pods"
     text = f"0/{len(diagnosis.rows)} nodes are available:"

@@ -37,10 +37,7 @@ class Failure:
     pending_plugins: frozenset[str] = frozenset()
     nomination: Nomination | None = None
     rejected: bool = False
-    """True: plugins found no room; False.
-
-    Something broke, so the pod is retried after a backoff.
-    """
+    """True: plugins found no room. False: something broke, and is tried again after a backoff."""
 
     @classmethod
     def error(cls, message: str) -> "Failure":
