@@ -66,8 +66,8 @@ layers: $(READY) ## who may import whom
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: bench
-bench: $(READY) ## every figure of docs/performance.md, into build/bench (about ten minutes)
-	@$(BIN)/python -m tests.benchmarks.suite --out build/bench
+bench: $(READY) ## measure, and write docs/performance.md anew (about ten minutes)
+	@$(BIN)/python -m tests.benchmarks.suite --out docs/performance --document docs/performance.md
 
 .PHONY: bench-decide
 bench-decide: $(READY) ## decisions per second in process, for each workload at 5,000 nodes

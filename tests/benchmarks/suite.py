@@ -1,15 +1,17 @@
 """`make bench`: everything that is measured, as one JSON file, tables, and charts.
 
-`python -m tests.benchmarks.suite --out DIRECTORY` writes `results.json` and `tables.md` there, and
-the charts beside them. Every absolute figure stands beside its ratio to a target, or to the same
-workload's figure at another size. Each part can be run alone (`--part`).
+`python -m tests.benchmarks.suite --out DIRECTORY` writes `results.json` and the charts there and
+prints the tables; `--document FILE` puts them into a page as well. Every absolute figure stands
+beside its ratio to a target, or to the same workload's figure at another size. A part that is run
+alone (`--part`) takes the place of its earlier figures, and leaves the others.
 """
 
 import argparse
 import json
 import os
 import platform
-import sys
+import re
+import shlex
 import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,7 +20,7 @@ from typing import Any, Final
 
 from tests.benchmarks import bench_decide, bench_drain, bench_events
 from tests.benchmarks.chart import line_chart
-from tests.benchmarks.drain import Load
+from tests.benchmarks.drain import Load, Scheduler
 from tests.benchmarks.workloads import CONSTRAINED, KINDS
 
 JsonObject = dict[str, Any]
@@ -39,6 +41,21 @@ _PEAK_MIB: Final = 350
 _READY_SECONDS: Final = 10.0
 _LATENCY_MS: Final = {100.0: (6, 32), 200.0: (13, 179)}
 """kube-scheduler's p50 and p99 from creation to binding, by pods per second."""
+_FASTER: Final = {
+    "basic": 1.75,
+    "spread": 3.0,
+    "prefspread": 2.5,
+    "anti": 3.5,
+    "prefanti": 3.5,
+    "aff": 4.0,
+    "zipf": 1.75,
+    "unique": 1.5,
+}
+"""At least so many times the pods per second of kube-scheduler, at the same API server."""
+_PREEMPTION_SHARE: Final = 0.5
+"""At most this share of its time until every preemptor is bound."""
+_BACKLOG: Final = {"nodes": _REFERENCE_NODES, "init": 1000, "pods": 4000}
+_PREEMPTION: Final = Load("preempt", nodes=1000, pods=500)
 
 
 def decisions() -> Rows:
@@ -57,18 +74,16 @@ def events() -> Rows:
 
 def backlogs() -> Rows:
     """A backlog of each workload, from the API server and back."""
-    load = {"nodes": _REFERENCE_NODES, "init": 1000, "pods": 4000}
-    return [bench_drain.measure(Load(kind, **load)) for kind in KINDS]
+    return [bench_drain.measure(Load(kind, **_BACKLOG)) for kind in KINDS]
 
 
 def paced() -> Rows:
     """Pods that arrive at a steady rate."""
-    return [
-        bench_drain.measure(
-            Load("basic", nodes=_REFERENCE_NODES, init=1000, pods=int(15 * rate), rate=rate)
-        )
-        for rate in _LATENCY_MS
-    ]
+    return [bench_drain.measure(_paced(rate)) for rate in _LATENCY_MS]
+
+
+def _paced(rate: float) -> Load:
+    return Load("basic", nodes=_REFERENCE_NODES, init=1000, pods=int(15 * rate), rate=rate)
 
 
 def start() -> Rows:
@@ -85,6 +100,17 @@ def stages() -> Rows:
             load = Load(kind, nodes=_REFERENCE_NODES, init=1000, pods=4000)
             bench_drain.measure(load, stages=file)
             rows.append({"kind": kind, **json.loads(file.read_text(encoding="utf-8"))})
+    return rows
+
+
+def comparison(kubeconfig: Path, other: Scheduler) -> Rows:
+    """Another scheduler and Stellwerk in turn at the same API server: one row a pair."""
+    loads = [Load(kind, **_BACKLOG) for kind in KINDS]
+    loads += [_PREEMPTION, *map(_paced, _LATENCY_MS)]
+    rows = []
+    for load in loads:
+        theirs, ours = bench_drain.compare(load, kubeconfig, other, rounds=1)
+        rows.append({"kind": load.kind, "rate": load.rate, "other": theirs, "stellwerk": ours})
     return rows
 
 
@@ -200,6 +226,36 @@ def _stage_table(rows: Rows) -> str:
     return _table(head, [*body, total])
 
 
+def _comparison_table(rows: Rows) -> str:
+    body = []
+    for row in rows:
+        other, ours = row["other"], row["stellwerk"]
+        if row["rate"]:
+            what, key, better = f"{row['rate']:.0f} pods/s, p99 ms", "p99_ms", "at most 1.00"
+        elif row["kind"] == "preempt":
+            what, key, better = "preempt, s", "total_s", f"at most {_PREEMPTION_SHARE:.2f}"
+        else:
+            what, key = f"{row['kind']}, pods/s", "pods_per_s"
+            better = f"at least {_FASTER[row['kind']]:.2f}"
+        cpu = [other["cpu_ms_per_pod"], ours["cpu_ms_per_pod"]]
+        if row["kind"] == "preempt":
+            # The first one is bound late: what was spent before belongs to it.
+            cpu = [round(1000 * each["cpu_s"] / each["bound"], 2) for each in (other, ours)]
+        body.append(
+            [
+                what,
+                other[key],
+                ours[key],
+                f"{ours[key] / other[key]:.2f}",
+                better,
+                *cpu,
+                f"{cpu[1] / cpu[0]:.2f}",
+            ]
+        )
+    head = ["workload", "other", "Stellwerk", "ratio", "target"]
+    return _table([*head, "other: CPU ms/pod", "Stellwerk: CPU ms/pod", "ratio"], body)
+
+
 _TABLES: Final[dict[str, Callable[[Rows], str]]] = {
     "decisions": _decision_table,
     "events": _event_table,
@@ -207,6 +263,7 @@ _TABLES: Final[dict[str, Callable[[Rows], str]]] = {
     "paced": _paced_table,
     "start": _start_table,
     "stages": _stage_table,
+    "comparison": _comparison_table,
 }
 
 
@@ -220,9 +277,9 @@ def _table(head: Sequence[str], body: Sequence[Sequence[Any]]) -> str:
 
 def charts(results: JsonObject) -> dict[str, str]:
     """SVG documents by file name."""
-    rows: Rows = results["parts"].get("decisions", [])
-    if not rows:
+    if "decisions" not in results:
         return {}
+    rows: Rows = results["decisions"]["rows"]
     made = {}
     for name, key, title, label in (
         ("decisions.svg", "per_second", "Decisions per second of CPU time", "per second"),
@@ -240,7 +297,7 @@ def charts(results: JsonObject) -> dict[str, str]:
 
 
 def machine() -> JsonObject:
-    """Where and when the figures were made."""
+    """Where and when figures were made, and how."""
     model = "unknown"
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
@@ -254,15 +311,33 @@ def machine() -> JsonObject:
     }
 
 
-def write(results: JsonObject, directory: Path) -> None:
+def section(part: str, result: JsonObject) -> str:
+    """A part's table, with where it comes from."""
+    measured = result["measured"]
+    return (
+        f"{_TABLES[part](result['rows'])}\n\n"
+        f"{measured['date']}, {measured['cores']} cores of {measured['cpu']}, load average "
+        f"{measured['load']} before, Python {measured['python']}: `{measured['command']}`"
+    )
+
+
+def documented(text: str, results: JsonObject) -> str:
+    """The page with each part's section between its pair of markers."""
+    for part, result in results.items():
+        begin, end = f"<!-- {part} -->", f"<!-- end of {part} -->"
+        made = f"{begin}\n\n{section(part, result)}\n\n{end}"
+        text = re.sub(f"{begin}.*?{end}", made.replace("\\", r"\\"), text, flags=re.DOTALL)
+    return text
+
+
+def write(results: JsonObject, directory: Path, document: Path | None) -> None:
     """Write what was measured, and what it looks like."""
     (directory / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    text = "".join(
-        f"## {part}\n\n{_TABLES[part](rows)}\n\n" for part, rows in results["parts"].items()
-    )
-    (directory / "tables.md").write_text(text, encoding="utf-8")
-    for name, document in charts(results).items():
-        (directory / name).write_text(document, encoding="utf-8")
+    for name, drawing in charts(results).items():
+        (directory / name).write_text(drawing, encoding="utf-8")
+    if document is not None:
+        text = document.read_text(encoding="utf-8")
+        document.write_text(documented(text, results), encoding="utf-8")
 
 
 def main() -> None:
@@ -270,13 +345,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", action="append", choices=PARTS, help="default: all of them")
     parser.add_argument("--out", type=Path, default=Path("build/bench"))
+    parser.add_argument("--document", type=Path, help="a page with markers for the tables")
+    parser.add_argument("--other-cmd", help="another scheduler: measure the comparison only")
+    parser.add_argument("--other-name", default="default-scheduler", help="its schedulerName")
+    parser.add_argument("--kubeconfig", type=Path, help="a scratch cluster for the comparison")
     options = parser.parse_args()
+    parts: dict[str, Callable[[], Rows]] = {part: PARTS[part] for part in options.part or PARTS}
+    if options.other_cmd:
+        if options.kubeconfig is None:
+            parser.error("--other-cmd needs --kubeconfig")
+        other = Scheduler(options.other_cmd, options.other_name)
+        parts = {"comparison": lambda: comparison(options.kubeconfig, other)}
     options.out.mkdir(parents=True, exist_ok=True)
-    results: JsonObject = {"machine": machine(), "command": sys.argv[1:], "parts": {}}
-    for part in options.part or PARTS:
-        results["parts"][part] = PARTS[part]()
-        print(f"\n{part}\n\n{_TABLES[part](results['parts'][part])}", flush=True)
-        write(results, options.out)
+    earlier = options.out / "results.json"
+    results: JsonObject = json.loads(earlier.read_text("utf-8")) if earlier.exists() else {}
+    for part, measure in parts.items():
+        measured = machine() | {"command": _command(part, options.other_cmd)}
+        results[part] = {"measured": measured, "rows": measure()}
+        print(f"\n{part}\n\n{section(part, results[part])}", flush=True)
+        write(results, options.out, options.document)
+
+
+def _command(part: str, other: str | None) -> str:
+    """How to measure the part again, without the paths of this machine."""
+    if other is None:
+        return f"python -m tests.benchmarks.suite --part {part}"
+    program = Path(shlex.split(other)[0]).name
+    return f"python -m tests.benchmarks.suite --kubeconfig … --other-cmd {program}"
 
 
 if __name__ == "__main__":
