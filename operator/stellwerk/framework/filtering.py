@@ -126,6 +126,21 @@ class FilterPhase:
         self._recheck_nominated(found, pod)
         found.evaluated = snapshot.node_count if candidates is None else int(candidates.sum())
 
+    def take_promised(self, pod: PodInfo, found: Feasibility) -> bool:
+        """Whether the node nominated to the pod takes it; then it is the only one that counts.
+
+        `evaluateNominatedNode`: it is looked at before all others, which are then spared.
+        """
+        snapshot = self._handle.snapshot
+        row = snapshot.row_of.get(pod.nominated_node_name)
+        if row is None or (found.node_names and pod.nominated_node_name not in found.node_names):
+            return False
+        rows = np.array([row], dtype=np.intp)
+        if not self.run_with_nominated(found.state, pod, NodeView(snapshot, rows)).fits[0]:
+            return False
+        found.keep(rows, evaluated=1)
+        return True
+
     def candidate_rows(self, found: Feasibility) -> Mask | None:
         """(N,) bool, the rows that PreFilter named; None: all of them."""
         if found.node_names is None:
