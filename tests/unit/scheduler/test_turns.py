@@ -1,0 +1,42 @@
+"""The scheduling coroutine decides several pods in a row, and never for long."""
+
+import asyncio
+
+from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, make_profile, running
+
+PODS = 50
+
+
+async def _decisions_per_turn(world: InProcess) -> list[int]:
+    """How many pods were decided between two turns of others, until all are."""
+    world.apply(make_profile("stellwerk"), make_node("large", cpu="64"))
+    world.apply(*(make_pod(f"pod-{n}", scheduler_name="stellwerk") for n in range(PODS)))
+    decided: set[str] = set()
+    per_turn = []
+    while len(decided) < PODS:
+        await asyncio.sleep(0)
+        before = len(decided)
+        decided |= {pod.uid for pod in world.parts.cache.pods()}
+        per_turn.append(len(decided) - before)
+    return per_turn
+
+
+async def test_others_have_a_turn_after_a_few_decisions() -> None:
+    async with running() as world:
+        per_turn = await _decisions_per_turn(world)
+    assert 1 < max(per_turn) <= TURN_DECISIONS
+
+
+async def test_others_have_a_turn_after_each_long_decision() -> None:
+    async with running() as world:
+        find_node = world.parts.cache.update_snapshot
+
+        def slowly() -> object:
+            world.clock.advance(TURN_SECONDS)
+            return find_node()
+
+        world.parts.cache.update_snapshot = slowly  # type: ignore[method-assign,assignment]
+        per_turn = await _decisions_per_turn(world)
+    assert max(per_turn) == 1
