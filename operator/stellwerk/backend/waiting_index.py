@@ -140,6 +140,8 @@ class WaitingIndex:
         everything (WILDCARD) asks no hints, and leaves gated pods alone.
         """
         woken: Woken = []
+        if not self._locations:
+            return woken
         if change.resource is Resource.WILDCARD:
             for group in self._groups.values():
                 if not group.rejectors.gating:
