@@ -62,13 +62,16 @@ def decide(cache: Cache, framework: Framework, pod: PodInfo) -> str:
     return name
 
 
-def measure(kind: str, nodes: int, decisions: int) -> dict[str, Any]:
-    """Decisions per second of one workload; small clusters are filled anew when they are full."""
+def measure(kind: str, nodes: int, decisions: int, pause_seconds: float = 0.0) -> dict[str, Any]:
+    """Decisions per second of one workload; small clusters are filled anew when they are full.
+
+    With a pause before each decision it is seen what caches gone cold cost.
+    """
     room = nodes * _ROOM_PER_NODE.get(kind, _USUAL_ROOM) * 9 // 10
     in_a_row = min(decisions, room * 4 // 5)
     made, seconds = 0, 0.0
     while made < decisions:
-        seconds += _decide_in_a_row(kind, nodes, in_a_row, warm_up=max(10, in_a_row // 20))
+        seconds += _decide_in_a_row(kind, nodes, in_a_row, pause_seconds)
         made += in_a_row
     return {
         "kind": kind,
@@ -80,8 +83,9 @@ def measure(kind: str, nodes: int, decisions: int) -> dict[str, Any]:
     }
 
 
-def _decide_in_a_row(kind: str, nodes: int, decisions: int, *, warm_up: int) -> float:
+def _decide_in_a_row(kind: str, nodes: int, decisions: int, pause_seconds: float) -> float:
     """CPU seconds of so many decisions in a fresh cluster, after some that do not count."""
+    warm_up = max(10, decisions // 20)
     cache = Cache()
     fill(cache, nodes, BOUND_PER_NODE * nodes)
     framework = make_framework(cache)
@@ -92,6 +96,8 @@ def _decide_in_a_row(kind: str, nodes: int, decisions: int, *, warm_up: int) -> 
     gc.disable()
     started = time.process_time()
     for pod in pods[warm_up:]:
+        if pause_seconds:
+            time.sleep(pause_seconds)
         decide(cache, framework, pod)
     seconds = time.process_time() - started
     gc.enable()
@@ -104,10 +110,12 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, action="append", help="default: 5000")
     parser.add_argument("--decisions", type=int, default=2000)
     parser.add_argument("--kind", action="append", choices=KINDS, help="default: all of them")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each decision")
     options = parser.parse_args()
     for nodes in options.nodes or [5000]:
         for kind in options.kind or KINDS:
-            print(json.dumps(measure(kind, nodes, options.decisions)), flush=True)
+            figures = measure(kind, nodes, options.decisions, options.pause)
+            print(json.dumps(figures), flush=True)
 
 
 if __name__ == "__main__":
