@@ -5,6 +5,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk.models.profile import GROUP, PLURAL
 from tests.support.builders import make_node, make_pod
@@ -117,3 +119,24 @@ async def test_two_profiles_serve_at_once(tmp_path: Path) -> None:
         assert len(by_profile["spreading"]) == NODES
         assert len(by_profile["packing"]) == 1
         assert "nobodys" not in placed
+
+
+async def test_where_there_is_no_profile_the_default_one_is_made(tmp_path: Path) -> None:
+    async with EmbeddedCluster(nodes(), options=ALONE) as cluster:
+        install(cluster)
+        async with operator_on(cluster, tmp_path):
+            create_pod(cluster, "first", "stellwerk")
+            await until(lambda: "first" in placements(cluster))
+            await until(lambda: is_active(cluster, "default"))
+
+
+async def test_without_the_definition_the_default_profile_serves_from_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        EmbeddedCluster(nodes(), options=ALONE) as cluster,
+        operator_on(cluster, tmp_path),
+    ):
+        create_pod(cluster, "first", "stellwerk")
+        await until(lambda: "first" in placements(cluster))
+    assert "serving stellwerk from memory" in caplog.text

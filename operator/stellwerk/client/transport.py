@@ -232,7 +232,8 @@ class _Wire:
         return cls(
             request.method,
             request.path,
-            None if request.body is None else orjson.dumps(request.body),
+            # Manifests that are constants are read-only mappings, which orjson knows not.
+            None if request.body is None else orjson.dumps(request.body, default=dict),
             request.content_type,
             request.act or f"{request.method} {request.path}",
             request.lane is not Lane.COLD,

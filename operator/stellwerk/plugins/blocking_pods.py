@@ -2,7 +2,8 @@
 
 CrossNodePreemption asks. Invariant: a pod that is not named for a node cannot, by leaving, end a
 rejection there that is due to resources, ports, volumes, required anti-affinity or a hard spread
-constraint of the pod's own spec; constraints that a profile adds as defaults are not looked at.
+constraint of the pod's own spec; constraints that a profile adds as defaults are not looked at,
+nor is the anti-affinity of nominated pods, which counts only while some placed pod has a term, too.
 """
 
 from collections.abc import Callable, Iterable, Iterator

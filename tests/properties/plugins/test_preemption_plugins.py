@@ -87,7 +87,13 @@ class Drawn:
 
 
 @st.composite
-def drawn(draw: st.DrawFn, *, most_pods: int, profile: JsonObject | None = None) -> Drawn:
+def drawn(
+    draw: st.DrawFn,
+    *,
+    most_pods: int,
+    nominated_wishes: st.SearchStrategy[JsonObject] = wishes,
+    profile: JsonObject | None = None,
+) -> Drawn:
     count = draw(st.integers(1, 4))
     nodes = [make_node(f"n{i}", cpu="3", zone=f"z{i % 2}") for i in range(count)]
     pods = [draw(placed(f"p{i}", count)) for i in range(draw(st.integers(0, most_pods)))]
@@ -103,7 +109,7 @@ def drawn(draw: st.DrawFn, *, most_pods: int, profile: JsonObject | None = None)
                 priority=draw(st.sampled_from([5, 10, 20])),
                 nominated_node_name=f"n{draw(st.integers(0, count - 1))}",
                 labels={"app": draw(st.sampled_from(APPS))},
-                **draw(wishes),
+                **draw(nominated_wishes),
             )
         )
         for i in range(draw(st.integers(0, 2)))
@@ -245,8 +251,14 @@ def kept_out_of_zones(draw: st.DrawFn) -> Drawn:
     return Drawn(make_arena(nodes, pods, budgets=budgets, profile=ONLY_CROSS_NODE), parse_pod(new))
 
 
+# kube-scheduler heeds a nominated pod's anti-affinity only while some placed pod has a fitting term
+# (else it skips InterPodAffinity). Trying every set would therefore take away pods that are in the
+# way of nothing; the search does not, so here nominated pods repel nobody.
+welcoming_nominations = drawn(most_pods=6, nominated_wishes=st.just({}), profile=ONLY_CROSS_NODE)
+
+
 @settings(max_examples=120, deadline=None)
-@given(case=st.one_of(kept_out_of_zones(), drawn(most_pods=6, profile=ONLY_CROSS_NODE)))
+@given(case=st.one_of(kept_out_of_zones(), welcoming_nominations))
 def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn) -> None:
     found = case.arena.framework.find_feasible(case.pod, sample=False)
     if found.fits.any():

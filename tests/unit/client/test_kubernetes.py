@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -193,6 +194,11 @@ async def test_status_patch_is_a_strategic_merge(api: FakeApi, client: Kubernete
     assert (asked.method, asked.path) == ("PATCH", "/api/v1/namespaces/default/pods/web/status")
     assert asked.headers["Content-Type"] == "application/strategic-merge-patch+json"
     assert asked.body == {"status": {"nominatedNodeName": None}}
+
+
+async def test_a_read_only_manifest_can_be_created(api: FakeApi, client: KubernetesClient) -> None:
+    await client.create("/api/v1/namespaces", MappingProxyType({"kind": "Namespace"}))
+    assert api.asked[0].body == {"kind": "Namespace"}
 
 
 async def test_delete_names_the_uid_and_no_grace_period(
