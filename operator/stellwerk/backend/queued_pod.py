@@ -61,6 +61,7 @@ class QueueEvent(StrEnum):
     FORCE_ACTIVATE = "ForceActivate"
     UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
     PROFILE_CHANGE = "SchedulerProfileChange"
+    GATE_OPENED = "GateOpened"
 
 
 @dataclass(slots=True, eq=False)

@@ -68,7 +68,7 @@ class SchedulingQueue:
         self._backoff = BackoffQueue()
         self._waiting = WaitingIndex(policy.hints, observer)
         self._unschedulable: OrderedDict[str, QueuedPod] = OrderedDict()
-        """UNSCHEDULABLE entries by uid, in the order of queued_at."""
+        """UNSCHEDULABLE entries by uid, in the order in which they came to be."""
         self._in_flight = InFlightEvents()
         self._sequence = count(1)
 
@@ -218,6 +218,12 @@ class SchedulingQueue:
             else:
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
+    def ask_gate(self, uid: str) -> None:
+        """A gated pod's plugin may let it pass now; then it waits for its other rejectors only."""
+        entry = self._entries.get(uid)
+        if entry is not None and entry.place is Place.GATED:
+            self._lay_down(entry, QueueEvent.GATE_OPENED.value)
+
     def retry_profile(self, scheduler_name: str, now: float) -> None:
         """The profile changed: every pod that it rejected or gated deserves another attempt."""
         self._waiting.refresh_hints(scheduler_name)
@@ -324,12 +330,21 @@ class SchedulingQueue:
     def _requeue(self, entry: QueuedPod, strategy: Requeue, event: str, now: float) -> None:
         """`requeuePodWithQueueingStrategy`, v1.36."""
         if strategy is Requeue.SKIP:
-            self._put(entry, Place.UNSCHEDULABLE)
-            self._note(entry, "unschedulable", event)
+            self._lay_down(entry, event)
         elif strategy is Requeue.AFTER_BACKOFF and is_backing_off(entry, now):
             self._back_off(entry, event)
         else:
             self._activate(entry, event, now)
+
+    def _lay_down(self, entry: QueuedPod, event: str) -> None:
+        """Let a rejected pod wait, gated or not.
+
+        kube-scheduler asks the gates only when the pod is woken; asked here, they spare a pod that
+        preempts others every change until its victims are told.
+        """
+        if self._passes_gates(entry, event):
+            self._put(entry, Place.UNSCHEDULABLE)
+            self._note(entry, "unschedulable", event)
 
     def _activate(self, entry: QueuedPod, event: str, now: float) -> None:
         if self._passes_gates(entry, event):

@@ -89,6 +89,8 @@ class EventHandlers(ClusterEvents):
         confirmed = parts.cache.is_assumed(pod.uid)
         before = parts.cache.set_pod(pod)
         parts.queue.delete(pod.uid)
+        if pod.terminating:
+            parts.preemptor.on_leaving(pod.uid)
         if before is None or confirmed:
             parts.changed(ClusterChange(Resource.ASSIGNED_POD, Action.ADD, None, pod))
             return
@@ -147,6 +149,7 @@ class EventHandlers(ClusterEvents):
             parts.preemptor.abandon(uid)
             self._nomination_changed(pending)
         removed = parts.cache.remove_pod(uid)
+        parts.preemptor.on_leaving(uid)
         if removed is not None:
             parts.changed(ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None))
         parts.notify()

@@ -66,6 +66,7 @@ class Parts:
 
     def room_freed(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
         """An assumption was taken back: who waits for room may try, the pod itself perhaps not."""
+        self.preemptor.on_leaving(assumed.uid)
         self.queue.on_change(
             ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None),
             self.clock.monotonic(),

@@ -110,6 +110,9 @@ class Preemptor:
         self._parts = parts
         self._sleep = sleep
         self._under_way: dict[str, _UnderWay] = {}
+        """By the preemptor's uid."""
+        self._waiting_for: dict[str, set[str]] = {}
+        """Uid of a last victim that is being told → uids of its preemptors, mostly one."""
 
     # --- what the cycle asks --------------------------------------------------------------------
 
@@ -150,9 +153,14 @@ class Preemptor:
 
     def abandon(self, uid: str) -> None:
         """The preemptor is gone or chooses anew: victims that were not told yet may stay."""
-        under_way = self._under_way.pop(uid, None)
-        if under_way is not None:
-            under_way.task.cancel()
+        task = self._end(uid)
+        if task is not None:
+            task.cancel()
+
+    def on_leaving(self, uid: str) -> None:
+        """A pod is terminating or gone in the cache; who waited for just that may be tried."""
+        for preemptor in self._waiting_for.get(uid, ()):
+            self._parts.queue.ask_gate(preemptor)
 
     async def close(self) -> None:
         """Stop everything under way and wait for it."""
@@ -164,7 +172,7 @@ class Preemptor:
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
         under_way = self._under_way.get(uid)
         if under_way is not None and under_way.task is task:
-            del self._under_way[uid]
+            self._end(uid)
 
     # --- carrying out ---------------------------------------------------------------------------
 
@@ -184,10 +192,10 @@ class Preemptor:
                 failure,
                 exc_info=unforeseen,
             )
-            self._done(pod.uid)
+            self._end(pod.uid)
             await self._withdraw(pod)
         else:
-            self._done(pod.uid)
+            self._end(pod.uid)
             if missed:
                 # Some were gone before they were told: their end may have been overlooked while
                 # the pod was kept out of the queue, and nothing else may wake it.
@@ -198,9 +206,18 @@ class Preemptor:
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
 
-    def _done(self, uid: str) -> None:
-        """From here on the pod may be tried again."""
-        self._under_way.pop(uid, None)
+    def _end(self, uid: str) -> asyncio.Task[None] | None:
+        """From here on the pod may be tried again; returns the task of what was under way."""
+        under_way = self._under_way.pop(uid, None)
+        if under_way is None:
+            return None
+        if under_way.last_victim:
+            waiting = self._waiting_for[under_way.last_victim]
+            waiting.remove(uid)
+            if not waiting:
+                del self._waiting_for[under_way.last_victim]
+        self._parts.queue.ask_gate(uid)
+        return under_way.task
 
     async def _send_all_away(
         self, pod: PodInfo, chosen: Candidate, victims: Sequence[PodInfo]
@@ -225,6 +242,7 @@ class Preemptor:
         under_way = self._under_way.get(pod.uid)
         if under_way is not None:
             under_way.last_victim = last.uid
+            self._waiting_for.setdefault(last.uid, set()).add(pod.uid)
         stayed = await self._send_away(pod, chosen, last)
         return not stayed or not all(answers[1:])
 

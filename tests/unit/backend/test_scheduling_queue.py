@@ -366,6 +366,31 @@ def test_changes_that_the_gating_plugin_did_not_register_pass_by() -> None:
     assert len(driver.policy.asked_first) == asked
 
 
+def test_a_rejected_pod_that_a_plugin_gates_is_asked_about_only_when_that_plugin_says_so() -> None:
+    driver = QueueDriver(Policy(registered={"Preemption": ()}))
+    driver.add(pod_info("a"))
+    entry = driver.pop_named("a")
+    driver.policy.gates["uid-default-a"] = "Preemption"
+    assert driver.fail(entry, "Fit") is Place.GATED
+    asked = len(driver.policy.asked_first)
+    assert driver.change(NODE_ADDED) == 0
+    assert len(driver.policy.asked_first) == asked
+    driver.queue.ask_gate("uid-default-a")
+    assert driver.queue.place("uid-default-a") is Place.GATED
+    driver.policy.gates.clear()
+    driver.queue.ask_gate("uid-default-a")
+    assert driver.queue.place("uid-default-a") is Place.UNSCHEDULABLE
+    assert driver.change(NODE_ADDED) == 1
+
+
+def test_only_gated_pods_are_asked_about() -> None:
+    driver = QueueDriver()
+    driver.add(pod_info("a"))
+    driver.queue.ask_gate("uid-default-a")
+    driver.queue.ask_gate("uid-default-nobody")
+    assert driver.queue.place("uid-default-a") is Place.ACTIVE
+
+
 def test_waiting_too_long_does_not_open_a_gate() -> None:
     driver = gated_driver()
     driver.add(gated_pod("x/one"))

@@ -131,6 +131,18 @@ class Scene:
         self.driver.queue.nominate(self.pod, chosen)
         return chosen
 
+    def asked_gates(self) -> list[str]:
+        """The pods whose gates the queue is told to ask from now on, noted as it happens."""
+        asked: list[str] = []
+        ask_gate = self.driver.queue.ask_gate
+
+        def noted(uid: str) -> None:
+            asked.append(uid)
+            ask_gate(uid)
+
+        self.driver.queue.ask_gate = noted  # type: ignore[method-assign]
+        return asked
+
     async def finish(self) -> None:
         for _ in range(100):
             await asyncio.sleep(0)
@@ -263,6 +275,23 @@ async def test_the_news_of_the_last_victims_end_may_come_before_the_answer(
         scene._victim("v2", terminating=True)  # noqa: SLF001 the watch shows it so
     assert not scene.preemptor.is_preempting(scene.pod.uid)
     await scene.preemptor.close()
+
+
+async def test_the_gate_is_asked_when_the_last_victim_leaves_and_when_all_is_done() -> None:
+    scene = Scene("v1", "v2")
+    asked = scene.asked_gates()
+    hold = scene.api.held["delete", "v2"] = asyncio.Event()
+    scene.start()
+    await scene.finish()
+    scene.preemptor.on_leaving(scene.victims[0].uid)
+    assert asked == []
+    scene.preemptor.on_leaving(scene.victims[1].uid)
+    assert asked == [scene.pod.uid]
+    hold.set()
+    await scene.finish()
+    assert asked == [scene.pod.uid] * 2
+    scene.preemptor.on_leaving(scene.victims[1].uid)
+    assert asked == [scene.pod.uid] * 2
 
 
 async def test_other_pods_learn_of_it_through_their_own_rejections_only() -> None:
