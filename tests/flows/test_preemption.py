@@ -116,11 +116,11 @@ class HeldCalls:
         self._pods = pods
         setattr(client, method, self._held)
 
-    async def _held(self, namespace: str, name: str, *arguments: Any) -> None:
+    async def _held(self, namespace: str, name: str, *arguments: Any) -> Any:
         if name in self._pods:
             self.came.add(name)
             await self._go.wait()
-        await self._call(namespace, name, *arguments)
+        return await self._call(namespace, name, *arguments)
 
     def release(self) -> None:
         self._go.set()

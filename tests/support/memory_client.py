@@ -76,13 +76,14 @@ class MemoryClient(ClusterClient):
         await self.patch(f"/api/v1/namespaces/{namespace}/pods/{name}", patch)
 
     @override
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         self._begin("DELETE", path)
         pod = self._stored(f"delete {namespace}/{name}", path)
         if pod["metadata"].get("uid") != uid:
             raise Conflict(f"delete {namespace}/{name}", 409, "Conflict", "another uid")
         del self.objects[path]
+        return True
 
     def _begin(self, verb: str, path: str) -> None:
         self.requests.append((verb, path))

@@ -67,10 +67,10 @@ class StoreClient(ClusterClient):
             )
 
     @override
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         pods = self._api.kinds.resource("pods")
         with _translated(f"delete {namespace}/{name}"):
-            delete(self._api, pods, (namespace, name), DeleteOptions(uid=uid))
+            return delete(self._api, pods, (namespace, name), DeleteOptions(uid=uid)).gone
 
     @override
     async def get(self, path: str) -> JsonObject:

@@ -5,12 +5,16 @@ asks for a node's nominated pods. Invariant: a pod is nominated to at most one n
 held here is its newest.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
+from typing import Final
 
 from typing_extensions import override
 
 from stellwerk.framework.interface import Nominations
 from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import Changes
+
+_CHANGES_KEPT: Final = 4096
 
 
 class Nominator(Nominations):
@@ -19,6 +23,12 @@ class Nominator(Nominations):
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
+        self._changes: Changes[str] = Changes()
+
+    @property
+    @override
+    def changes(self) -> Changes[str]:
+        return self._changes
 
     @override
     def pods_for_node(self, node_name: str) -> Sequence[PodInfo]:
@@ -26,10 +36,11 @@ class Nominator(Nominations):
         return tuple(self._by_node.get(node_name, {}).values())
 
     @override
-    def nominated_nodes(self) -> Iterable[str]:
+    def nominated_nodes(self) -> Collection[str]:
         """Names of nodes with nominated pods."""
         return self._by_node.keys()
 
+    @override
     def node_of(self, uid: str) -> str:
         """The node a pod is nominated to; empty: none."""
         return self._node_of.get(uid, "")
@@ -47,6 +58,7 @@ class Nominator(Nominations):
         if node_name:
             self._node_of[pod.uid] = node_name
             self._by_node.setdefault(node_name, {})[pod.uid] = pod
+            self._note(node_name)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Follow a pod's update.
@@ -65,3 +77,8 @@ class Nominator(Nominations):
             del pods[uid]
             if not pods:
                 del self._by_node[node_name]
+            self._note(node_name)
+
+    def _note(self, node_name: str) -> None:
+        self._changes.append(node_name)
+        self._changes.trim(_CHANGES_KEPT)

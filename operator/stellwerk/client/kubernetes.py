@@ -140,8 +140,10 @@ class KubernetesClient:
         )
         await self._transport.send(request)
 
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Delete exactly this pod, with the grace period that it asks for itself.
+
+        Returns whether it is gone at once; else it is terminating.
 
         Raises:
             ApiError: Conflict if the name belongs to another pod by now; NotFound.
@@ -153,9 +155,9 @@ class KubernetesClient:
             body,
             act=f"delete {namespace}/{name}",
             lane=Lane.SCHEDULING,
-            wants_answer=False,
         )
-        await self._transport.send(request)
+        answer = (await self._transport.send(request)).get("metadata") or {}
+        return not answer.get("deletionGracePeriodSeconds") and not answer.get("finalizers")
 
     # Everything else.
 

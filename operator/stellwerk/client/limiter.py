@@ -1,9 +1,10 @@
 """How many requests of one class may be in flight, adapted to what the API server can take.
 
 `KubernetesClient` holds one limiter for bindings and status patches and one for events, so that
-events never stand before a binding. Additive increase while answers are quick and the limit is
-what holds requests back, multiplicative decrease when the server throttles or answers late.
-Invariant: never more than `limit` requests in flight, and waiters are served in order.
+events never stand before a binding; the second yields to the first. Additive increase while
+answers are quick and the limit is what holds requests back, multiplicative decrease when the server
+throttles or answers late. Invariant: never more than `limit` requests in flight, and waiters are
+served in order.
 """
 
 from __future__ import annotations
@@ -29,9 +30,18 @@ class AdaptiveLimiter:
     """An AIMD limit on requests in flight."""
 
     def __init__(
-        self, clock: Clock, *, initial: int = 32, minimum: int = 4, maximum: int = 256
+        self,
+        clock: Clock,
+        *,
+        initial: int = 32,
+        minimum: int = 4,
+        maximum: int = 256,
+        yields_to: AdaptiveLimiter | None = None,
     ) -> None:
         """Start with `initial` slots; the limit stays within `minimum` and `maximum`.
+
+        While requests wait at the limiter that this one yields to, it has a single slot: what the
+        server can take is theirs, and still nobody starves.
 
         Raises:
             ValueError: the three numbers are not in order.
@@ -41,6 +51,7 @@ class AdaptiveLimiter:
         self._clock = clock
         self._minimum = minimum
         self._maximum = maximum
+        self._yields_to = yields_to
         self._limit = float(initial)
         self._in_flight = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -50,7 +61,14 @@ class AdaptiveLimiter:
     @property
     def limit(self) -> int:
         """How many requests may be in flight now."""
+        if self._yields_to is not None and self._yields_to.is_waited_for:
+            return 1
         return int(self._limit)
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether requests wait for a slot."""
+        return bool(self._waiters)
 
     def current_limit(self) -> float:
         """Return the limit, for the gauge that shows it."""

@@ -106,9 +106,12 @@ class Transport:
             connect_timeout_seconds=retry.connect_timeout_seconds,
         )
         self._measured = _RequestMetrics(metrics, URL(credentials.server).authority)
+        scheduling = AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192)
         self._limiters = {
-            Lane.SCHEDULING: AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192),
-            Lane.EVENTS: AdaptiveLimiter(clock, initial=16, minimum=4, maximum=64),
+            Lane.SCHEDULING: scheduling,
+            Lane.EVENTS: AdaptiveLimiter(
+                clock, initial=16, minimum=4, maximum=64, yields_to=scheduling
+            ),
         }
         for lane, limiter in self._limiters.items():
             metrics.concurrency_limit.labels(lane.value).set_function(limiter.current_limit)

@@ -21,6 +21,7 @@ from stellwerk.framework.handle import offline_services
 from stellwerk.framework.interface import Diagnosis, JsonObject, PostFilterResult
 from stellwerk.framework.runtime import Feasibility, Framework, Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -180,7 +181,7 @@ def _without_nodes() -> JsonObject:
         "filter": {},
         "allFilters": {},
         "selected": [],
-        "message": fit_error(Diagnosis((), ())),
+        "message": fit_error(Diagnosis((), StatusColumn.of(()))),
         "preemption": _preemption(PostFilterResult(OK)),
     }
 

@@ -7,6 +7,7 @@ from a column that is kept, with the same result.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
+from stellwerk.framework.kept_statuses import KeptStatuses
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.reuse import (
     ColumnCache,
@@ -31,11 +33,13 @@ from stellwerk.framework.reuse import (
     all_fit,
 )
 from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdicts import FITS, Verdicts, merge_passes, rejecting_plugins
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
 
+_NOTHING_ASKED: Final = StatusColumn.of(())
 FilterCall = tuple[FilterPlugin, Call[FilterResult]]
 
 
@@ -122,8 +126,14 @@ class FilterPhase:
         """Write into `found` the rows that every filter passes, nominated pods counted."""
         snapshot = self._handle.snapshot
         candidates = self.candidate_rows(found)
-        found.fits = self._fitting(found.state, pod, candidates)
-        self._recheck_nominated(found, pod)
+        nominated = bool(self._handle.nominations.nominated_nodes())
+        kept = self._kept_statuses(found, pod) if nominated else None
+        if kept is not None:
+            found.fits = kept.fits & snapshot.alive
+        else:
+            found.fits = self._fitting(found.state, pod, candidates)
+            if nominated:
+                self._recheck_nominated(found, pod)
         found.evaluated = snapshot.node_count if candidates is None else int(candidates.sum())
 
     def take_promised(self, pod: PodInfo, found: Feasibility) -> bool:
@@ -158,21 +168,50 @@ class FilterPhase:
         rows = list(snapshot.row_of.values())
         if not found.pre_filter.ok:
             rejected, pending = rejecting_plugins([found.pre_filter])
-            everywhere = [found.pre_filter] * len(rows)
+            everywhere = StatusColumn.everywhere(found.pre_filter, len(rows))
             return Diagnosis(rows, everywhere, found.pre_filter.message, rejected, pending)
-        looked_at = rows
-        if found.node_names is not None:
-            looked_at = [row for name, row in snapshot.row_of.items() if name in found.node_names]
-        view = NodeView(snapshot, np.array(looked_at, dtype=np.intp))
-        verdicts = self.run_with_nominated(found.state, pod, view)
-        made = verdicts.statuses(range(len(looked_at)), every_reason=self._check_all)
-        statuses = made
-        if looked_at is not rows:
-            status_of = dict(zip(looked_at, made, strict=True))
-            excluded = _excluded(found.restricted_by)
-            statuses = [status_of.get(row, excluded) for row in rows]
-        rejected, pending = rejecting_plugins(statuses)
+        statuses = self._statuses(found, pod, np.array(rows, dtype=np.intp))
+        rejected, pending = rejecting_plugins(statuses.counts().keys())
         return Diagnosis(rows, statuses, "", rejected | frozenset(found.restricted_by), pending)
+
+    def _statuses(self, found: Feasibility, pod: PodInfo, rows: RowColumn) -> StatusColumn:
+        """What the filters say of each row; those that PreFilter did not name are not asked."""
+        kept = self._kept_statuses(found, pod)
+        if kept is not None:
+            return kept.at(rows)
+        named = self.candidate_rows(found)
+        asked = rows if named is None else rows[named[rows]]
+        verdicts = self.run_with_nominated(found.state, pod, NodeView(self._handle.snapshot, asked))
+        made = verdicts.statuses(every_reason=self._check_all)
+        if named is None:
+            return made
+        codes = np.full(len(rows), len(made.different), np.int32)
+        codes[named[rows]] = made.codes
+        return StatusColumn([*made.different, _excluded(found.restricted_by)], codes)
+
+    def is_row_local(self, state: CycleState, pod: PodInfo) -> bool:
+        """Whether each row's verdicts depend on the pod's spec and what is on that row alone."""
+        return not self._split_by_reuse(state, pod)[1]
+
+    def _kept_statuses(self, found: Feasibility, pod: PodInfo) -> KeptStatuses | None:
+        """Every row's status, up to date; None: not to be had without asking every filter."""
+        kept_calls, others = self._split_by_reuse(found.state, pod)
+        if others or found.node_names is not None:
+            return None
+        snapshot, nominations = self._handle.snapshot, self._handle.nominations
+        statuses = self._cache.columns(pod.spec).statuses
+        together = tuple([plugin.name for plugin, _ in kept_calls])
+        kept = statuses.get(together)
+        rows = None if kept is None else kept.stale(snapshot, pod)
+        if kept is None or rows is None:
+            kept = statuses[together] = KeptStatuses(snapshot.size, nominations)
+            rows = np.flatnonzero(snapshot.alive)
+        statuses_now = _NOTHING_ASKED
+        if len(rows):
+            verdicts = self.run_with_nominated(found.state, pod, NodeView(snapshot, rows))
+            statuses_now = verdicts.statuses(every_reason=self._check_all)
+        kept.write(snapshot, pod, rows, statuses_now)
+        return kept
 
     # --- filters over rows ----------------------------------------------------------------------
 
@@ -313,8 +352,6 @@ class FilterPhase:
     def _recheck_nominated(self, found: Feasibility, pod: PodInfo) -> None:
         """The pass with nominated pods, for the feasible rows that hold some."""
         nominated = self._handle.nominations.nominated_nodes()
-        if not nominated:
-            return
         snapshot = self._handle.snapshot
         rows = [
             snapshot.row_of[name]
@@ -328,7 +365,7 @@ class FilterPhase:
     def _nominated_at(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
         """(position, nominated pod) for the pods that count against this one."""
         nominations, snapshot = self._handle.nominations, self._handle.snapshot
-        named = frozenset(nominations.nominated_nodes())
+        named = nominations.nominated_nodes()
         if not named:
             return []
         rows = nodes.row_numbers().tolist()

@@ -169,6 +169,10 @@ class ProfileHandle(Handle):
         return self.framework.find_feasible(pod, sample=False).fits
 
     @override
+    def is_row_local(self, state: CycleState, pod: PodInfo) -> bool:
+        return self.framework.is_row_local(state, pod)
+
+    @override
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> "Verdicts":
         return self.framework.run_filters_with_nominated(state, pod, nodes)
 
@@ -201,7 +205,7 @@ class Offline(ClusterClient, Recorder, WaitingPods):
         raise OfflineError(f"patch the status of {namespace}/{name}")
 
     @override
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         raise OfflineError(f"delete {namespace}/{name}")
 
     @override

@@ -5,7 +5,7 @@ Plugins inherit the points they implement; the runtime calls them in a profile's
 Reserve is synchronous and pure on the snapshot; only Permit, PreBind, Bind and PostBind wait.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, runtime_checkable
@@ -15,8 +15,9 @@ import numpy as np
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import QueueingHint
 from stellwerk.framework.status import OK, SKIP, Status
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
+from stellwerk.snapshot.columns import Changes, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -119,8 +120,8 @@ class Diagnosis:
 
     rows: Sequence[int]
     """The snapshot row of each node."""
-    statuses: Sequence[Status]
-    """One status per node, in the order of `rows`; equal statuses are one object."""
+    statuses: StatusColumn
+    """One status per node, in the order of `rows`."""
     pre_filter_message: str = ""
     """Set when PreFilter rejected the pod as a whole."""
     unschedulable_plugins: frozenset[str] = frozenset()
@@ -324,7 +325,9 @@ class ClusterClient(Protocol):
         self, namespace: str, name: str, patch: Mapping[str, Any]
     ) -> None: ...
 
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None: ...
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
+        """Delete exactly this pod; returns whether it is gone at once."""
+        ...
 
     async def get(self, path: str) -> JsonObject: ...
 
@@ -403,8 +406,17 @@ class Nominations(Protocol):
 
     def pods_for_node(self, node_name: str) -> Sequence[PodInfo]: ...
 
-    def nominated_nodes(self) -> Iterable[str]:
+    def nominated_nodes(self) -> Collection[str]:
         """Return the names of nodes with nominated pods."""
+        ...
+
+    def node_of(self, uid: str) -> str:
+        """Return the node that a pod is nominated to; empty: none."""
+        ...
+
+    @property
+    def changes(self) -> Changes[str]:
+        """The nodes whose nominated pods changed, by name."""
         ...
 
 
@@ -467,6 +479,10 @@ class Handle(Protocol):
 
     def feasible(self, pod: PodInfo) -> Mask:
         """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""
+        ...
+
+    def is_row_local(self, state: CycleState, pod: PodInfo) -> bool:
+        """Return whether what filters say of a row depends on the spec and that row alone."""
         ...
 
     def run_filters(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> "Verdicts":

@@ -7,7 +7,7 @@ entry's position in the change log it follows says up to where it is current.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from stellwerk.framework.interface import Reuse
 from stellwerk.snapshot.columns import ChangeLog, Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from stellwerk.framework.kept_statuses import KeptStatuses
 
 Element = TypeVar("Element", bound=np.generic)
 MAX_CACHE_BYTES = 128 << 20
@@ -38,13 +41,15 @@ class KeptColumn(Generic[Element]):
 class SpecColumns:
     """Everything kept for one reuse key."""
 
-    __slots__ = ("filters", "fits", "scores")
+    __slots__ = ("filters", "fits", "scores", "statuses")
 
     def __init__(self) -> None:
         self.filters: dict[str, KeptColumn[np.int32]] = {}
         self.scores: dict[str, KeptColumn[np.int64]] = {}
         self.fits: dict[tuple[str, ...], KeptColumn[np.bool_]] = {}
         """By the plugins taken together: True where all of them let the pod pass."""
+        self.statuses: dict[tuple[str, ...], KeptStatuses] = {}
+        """By the plugins taken together, nominated pods counted; only where it was asked for."""
 
 
 def log_of(snapshot: Snapshot, reuse: Reuse) -> ChangeLog:

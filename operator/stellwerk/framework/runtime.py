@@ -173,6 +173,10 @@ class Framework:
         """The filters that no PreFilter skipped, in order, each with its call."""
         return self._filtering.active(state)
 
+    def is_row_local(self, state: CycleState, pod: PodInfo) -> bool:
+        """Whether what filters say of a row depends on the spec and what is on that row alone."""
+        return self._filtering.is_row_local(state, pod)
+
     def run_filters_with_nominated(
         self, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> Verdicts:

@@ -5,7 +5,7 @@ the first plugin, in the profile's order, that rejects it.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from stellwerk.framework.interface import Diagnosis, FilterResult
 from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.snapshot.columns import Mask, RowColumn
 
 FITS = -1
@@ -41,27 +42,27 @@ class Verdicts:
         result = self.results[plugin]
         return result.status(int(result.codes[position]))
 
-    def statuses(self, positions: Iterable[int], *, every_reason: bool = False) -> list[Status]:
-        """The statuses of some rows; each distinct one is made once.
+    def statuses(self, *, every_reason: bool = False) -> StatusColumn:
+        """The status of every row; each different one is made once.
 
         With `every_reason`, the reasons of all plugins that reject the row, not of the first only.
         """
-        chosen = np.fromiter(positions, np.intp)
-        rejected_by = self.rejected_by[chosen]
-        codes = [result.codes[chosen] for result in self.results]
-        if not every_reason:
-            codes = [_codes_of_first(rejected_by, codes)]
-        keys = list(zip(rejected_by.tolist(), *(each.tolist() for each in codes), strict=True))
+        codes = [result.codes for result in self.results]
+        if every_reason:
+            keys, axis = np.stack([self.rejected_by, *codes], dtype=np.int32), 1
+        else:
+            said = _codes_of_first(self.rejected_by, codes)
+            keys, axis = (self.rejected_by.astype(np.int64) << 32) + said, 0
+        _, first, column = np.unique(keys, axis=axis, return_index=True, return_inverse=True)
         make = self._every if every_reason else self.status
-        made = {
-            key: OK if key[0] == FITS else make(position)
-            for key, position in dict(zip(keys, chosen.tolist(), strict=True)).items()
-        }
-        return [made[key] for key in keys]
+        different = [make(position) for position in first.tolist()]
+        return StatusColumn(different, column.reshape(-1).astype(np.int32))
 
     def _every(self, position: int) -> Status:
         """The first rejection, with the reasons of the later ones added."""
         first = self.status(position)
+        if first.ok:
+            return first
         reasons = [
             reason
             for result in self.results
@@ -115,24 +116,17 @@ def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
     return f"{text} {post_filter_message}" if post_filter_message else text
 
 
-def reason_counts(statuses: Sequence[Status]) -> Mapping[str, int]:
+def reason_counts(statuses: StatusColumn) -> Mapping[str, int]:
     """How many nodes have each reason."""
     counts: Counter[str] = Counter()
-    nodes = Counter(map(id, statuses))
-    for status in distinct(statuses):
+    for status, nodes in statuses.counts().items():
         for reason in status.reasons:
-            counts[reason] += nodes[id(status)]
+            counts[reason] += nodes
     return counts
 
 
-def distinct(statuses: Sequence[Status]) -> Collection[Status]:
-    """The different objects: thousands of nodes share a few, and comparing them all would cost."""
-    return dict(zip(map(id, statuses), statuses, strict=True)).values()
-
-
-def rejecting_plugins(statuses: Sequence[Status]) -> tuple[frozenset[str], frozenset[str]]:
+def rejecting_plugins(different: Collection[Status]) -> tuple[frozenset[str], frozenset[str]]:
     """(plugins that said Unschedulable…, plugins that said Pending) among the statuses."""
-    different = distinct(statuses)
     pending = {status.plugin for status in different if status.code is Code.PENDING}
     rejected = {
         status.plugin for status in different if status.rejected and status.code is not Code.PENDING

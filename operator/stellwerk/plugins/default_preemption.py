@@ -24,11 +24,13 @@ from stellwerk.framework.interface import (
     PreEnqueuePlugin,
 )
 from stellwerk.framework.status import OK, Code, Status, error, unresolvable, unschedulable
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.kept_trials import KeptTrials
 from stellwerk.plugins.preemption_dry_run import DryRun
 from stellwerk.plugins.victim_order import best_candidates, is_leaving_as_victim
 from stellwerk.snapshot.columns import RowColumn
@@ -68,6 +70,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self._handle = handle
         self._args = args
         self._budgets = DisruptionBudgets(handle.objects)
+        self._kept = KeptTrials()
 
     # --- PreEnqueue -----------------------------------------------------------------------------
 
@@ -120,7 +123,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         if state.get(_NAME, EveryCandidate) is None and wanted:
             wanted = self._enough(len(rows))
             rows = np.roll(rows, -self._handle.random(len(rows)))
-        dry_run = DryRun(self._handle, state, pod, self._budgets)
+        dry_run = DryRun(self._handle, state, pod, self._budgets, self._kept)
         row_of = self._handle.snapshot.row_of
         promised = {row_of.get(name) for name in self._handle.nominations.nominated_nodes()}
         harmless: list[Candidate] = []
@@ -149,8 +152,8 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
     @staticmethod
     def _nothing_found(diagnosis: Diagnosis, found: _Findings) -> str:
         """How many nodes cannot be cleared, and why."""
-        statuses = [found.statuses.get(row, _NOT_HELPFUL) for row in diagnosis.rows]
-        return fit_error(Diagnosis(diagnosis.rows, statuses))
+        statuses = (found.statuses.get(row, _NOT_HELPFUL) for row in diagnosis.rows)
+        return fit_error(Diagnosis(diagnosis.rows, StatusColumn.of(statuses)))
 
 
 def _next_batch(
@@ -170,22 +173,15 @@ def _next_batch(
 
 def _resolvable_rows(diagnosis: Diagnosis) -> RowColumn:
     """Rows of the nodes on which taking pods away may help."""
-    return np.array(
-        [
-            row
-            for row, status in zip(diagnosis.rows, diagnosis.statuses, strict=True)
-            if status.code is Code.UNSCHEDULABLE
-        ],
-        dtype=np.intp,
-    )
+    rows: RowColumn = np.array(diagnosis.rows, np.intp)
+    return rows[diagnosis.statuses.where(Code.UNSCHEDULABLE)]
 
 
 def _code_at(row: int, diagnosis: Diagnosis) -> Code:
     """What a node's status says; a node that was not looked at cannot be resolved."""
-    for each, status in zip(diagnosis.rows, diagnosis.statuses, strict=True):
-        if each == row:
-            return status.code
-    return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    if row not in diagnosis.rows:
+        return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    return diagnosis.statuses[diagnosis.rows.index(row)].code
 
 
 def _aggregate(failures: Sequence[Status]) -> str:

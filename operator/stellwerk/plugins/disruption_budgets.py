@@ -42,6 +42,11 @@ class DisruptionBudgets:
         self._matching: WeakKeyDictionary[LabelSet, tuple[BudgetKey, ...]] = WeakKeyDictionary()
         """Which budgets speak of pods with these labels."""
 
+    @property
+    def version(self) -> int:
+        """Changes with every budget."""
+        return self._objects.version(KIND)
+
     def violating(self, pods: Sequence[PodInfo]) -> list[bool]:
         """For each pod, whether taking it too, after those before it, overdraws a budget of its."""
         self._refresh()

@@ -18,6 +18,7 @@ from stellwerk.framework.interface import Candidate, Handle
 from stellwerk.framework.status import Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.kept_trials import KeptTrials, Outcome, Trials, circumstances
 from stellwerk.plugins.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -51,19 +52,45 @@ class DryRun:
     """The dry run for one pod."""
 
     def __init__(
-        self, handle: Handle, state: CycleState, pod: PodInfo, budgets: DisruptionBudgets
+        self,
+        handle: Handle,
+        state: CycleState,
+        pod: PodInfo,
+        budgets: DisruptionBudgets,
+        kept: KeptTrials | None = None,
     ) -> None:
+        """With `kept`, what is found serves later pods of the same spec, too."""
         self._handle = handle
         self._state = state
         self._pod = pod
         self._budgets = budgets
+        self._trials: Trials | None = None
+        if kept is not None and handle.is_row_local(state, pod):
+            key = (pod.spec, frozenset(state.skipped_filters))
+            self._trials = kept.of(key, budgets.version)
 
-    def run(self, rows: RowColumn) -> list[Candidate | Status]:
+    def run(self, rows: RowColumn) -> list[Outcome]:
         """For each row, the candidate, or the status that says why the node is none."""
+        trials = self._trials
+        if trials is None:
+            return self._run_all(rows)
+        numbers = rows.tolist()
+        now = [circumstances(self._handle, self._pod, row) for row in numbers]
+        tried = [
+            position
+            for position, (row, circumstance) in enumerate(zip(numbers, now, strict=True))
+            if row not in trials or trials[row][0] != circumstance
+        ]
+        for position, outcome in zip(tried, self._run_all(rows[tried]), strict=True):
+            trials[numbers[position]] = (now[position], outcome)
+        return [trials[row][1] for row in numbers]
+
+    def _run_all(self, rows: RowColumn) -> list[Outcome]:
+        """`run` without looking at what was found before."""
         lower = [self.lower(row) for row in rows.tolist()]
         # Nodes without victims are answered without looking at them.
         inhabited = [index for index, pods in enumerate(lower) if pods]
-        outcomes: list[Candidate | Status] = [_NO_VICTIMS] * len(rows)
+        outcomes: list[Outcome] = [_NO_VICTIMS] * len(rows)
         found = self._clear(rows[inhabited], [lower[index] for index in inhabited])
         for index, outcome in zip(inhabited, found, strict=True):
             outcomes[index] = outcome
@@ -75,14 +102,14 @@ class DryRun:
         pods = self._handle.snapshot.pods[row].values()
         return [pod for pod in pods if pod.spec.priority < priority]
 
-    def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[Candidate | Status]:
+    def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[Outcome]:
         """`run` for nodes that hold pods of lower priority, which are given."""
         if not len(rows):
             return []
         view = NodeView(self._handle.snapshot, rows).with_overlay()
         self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
         emptied = self._handle.run_filters(self._state, self._pod, view)
-        outcomes: list[Candidate | Status] = list(emptied.statuses(range(len(rows))))
+        outcomes: list[Outcome] = list(emptied.statuses())
         fitting = np.flatnonzero(emptied.fits)
         trials = [
             _Trial(position, self._in_order_of_reprieve(lower[cleared]))

@@ -11,6 +11,7 @@ import logging
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import Diagnosis, pod_reference
 from stellwerk.framework.status import Code, Status
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdicts import fit_error, rejecting_plugins
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt import Attempt
@@ -185,7 +186,7 @@ def not_permitted(status: Status) -> Failure:
     if not status.rejected:
         return Failure.error(status.message)
     unschedulable, pending = rejecting_plugins([status])
-    diagnosis = Diagnosis((0,), (status,), "", unschedulable, pending)
+    diagnosis = Diagnosis((0,), StatusColumn.of([status]), "", unschedulable, pending)
     return Failure(fit_error(diagnosis), unschedulable, pending, rejected=True)
 
 

@@ -22,6 +22,7 @@ from stellwerk.errors import ExtenderError, SchedulerError
 from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, ClusterClient, Diagnosis
 from stellwerk.framework.runtime import Feasibility
 from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.models.pod import PodInfo
@@ -54,11 +55,11 @@ class Rejections:
         if not self.happened:
             return diagnosis
         names = [snapshot.node_at(row).name for row in diagnosis.rows]
-        statuses = [
+        statuses = StatusColumn.of(
             # A node that passed the filters and is not feasible went without a word.
             self.statuses.get(name, _REJECTED_SILENTLY if status.ok else status)
             for name, status in zip(names, diagnosis.statuses, strict=True)
-        ]
+        )
         plugins = diagnosis.unschedulable_plugins | {EXTENDER}
         return replace(diagnosis, statuses=statuses, unschedulable_plugins=plugins)
 

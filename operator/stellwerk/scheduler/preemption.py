@@ -11,7 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from enum import Enum, auto
+from typing import Final, Protocol, TypeVar
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
 from stellwerk.framework.interface import Candidate, PostFilterResult, pod_reference
@@ -22,6 +23,8 @@ from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.pod_status import disruption_patch
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 RETRY_DELAYS_SECONDS: Final = (0.5, 1.0, 2.0)
 """Beyond the client's own retries, which end within one request's patience."""
@@ -92,13 +95,28 @@ class PreemptorGone(SchedulerError):  # noqa: N818 named for what happened
     """The pod for which room is made was deleted meanwhile."""
 
 
+class _Answer(Enum):
+    """What came of sending a victim away."""
+
+    LEAVES = auto()
+    """It was told, and takes its time."""
+    WENT = auto()
+    """It was told, and went at once."""
+    GONE = auto()
+    """It was gone before it was told."""
+    TURNED_BACK = auto()
+    """It was not on its node yet, and never will be."""
+
+
 @dataclass(slots=True)
 class _UnderWay:
-    """A preemption whose victims are still being told."""
+    """A preemption whose end the cache has not shown yet."""
 
     task: asyncio.Task[None]
     last_victim: str = ""
     """The uid of the last victim, once only that one is still to be told."""
+    last_answer: _Answer | None = None
+    """What came of telling it."""
 
 
 class Preemptor:
@@ -112,7 +130,7 @@ class Preemptor:
         self._under_way: dict[str, _UnderWay] = {}
         """By the preemptor's uid."""
         self._waiting_for: dict[str, set[str]] = {}
-        """Uid of a last victim that is being told → uids of its preemptors, mostly one."""
+        """Uid of a last victim → uids of its preemptors, mostly one."""
 
     # --- what the cycle asks --------------------------------------------------------------------
 
@@ -140,16 +158,12 @@ class Preemptor:
     def is_preempting(self, uid: str) -> bool:
         """Whether victims are still to be told to leave for a pod; until then it is not tried.
 
-        While only the last one is being told, the cache knows better than the API call's answer
-        (`isRunningPreemption`): the news of a victim's end may come first, and must not be missed.
+        The news of the last one's end may come before the API call's answer, and must not be
+        missed. Its termination is enough where it takes its time; a victim that goes at once
+        terminates for a moment, in which every other change would cause a needless attempt.
         """
         under_way = self._under_way.get(uid)
-        if under_way is None:
-            return False
-        if not under_way.last_victim:
-            return True
-        victim = self._parts.cache.pod(under_way.last_victim)
-        return victim is not None and not victim.terminating
+        return under_way is not None and not self._is_over(under_way)
 
     def abandon(self, uid: str) -> None:
         """The preemptor is gone or chooses anew: victims that were not told yet may stay."""
@@ -159,8 +173,13 @@ class Preemptor:
 
     def on_leaving(self, uid: str) -> None:
         """A pod is terminating or gone in the cache; who waited for just that may be tried."""
-        for preemptor in self._waiting_for.get(uid, ()):
-            self._parts.queue.ask_gate(preemptor)
+        for preemptor in tuple(self._waiting_for.get(uid, ())):
+            under_way = self._under_way[preemptor]
+            if self._is_over(under_way):
+                if under_way.last_answer is None:
+                    self._parts.queue.ask_gate(preemptor)
+                else:
+                    self._end(preemptor)
 
     async def close(self) -> None:
         """Stop everything under way and wait for it."""
@@ -171,7 +190,7 @@ class Preemptor:
 
     def _ended(self, uid: str, task: asyncio.Task[None]) -> None:
         under_way = self._under_way.get(uid)
-        if under_way is not None and under_way.task is task:
+        if under_way is not None and under_way.task is task and under_way.last_answer is None:
             self._end(uid)
 
     # --- carrying out ---------------------------------------------------------------------------
@@ -181,7 +200,7 @@ class Preemptor:
         parts, started_seconds = self._parts, self._parts.clock.monotonic()
         result = "error"
         try:
-            missed = await self._send_all_away(pod, chosen, victims)
+            answers = await self._send_all_away(pod, chosen, victims)
             result = "success"
         except Exception as failure:
             unforeseen = not isinstance(failure, SchedulerError)
@@ -195,8 +214,8 @@ class Preemptor:
             self._end(pod.uid)
             await self._withdraw(pod)
         else:
-            self._end(pod.uid)
-            if missed:
+            self._told(pod.uid, answers[-1])
+            if _Answer.GONE in answers:
                 # Some were gone before they were told: their end may have been overlooked while
                 # the pod was kept out of the queue, and nothing else may wake it.
                 parts.queue.activate([pod], parts.clock.monotonic())
@@ -205,6 +224,26 @@ class Preemptor:
             seconds = parts.clock.monotonic() - started_seconds
             metrics.preemption_goroutines_duration.labels(result).observe(seconds)
             metrics.preemption_goroutines_execution.labels(result).inc()
+
+    def _is_over(self, under_way: _UnderWay) -> bool:
+        """Whether the last victim has gone, or begun to, as the cache has it.
+
+        Before the cache has it, its room is not there for any attempt.
+        """
+        if not under_way.last_victim:
+            return False
+        victim = self._parts.cache.pod(under_way.last_victim)
+        if victim is None or under_way.last_answer is _Answer.TURNED_BACK:
+            return True
+        return under_way.last_answer is _Answer.LEAVES and victim.terminating
+
+    def _told(self, uid: str, last: _Answer) -> None:
+        """Every victim knows."""
+        under_way = self._under_way.get(uid)
+        if under_way is not None:
+            under_way.last_answer = last
+            if self._is_over(under_way):
+                self._end(uid)
 
     def _end(self, uid: str) -> asyncio.Task[None] | None:
         """From here on the pod may be tried again; returns the task of what was under way."""
@@ -221,10 +260,8 @@ class Preemptor:
 
     async def _send_all_away(
         self, pod: PodInfo, chosen: Candidate, victims: Sequence[PodInfo]
-    ) -> bool:
-        """Tell every victim, the last one when all others know.
-
-        Returns whether somebody was gone already.
+    ) -> Sequence[_Answer]:
+        """Tell every victim, the last one when all others know; returns what came of it, in order.
 
         Raises:
             SchedulerError: somebody could not be told; then the last one is left alone.
@@ -243,8 +280,8 @@ class Preemptor:
         if under_way is not None:
             under_way.last_victim = last.uid
             self._waiting_for.setdefault(last.uid, set()).add(pod.uid)
-        stayed = await self._send_away(pod, chosen, last)
-        return not stayed or not all(answers[1:])
+        told = [answer for answer in answers if isinstance(answer, _Answer)]
+        return [*told, await self._send_away(pod, chosen, last)]
 
     async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
         """Pods of lower priority that were promised the node look for another one now."""
@@ -280,26 +317,26 @@ class Preemptor:
 
     # --- one victim -----------------------------------------------------------------------------
 
-    async def _send_away(self, pod: PodInfo, chosen: Candidate, victim: PodInfo) -> bool:
-        """Make one victim leave; False if it was gone already.
+    async def _send_away(self, pod: PodInfo, chosen: Candidate, victim: PodInfo) -> _Answer:
+        """Make one victim leave.
 
         Raises:
             SchedulerError: it could not be told, in spite of retries.
         """
         if self._turned_back(victim):
             self._report(pod, chosen, victim, " (in kube-scheduler memory).")
-            return True
+            return _Answer.TURNED_BACK
+        client = self._parts.client
         try:
             await self._patiently(pod, lambda: self._mark(pod, victim))
-            await self._patiently(
-                pod,
-                lambda: self._parts.client.delete_pod(victim.namespace, victim.name, victim.uid),
+            went = await self._patiently(
+                pod, lambda: client.delete_pod(victim.namespace, victim.name, victim.uid)
             )
         except (NotFound, Conflict):
             logger.debug("victim %s is gone already", victim.key)
-            return False
+            return _Answer.GONE
         self._report(pod, chosen, victim, "")
-        return True
+        return _Answer.WENT if went else _Answer.LEAVES
 
     def _turned_back(self, victim: PodInfo) -> bool:
         """Whether the victim was not on its node yet, and has been kept from getting there."""
@@ -319,7 +356,7 @@ class Preemptor:
         if patch is not None:
             await self._parts.client.patch_pod_status(victim.namespace, victim.name, patch)
 
-    async def _patiently(self, pod: PodInfo, call: Callable[[], Awaitable[None]]) -> None:
+    async def _patiently(self, pod: PodInfo, call: Callable[[], Awaitable[T]]) -> T:
         """Make a call, again after a while if the API is overloaded or away.
 
         Raises:
@@ -329,12 +366,10 @@ class Preemptor:
             if pod.uid not in self._parts.queue:
                 raise PreemptorGone(f"{pod.key} is gone, the other victims may stay")
             try:
-                await call()
+                return await call()
             except (Throttled, Unavailable) as failure:
                 await self._sleep(max(delay_seconds, _asked_delay(failure)))
-            else:
-                return
-        await call()
+        return await call()
 
     def _report(self, pod: PodInfo, chosen: Candidate, victim: PodInfo, suffix: str) -> None:
         note = f"Preempted by pod {pod.uid} on node {chosen.node_name}{_scope(chosen)}{suffix}"

@@ -17,7 +17,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Diagnosis, PostFilterResult, pod_reference
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import Code, Status
-from stellwerk.framework.verdicts import distinct, fit_error
+from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt import Attempt
 from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure
@@ -191,7 +191,7 @@ class ScheduleOne:
 
 def _broken_filter(diagnosis: Diagnosis) -> Status | None:
     """A node's status that is an error: then nobody knows whether the pod fits."""
-    for status in distinct(diagnosis.statuses):
+    for status in diagnosis.statuses.counts():
         if not status.ok and not status.rejected:
             return status
     return None

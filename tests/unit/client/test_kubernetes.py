@@ -201,6 +201,24 @@ async def test_a_read_only_manifest_can_be_created(api: FakeApi, client: Kuberne
     assert api.asked[0].body == {"kind": "Namespace"}
 
 
+@pytest.mark.parametrize(
+    ("metadata", "gone"),
+    [
+        ({"deletionGracePeriodSeconds": 0}, True),
+        ({"deletionGracePeriodSeconds": 30}, False),
+        ({"deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}, False),
+    ],
+)
+async def test_the_answer_to_a_deletion_tells_whether_the_pod_takes_its_time(
+    api: FakeApi,
+    client: KubernetesClient,
+    metadata: dict[str, Any],
+    gone: bool,  # noqa: FBT001 the case
+) -> None:
+    api.answers.append(Answer(body={"kind": "Pod", "metadata": metadata}))
+    assert await client.delete_pod("default", "web", "uid-1") is gone
+
+
 async def test_delete_names_the_uid_and_no_grace_period(
     api: FakeApi, client: KubernetesClient
 ) -> None:

@@ -11,6 +11,7 @@ from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Diagnosis
 from stellwerk.framework.status import Code
+from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.default_binder import DefaultBinder
@@ -111,7 +112,7 @@ async def test_a_failure_without_words_of_the_api_still_says_something() -> None
 
 # --- DynamicResources ---------------------------------------------------------------------------
 
-NOTHING_FOUND = Diagnosis(rows=(), statuses=())
+NOTHING_FOUND = Diagnosis(rows=(), statuses=StatusColumn.of(()))
 
 
 def claiming() -> PodInfo:

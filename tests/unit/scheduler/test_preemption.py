@@ -41,17 +41,26 @@ class Api:
     patches: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     failures: dict[tuple[str, str], list[ApiError]] = field(default_factory=dict)
     held: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
+    watch_lags: bool = False
+    goes_at_once: bool = False
 
     async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         await self._answer("patch", name)
         assert namespace == "default"
         self.patches[name] = patch
 
-    async def delete_pod(self, namespace: str, name: str, uid: str) -> None:
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         await self._answer("delete", name)
         pod = self.cache.pod(uid)
         assert pod is not None
         assert pod.namespace == namespace
+        if not self.watch_lags:
+            self.show_terminating(pod)
+        return self.goes_at_once
+
+    def show_terminating(self, pod: PodInfo) -> None:
+        """As the watch does."""
+        name = pod.name
         terminating = make_pod(name, node_name=pod.node_name, priority=pod.priority)
         terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:30Z"
         self.cache.set_pod(parse_pod(terminating))
@@ -261,37 +270,61 @@ async def test_the_preemptor_is_held_back_until_the_last_victim_is_on_its_way() 
     assert not scene.preemptor.is_preempting(scene.pod.uid)
 
 
-@pytest.mark.parametrize("gone", [True, False], ids=["gone", "terminating"])
-async def test_the_news_of_the_last_victims_end_may_come_before_the_answer(
-    gone: bool,  # noqa: FBT001 the case
-) -> None:
+async def test_the_news_of_the_last_victims_end_may_come_before_the_answer() -> None:
     scene = Scene("v1", "v2")
     scene.api.held["delete", "v2"] = asyncio.Event()
     scene.start()
     await scene.finish()
-    if gone:
-        scene.cache.remove_pod(scene.victims[1].uid)
-    else:
-        scene._victim("v2", terminating=True)  # noqa: SLF001 the watch shows it so
+    scene._victim("v2", terminating=True)  # noqa: SLF001 the watch shows it so
+    assert scene.preemptor.is_preempting(scene.pod.uid)
+    scene.cache.remove_pod(scene.victims[1].uid)
     assert not scene.preemptor.is_preempting(scene.pod.uid)
     await scene.preemptor.close()
 
 
-async def test_the_gate_is_asked_when_the_last_victim_leaves_and_when_all_is_done() -> None:
+async def test_the_gate_is_asked_when_the_last_victim_is_gone_and_when_all_is_done() -> None:
     scene = Scene("v1", "v2")
     asked = scene.asked_gates()
     hold = scene.api.held["delete", "v2"] = asyncio.Event()
     scene.start()
     await scene.finish()
-    scene.preemptor.on_leaving(scene.victims[0].uid)
+    for victim in scene.victims:
+        scene.preemptor.on_leaving(victim.uid)
     assert asked == []
-    scene.preemptor.on_leaving(scene.victims[1].uid)
+    gone = scene.cache.remove_pod(scene.victims[1].uid)
+    assert gone is not None
+    scene.preemptor.on_leaving(gone.uid)
     assert asked == [scene.pod.uid]
+    scene.api.failures["delete", "v2"] = [NotFound("delete", 404, "NotFound", "gone")]
     hold.set()
     await scene.finish()
     assert asked == [scene.pod.uid] * 2
-    scene.preemptor.on_leaving(scene.victims[1].uid)
+    scene.preemptor.on_leaving(gone.uid)
     assert asked == [scene.pod.uid] * 2
+
+
+async def test_the_preemptor_is_held_back_until_the_watch_shows_the_last_victim_leaving() -> None:
+    scene = Scene("v1", "v2")
+    scene.api.watch_lags = True
+    scene.start()
+    await scene.finish()
+    assert scene.preemptor.is_preempting(scene.pod.uid)
+    for victim in scene.victims:
+        scene.api.show_terminating(victim)
+        scene.preemptor.on_leaving(victim.uid)
+    assert not scene.preemptor.is_preempting(scene.pod.uid)
+
+
+async def test_a_last_victim_that_goes_at_once_has_to_be_gone() -> None:
+    scene = Scene("v1", "v2")
+    scene.api.goes_at_once = True
+    scene.start()
+    await scene.finish()
+    assert scene.preemptor.is_preempting(scene.pod.uid)
+    scene.cache.remove_pod(scene.victims[1].uid)
+    scene.preemptor.on_leaving(scene.victims[1].uid)
+    assert scene.place is Place.UNSCHEDULABLE
+    assert not scene.preemptor.is_preempting(scene.pod.uid)
 
 
 async def test_other_pods_learn_of_it_through_their_own_rejections_only() -> None:
