@@ -52,8 +52,6 @@ from stellwerk.serving.resource_metrics import resource_metrics
 logger = logging.getLogger(__name__)
 
 _PROFILES_PATH: Final = f"/apis/{API_VERSION}/{PLURAL}"
-GC_THRESHOLDS: Final = (50_000, 50, 50)
-"""Few and large collections: nearly everything that an event allocates is freed by counting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +239,6 @@ async def run(options: RunOptions) -> None:
         ConfigurationError: the cluster cannot be reached as configured.
         SchedulerError: the watches ended for good.
     """
-    gc.set_threshold(*GC_THRESHOLDS)
     clock, metrics = SystemClock(), Metrics()
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:

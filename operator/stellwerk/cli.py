@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from stellwerk import __version__
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.garbage import collect_seldom
 from stellwerk.models.name_syntax import parse_duration
 
 USAGE_ERROR: Final = 2
@@ -179,6 +180,7 @@ def _configure_logging(level: str) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
+    collect_seldom()
     import uvloop  # noqa: PLC0415
 
     from stellwerk.app import RunOptions, run  # noqa: PLC0415
@@ -199,6 +201,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _cluster(options: argparse.Namespace) -> int:
+    collect_seldom()
     import uvloop  # noqa: PLC0415
 
     from stellwerk.embedded.command import serve_cluster  # noqa: PLC0415

@@ -7,7 +7,6 @@ and once into the scheduler's cache.
 
 import argparse
 import asyncio
-import gc
 import json
 import tempfile
 import threading
@@ -22,9 +21,9 @@ import uvloop
 from aiohttp import web
 from typing_extensions import override
 
-from stellwerk.app import GC_THRESHOLDS
 from stellwerk.client.credentials import load_credentials
 from stellwerk.framework.interface import ClusterEvents
+from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
@@ -185,7 +184,7 @@ async def _measure(count: int, *, fast_lane: bool, into_cache: bool) -> float:
 
 def measure(count: int, *, fast_lane: bool, into_cache: bool) -> JsonObject:
     """Events per second of CPU time, with the operator's settings of the garbage collector."""
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_seldom()
     seconds = uvloop.run(_measure(count, fast_lane=fast_lane, into_cache=into_cache))
     return {
         "path": "fast lane" if fast_lane else "kopf's own path",

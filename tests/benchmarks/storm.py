@@ -31,8 +31,6 @@ JsonObject = dict[str, Any]
 SPECS: Final = 500
 REJECTORS: Final = {"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread"}
 UPDATES_PER_SECOND: Final = 1_000
-GC_THRESHOLDS: Final = (50_000, 50, 50)
-"""Those of the operator."""
 _POOLS: Final = 10
 _TAINTED, _GENERAL, _SMALL_PER_POOL, _LARGE_PER_POOL = 400, 480, 10, 2
 _SMALL_CPU_MILLIS: Final = 4_000
@@ -69,7 +67,7 @@ def run_storm(*, pods: int, seconds: int, random: Random) -> Storm:
             return await _storm(world, _Changes(nodes, random), seconds)
 
     thresholds = gc.get_threshold()
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_seldom()
     try:
         return run_skipping(flow)
     finally:

@@ -25,7 +25,6 @@ from stellwerk.models.profile import (
 )
 
 _LARGEST_CLUSTER: Final = 100_000
-_GC_THRESHOLDS: Final = (50_000, 50, 50)
 
 
 def open_cluster(nodes: str | int | list[dict[str, Any]], port: int = 0) -> EmbeddedCluster:
@@ -65,7 +64,6 @@ async def serve_cluster(nodes: str, port: int, kubeconfig: Path) -> None:
     """
     cluster = open_cluster(nodes, port)
     # Objects live as long as the cluster: the collector need not look at them again and again.
-    gc.set_threshold(*_GC_THRESHOLDS)
     gc.freeze()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
