@@ -81,6 +81,10 @@ bench-parts: $(READY) ## what single parts cost: queue, pairwise plugins
 bench-storm: $(READY) ## the cost of 1,000 node updates/s while 10,000 pods wait
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks/test_storm.py
 
+.PHONY: search
+search: $(READY) ## the property tests with new random examples
+	@$(BIN)/pytest --quiet --timeout=0 --hypothesis-profile=search tests/properties
+
 .PHONY: soak
 soak: $(READY) ## the long runs
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m soak

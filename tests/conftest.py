@@ -1,10 +1,20 @@
-"""What every test may ask for: the tools of the machine it runs on."""
+"""What every test may ask for: the tools of the machine it runs on; and how Hypothesis searches.
+
+A change is judged by examples that are the same in every run, so that it cannot be failed by chance
+for what was there before; `make search` tries new ones.
+"""
 
 import os
 import shutil
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
+
+# As long as it needs: a busy machine is no failure.
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, print_blob=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")

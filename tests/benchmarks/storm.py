@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from stellwerk.backend.queued_pod import Place
+from stellwerk.garbage import collect_seldom
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, running
 from tests.support.skipped_time import run_skipping

@@ -54,6 +54,26 @@ async def test_waiters_are_served_in_order() -> None:
     assert limiter.in_flight == 0
 
 
+async def test_while_others_wait_there_is_one_slot() -> None:
+    clock = VirtualClock()
+    first = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
+    second = AdaptiveLimiter(clock, initial=4, minimum=1, yields_to=first)
+    assert second.limit == 4
+    await first.acquire()
+    assert second.limit == 4, "nobody waits"
+    waiting = asyncio.create_task(first.acquire())
+    await asyncio.sleep(0)
+    assert second.limit == 1
+    tasks = [asyncio.create_task(second.acquire()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert second.in_flight == 1
+    first.release(clock.monotonic(), overloaded=False)
+    await waiting
+    second.release(clock.monotonic(), overloaded=False)
+    await asyncio.gather(*tasks)
+    assert second.in_flight == 2
+
+
 async def test_quick_answers_at_the_limit_widen_it() -> None:
     clock = VirtualClock()
     limiter = AdaptiveLimiter(clock, initial=8, minimum=2, maximum=64)
