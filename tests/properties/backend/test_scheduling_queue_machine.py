@@ -120,13 +120,14 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         return strategy
 
     def requeue(self, model: ModelPod, strategy: int) -> None:
-        if strategy == 0:
-            model.place = Place.UNSCHEDULABLE
-        elif model.pod.uid in self.driver.policy.gates:
+        if model.pod.uid in self.driver.policy.gates:
             model.place, model.gating = Place.GATED, True
             model.unschedulable = model.unschedulable | {"Gate"}
+            return
+        model.gating = False
+        if strategy == 0:
+            model.place = Place.UNSCHEDULABLE
         else:
-            model.gating = False
             waits = model.backoff_until and model.backoff_until >= math.floor(self.driver.now)
             if strategy == 1 and waits:
                 broken = not (model.unschedulable or model.pending)
@@ -189,6 +190,14 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
             gates.pop(model.pod.uid, None)
             if gated:
                 gates[model.pod.uid] = "Gate"
+
+    @rule(pick=st.integers(0, 99))
+    def ask_gate(self, pick: int) -> None:
+        model = self.choose(pick, lambda _: True)
+        if model is not None:
+            self.driver.queue.ask_gate(model.pod.uid)
+            if model.place is Place.GATED:
+                self.requeue(model, 0)
 
     @rule(
         pick=st.integers(0, 99),
