@@ -11,7 +11,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import count
+from itertools import count, takewhile
 from typing import Final, TypeAlias
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
@@ -67,8 +67,8 @@ class SchedulingQueue:
         self._counts = [0] * len(Place)
         self._backoff = BackoffQueue()
         self._waiting = WaitingIndex(policy.hints, observer)
-        self._unschedulable: OrderedDict[str, QueuedPod] = OrderedDict()
-        """UNSCHEDULABLE entries by uid, in the order in which they came to be."""
+        self._longest_waiting: OrderedDict[str, QueuedPod] = OrderedDict()
+        """WAITING entries by uid, in the order of queued_at."""
         self._in_flight = InFlightEvents()
         self._sequence = count(1)
 
@@ -249,10 +249,9 @@ class SchedulingQueue:
 
     def flush_unschedulable(self, now: float) -> None:
         """Retry pods that waited too long: the net below hints that miss something."""
-        while self._unschedulable:
-            entry = next(iter(self._unschedulable.values()))
-            if now - entry.queued_at <= self._max_unschedulable_seconds:
-                return
+        latest = now - self._max_unschedulable_seconds
+        too_long = takewhile(lambda entry: entry.queued_at < latest, self._longest_waiting.values())
+        for entry in [entry for entry in too_long if entry.place is Place.UNSCHEDULABLE]:
             entry.was_flushed = True
             event = QueueEvent.UNSCHEDULABLE_TIMEOUT.value
             self._requeue(entry, Requeue.AFTER_BACKOFF, event, now)
@@ -388,14 +387,15 @@ class SchedulingQueue:
         uid = entry.pod.uid
         if entry.place in WAITING:
             self._waiting.remove(uid)
-            self._unschedulable.pop(uid, None)
+            if place not in WAITING:
+                del self._longest_waiting[uid]
         self._counts[entry.place] -= 1
         self._counts[place] += 1
         entry.place = place
         if place in WAITING:
             self._waiting.add(entry)
-            if place is Place.UNSCHEDULABLE:
-                self._unschedulable[uid] = entry
+            # A gate that opens or closes is no new beginning.
+            self._longest_waiting.setdefault(uid, entry)
 
     def _push_active(self, entry: QueuedPod) -> None:
         entry.sort_key = self._policy.sort_key(entry.pod, entry.queued_at)
