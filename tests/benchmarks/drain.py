@@ -149,7 +149,7 @@ class Drain:
             finally:
                 watch.cancel()
                 ready.cancel()
-            usage = scheduler.usage()
+            usage = await scheduler.usage_at_rest()
         return self._figures(started, usage)
 
     # --- the cluster before ---------------------------------------------------------------------

@@ -4,6 +4,7 @@ What it costs is read from /proc for its whole process group, so that a schedule
 processes, or behind a shell, is measured alike.
 """
 
+import asyncio
 import os
 import shlex
 import signal
@@ -16,6 +17,10 @@ from typing import Final
 
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _STOP_SECONDS: Final = 20.0
+_REST_SECONDS: Final = 0.5
+_REST_TRIES: Final = 60
+_RESTING: Final = 0.1
+"""Of a core: so little is nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,16 @@ class SchedulerProcess:
     def usage(self) -> Usage:
         """CPU time and peak memory up to now."""
         return _usage(self._process.pid)
+
+    async def usage_at_rest(self) -> Usage:
+        """The usage when nothing more is done: events are written after the last binding, too."""
+        usage = self.usage()
+        for _ in range(_REST_TRIES):
+            await asyncio.sleep(_REST_SECONDS)
+            before, usage = usage, self.usage()
+            if usage.cpu_seconds - before.cpu_seconds <= _RESTING * _REST_SECONDS:
+                break
+        return usage
 
     def check_alive(self) -> None:
         """Raise with the end of its log if it has ended."""
