@@ -380,8 +380,7 @@ class FilterPhase:
             (position, other)
             for position, name in held
             if name in named
-            for other in nominations.pods_for_node(name)
-            if other.priority >= pod.priority and other.uid != pod.uid
+            for other in nominations.against(pod, name)
         ]
 
 

@@ -410,6 +410,14 @@ class Nominations(Protocol):
         """Return the names of nodes with nominated pods."""
         ...
 
+    def against(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
+        """Return the pods nominated to a node that a pod may not preempt."""
+        return [
+            other
+            for other in self.pods_for_node(node_name)
+            if other.priority >= pod.priority and other.uid != pod.uid
+        ]
+
     def node_of(self, uid: str) -> str:
         """Return the node that a pod is nominated to; empty: none."""
         ...

@@ -51,8 +51,7 @@ class KeptStatuses:
         """Take over what the filters say now of the stale rows, in their order."""
         code_of = self._code_of
         codes = [code_of.setdefault(status, len(code_of)) for status in statuses.different]
-        if len(rows):
-            self._codes[rows] = np.array(codes, np.int32)[statuses.codes]
+        self._codes[rows] = np.array(codes, np.int32)[statuses.codes]
         self._usage_seen = snapshot.usage_changes.position
         self._nominations_seen = self._nominations.changes.position
         self._own = (pod.uid, self._nominations.node_of(pod.uid))

@@ -56,11 +56,5 @@ def circumstances(handle: Handle, pod: PodInfo, row: int) -> Circumstances:
     """What an outcome on this row depends on now."""
     snapshot, nominations = handle.snapshot, handle.nominations
     node = snapshot.nodes[row]
-    nominated: Sequence[PodInfo] = ()
-    if node is not None and node.name in nominations.nominated_nodes():
-        nominated = [
-            other
-            for other in nominations.pods_for_node(node.name)
-            if other.priority >= pod.priority and other.uid != pod.uid
-        ]
+    nominated = [] if node is None else nominations.against(pod, node.name)
     return Circumstances(node, list(snapshot.pods[row].values()), nominated)
