@@ -44,6 +44,7 @@ from stellwerk.scheduler.queue_metrics import QueueMetrics
 from stellwerk.scheduler.queueing import ProfileQueueing
 from stellwerk.scheduler.raw_objects import RawObjects
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
+from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.unserved import UnservedPods
 from stellwerk.scheduler.waiting_pods import PermitRoom
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
@@ -114,6 +115,7 @@ class Operator:
             waiting=PermitRoom(),
             bindings=BindingTasks(),
             raw=raw,
+            reports=StatusReports(client, clock),
         )
         active, nominator = ActiveQueue(), Nominator()
         self.guard = TimerGuard(options.plugin_limit_seconds)

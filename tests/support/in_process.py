@@ -46,7 +46,9 @@ class Store(MemoryClient):
         return await super().list(path, limit=limit)
 
     @override
-    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
         status = {key: value for key, value in patch["status"].items() if not key.startswith("$")}
         known = (await self.get(path)).get("status", {}).get("conditions", [])

@@ -72,7 +72,9 @@ class MemoryClient(ClusterClient):
         self.put(path, _merged(pod, {"spec": {"nodeName": node_name}}))
 
     @override
-    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
         await self.patch(f"/api/v1/namespaces/{namespace}/pods/{name}", patch)
 
     @override

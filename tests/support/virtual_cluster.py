@@ -59,7 +59,9 @@ class StoreClient(ClusterClient):
             bind(self._api, self._api.kinds.resource("pods"), (namespace, name), binding)
 
     @override
-    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
         pods = self._api.kinds.resource("pods")
         with _translated(f"patch the status of {namespace}/{name}"):
             self._api.patch(

@@ -123,8 +123,10 @@ class KubernetesClient:
             if not await self._is_bound(namespace, name, uid, node_name):
                 raise
 
-    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
-        """Apply a strategic merge patch to a pod's status.
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
+        """Apply a strategic merge patch to a pod's status; if not urgent, behind other calls.
 
         Raises:
             ApiError: the patch was refused.
@@ -135,7 +137,7 @@ class KubernetesClient:
             patch,
             act=f"patch the status of {namespace}/{name}",
             content_type=STRATEGIC_MERGE_PATCH,
-            lane=Lane.SCHEDULING,
+            lane=Lane.SCHEDULING if urgent else Lane.REPORTS,
             wants_answer=False,
         )
         await self._transport.send(request)

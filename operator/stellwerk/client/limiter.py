@@ -1,7 +1,7 @@
 """How many requests of one class may be in flight, adapted to what the API server can take.
 
-`KubernetesClient` holds one limiter for bindings and status patches and one for events, so that
-events never stand before a binding; the second yields to the first. Additive increase while
+`KubernetesClient` holds one limiter for bindings and evictions, one for why pods wait and one for
+events, so that neither stands before a binding; both yield to the first. Additive increase while
 answers are quick and the limit is what holds requests back, multiplicative decrease when the server
 throttles or answers late. Invariant: never more than `limit` requests in flight, and waiters are
 served in order.
@@ -24,6 +24,7 @@ _TARGET_MIN_SECONDS: Final = 0.1
 _TARGET_MAX_SECONDS: Final = 1.0
 _BASELINE_WINDOW_SECONDS: Final = 30.0
 _LATENCY_WEIGHT: Final = 0.1
+_SHARE: Final = 64
 
 
 class AdaptiveLimiter:
@@ -40,8 +41,8 @@ class AdaptiveLimiter:
     ) -> None:
         """Start with `initial` slots; the limit stays within `minimum` and `maximum`.
 
-        While requests wait at the limiter that this one yields to, it has a single slot: what the
-        server can take is theirs, and still nobody starves.
+        While requests wait at the limiter that this one yields to, it lets one pass for every 64
+        of those: what the server can take is theirs, and still nobody starves.
 
         Raises:
             ValueError: the three numbers are not in order.
@@ -52,6 +53,13 @@ class AdaptiveLimiter:
         self._minimum = minimum
         self._maximum = maximum
         self._yields_to = yields_to
+        self._yielding: list[AdaptiveLimiter] = []
+        if yields_to is not None:
+            yields_to.yielded_by(self)
+        self.served = 0
+        """How many requests have ended."""
+        self._turn_at = 0
+        """How many the other must have served before this one may pass while the other is busy."""
         self._limit = float(initial)
         self._in_flight = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -61,14 +69,19 @@ class AdaptiveLimiter:
     @property
     def limit(self) -> int:
         """How many requests may be in flight now."""
-        if self._yields_to is not None and self._yields_to.is_waited_for:
-            return 1
+        other = self._yields_to
+        if other is not None and other.is_waited_for:
+            return 1 if other.served >= self._turn_at else 0
         return int(self._limit)
 
     @property
     def is_waited_for(self) -> bool:
         """Whether requests wait for a slot."""
         return bool(self._waiters)
+
+    def yielded_by(self, limiter: AdaptiveLimiter) -> None:
+        """Tell another one when it may pass."""
+        self._yielding.append(limiter)
 
     def current_limit(self) -> float:
         """Return the limit, for the gauge that shows it."""
@@ -82,7 +95,7 @@ class AdaptiveLimiter:
     async def acquire(self) -> None:
         """Take a slot, waiting behind those who came earlier."""
         if self._in_flight < self.limit and not self._waiters:
-            self._in_flight += 1
+            self._take()
             return
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
@@ -95,7 +108,7 @@ class AdaptiveLimiter:
                     self._waiters.remove(waiter)
             else:  # the slot was ours already: pass it on
                 self._in_flight -= 1
-                self._wake()
+                self.wake()
             raise
 
     def release(self, started_at_seconds: float, *, overloaded: bool) -> None:
@@ -108,6 +121,7 @@ class AdaptiveLimiter:
         now_seconds = self._clock.monotonic()
         in_use = 2 * self._in_flight >= self._limit  # a limit that nobody reaches stays
         self._in_flight -= 1
+        self.served += 1
         late = self._latency.add(now_seconds - started_at_seconds, now_seconds)
         if overloaded or late:
             # One decrease per round trip: requests sent before it cannot tell about it.
@@ -116,13 +130,21 @@ class AdaptiveLimiter:
                 self._limit = max(self._minimum, self._limit * _DECREASE)
         elif in_use:
             self._limit = min(self._maximum, self._limit + 1 / self._limit)
-        self._wake()
+        self.wake()
+        for limiter in self._yielding:
+            limiter.wake()
 
-    def _wake(self) -> None:
+    def _take(self) -> None:
+        self._in_flight += 1
+        if self._yields_to is not None:
+            self._turn_at = self._yields_to.served + _SHARE
+
+    def wake(self) -> None:
+        """Let pass whom the limit allows."""
         while self._waiters and self._in_flight < self.limit:
             waiter = self._waiters.popleft()
             if not waiter.done():
-                self._in_flight += 1
+                self._take()
                 waiter.set_result(None)
 
 

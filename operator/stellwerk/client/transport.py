@@ -56,6 +56,7 @@ class Lane(Enum):
     """Requests of one lane share a limit of their own."""
 
     SCHEDULING = "scheduling"
+    REPORTS = "reports"
     EVENTS = "events"
     COLD = "cold"
     """Few and various; not limited."""
@@ -109,6 +110,9 @@ class Transport:
         scheduling = AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192)
         self._limiters = {
             Lane.SCHEDULING: scheduling,
+            Lane.REPORTS: AdaptiveLimiter(
+                clock, initial=8, minimum=2, maximum=32, yields_to=scheduling
+            ),
             Lane.EVENTS: AdaptiveLimiter(
                 clock, initial=16, minimum=4, maximum=64, yields_to=scheduling
             ),

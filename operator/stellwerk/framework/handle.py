@@ -201,7 +201,9 @@ class Offline(ClusterClient, Recorder, WaitingPods):
         raise OfflineError(f"bind {namespace}/{name}")
 
     @override
-    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
         raise OfflineError(f"patch the status of {namespace}/{name}")
 
     @override

@@ -322,8 +322,10 @@ class ClusterClient(Protocol):
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None: ...
 
     async def patch_pod_status(
-        self, namespace: str, name: str, patch: Mapping[str, Any]
-    ) -> None: ...
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
+        """Apply a strategic merge patch; if not urgent, behind bindings and evictions."""
+        ...
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Delete exactly this pod; returns whether it is gone at once."""

@@ -4,23 +4,18 @@ Called by the cycle and by bindings. Invariant: requeueing is done before anythi
 that no moment exists in which the pod is nowhere.
 """
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import pod_reference
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import (
-    SCHEDULER_ERROR,
-    UNSCHEDULABLE,
-    Nomination,
-    status_patch,
-)
+from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Nomination
+from stellwerk.scheduler.status_reports import Report
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +45,6 @@ class AttemptFailures:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._reports: set[asyncio.Task[None]] = set()
 
     def unexpected(self, failure: Exception, pod: PodInfo) -> Failure:
         """What was raised during an attempt, as a failure of the attempt; logged and counted."""
@@ -102,27 +96,9 @@ class AttemptFailures:
         )
 
     def _report(self, pod: PodInfo, failure: Failure) -> None:
-        parts = self._parts
         self._tell(pod, failure)
-        patch = status_patch(
-            pod,
-            parts.clock.now(),
-            reason=UNSCHEDULABLE if failure.rejected else SCHEDULER_ERROR,
-            message=failure.message,
-            nomination=failure.nomination,
-        )
-        if patch is not None:
-            task = asyncio.get_running_loop().create_task(self._patch(pod, patch))
-            self._reports.add(task)
-            task.add_done_callback(self._reports.discard)
-
-    async def _patch(self, pod: PodInfo, patch: dict[str, object]) -> None:
-        try:
-            await self._parts.client.patch_pod_status(pod.namespace, pod.name, patch)
-        except NotFound:
-            logger.debug("%s is gone, its condition is not needed any more", pod.key)
-        except SchedulerError as failure:
-            logger.warning("cannot report on %s: %s", pod.key, failure)
+        reason = UNSCHEDULABLE if failure.rejected else SCHEDULER_ERROR
+        self._parts.reports.put(Report(pod, reason, failure.message, failure.nomination))
 
 
 def truncated(note: str) -> str:

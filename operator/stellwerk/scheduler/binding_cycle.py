@@ -81,6 +81,8 @@ class BindingCycle:
         """Run the points up to Bind; returns what failed."""
         parts, binding, state = self._parts, attempt.framework.binding, attempt.state
         uid, node_name = assumed.uid, assumed.node_name
+        # Why it waited is history, and must not be written after what the binding writes.
+        await parts.reports.settle(uid)
         status, waits = await binding.permit(state, assumed, node_name)
         held = parts.waiting.hold(assumed, waits) if status.code is Code.WAIT else None
         if held is None and not status.ok:

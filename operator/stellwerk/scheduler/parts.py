@@ -20,6 +20,7 @@ from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.raw_objects import RawObjects
+from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import PermitRoom
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Parts:
     waiting: PermitRoom
     bindings: BindingTasks
     raw: RawObjects
+    reports: StatusReports
     queue: SchedulingQueue = field(init=False)
     profiles: "Profiles" = field(init=False)
     queueing: "ProfileQueueing" = field(init=False)

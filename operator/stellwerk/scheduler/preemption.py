@@ -20,7 +20,8 @@ from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import error, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import disruption_patch
+from stellwerk.scheduler.pod_status import Nomination, disruption_patch
+from stellwerk.scheduler.status_reports import Report
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +213,7 @@ class Preemptor:
                 exc_info=unforeseen,
             )
             self._end(pod.uid)
-            await self._withdraw(pod)
+            self._withdraw(pod)
         else:
             self._told(pod.uid, answers[-1])
             if _Answer.GONE in answers:
@@ -266,10 +267,9 @@ class Preemptor:
         Raises:
             SchedulerError: somebody could not be told; then the last one is left alone.
         """
-        clearing = self._clear_lower_nominations(pod, chosen.node_name)
+        self._clear_lower_nominations(pod, chosen.node_name)
         *others, last = victims
         answers = await asyncio.gather(
-            clearing,
             *(self._send_away(pod, chosen, victim) for victim in others),
             return_exceptions=True,
         )
@@ -283,7 +283,7 @@ class Preemptor:
         told = [answer for answer in answers if isinstance(answer, _Answer)]
         return [*told, await self._send_away(pod, chosen, last)]
 
-    async def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
+    def _clear_lower_nominations(self, pod: PodInfo, node_name: str) -> None:
         """Pods of lower priority that were promised the node look for another one now."""
         parts = self._parts
         lower = [
@@ -295,24 +295,17 @@ class Preemptor:
             parts.queue.nominate(other, "")
         parts.queue.activate(lower, parts.clock.monotonic())
         for other in lower:
-            await self._remove_nomination(other)
+            self._remove_nomination(other)
 
-    async def _remove_nomination(self, pod: PodInfo) -> None:
-        patch = {"status": {"nominatedNodeName": None}}
-        try:
-            await self._parts.client.patch_pod_status(pod.namespace, pod.name, patch)
-        except NotFound:
-            logger.debug("%s is gone, and its nomination with it", pod.key)
-        except SchedulerError as failure:
-            # In memory it is gone; the pod's next failed attempt writes what is then true.
-            logger.warning("cannot clear the nomination of %s: %s", pod.key, failure)
+    def _remove_nomination(self, pod: PodInfo) -> None:
+        self._parts.reports.put(Report(pod, nomination=Nomination("", in_any_case=True)))
 
-    async def _withdraw(self, pod: PodInfo) -> None:
+    def _withdraw(self, pod: PodInfo) -> None:
         """The room will not be made: take the promise back and let the pod try again."""
         parts = self._parts
         if pod.uid in parts.queue:
             parts.queue.nominate(pod, "")
-            await self._remove_nomination(pod)
+            self._remove_nomination(pod)
             parts.queue.activate([pod], parts.clock.monotonic())
 
     # --- one victim -----------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class UnservedPods:
 
     async def _report(self, pod: PodInfo) -> None:
         parts = self._parts
+        await parts.reports.settle(pod.uid)
         message = parts.profiles.why_unserved(pod.spec.scheduler_name)
         parts.recorder.event(
             pod_reference(pod),

@@ -54,24 +54,28 @@ async def test_waiters_are_served_in_order() -> None:
     assert limiter.in_flight == 0
 
 
-async def test_while_others_wait_there_is_one_slot() -> None:
+async def test_while_others_wait_one_passes_for_every_64_of_them() -> None:
     clock = VirtualClock()
     first = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
     second = AdaptiveLimiter(clock, initial=4, minimum=1, yields_to=first)
-    assert second.limit == 4
     await first.acquire()
     assert second.limit == 4, "nobody waits"
-    waiting = asyncio.create_task(first.acquire())
+    busy = [asyncio.create_task(first.acquire()) for _ in range(65)]
     await asyncio.sleep(0)
-    assert second.limit == 1
-    tasks = [asyncio.create_task(second.acquire()) for _ in range(3)]
+    yielding = [asyncio.create_task(second.acquire()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert second.in_flight == 1
+    second.release(clock.monotonic(), overloaded=False)
+    for _ in range(63):
+        first.release(clock.monotonic(), overloaded=False)
+        await asyncio.sleep(0)
+    assert second.in_flight == 0
+    first.release(clock.monotonic(), overloaded=False)
     await asyncio.sleep(0)
     assert second.in_flight == 1
     first.release(clock.monotonic(), overloaded=False)
-    await waiting
-    second.release(clock.monotonic(), overloaded=False)
-    await asyncio.gather(*tasks)
-    assert second.in_flight == 2
+    await asyncio.gather(*busy, *yielding)
+    assert second.in_flight == 2, "nobody waits any more"
 
 
 async def test_quick_answers_at_the_limit_widen_it() -> None:
@@ -190,6 +194,45 @@ def test_whatever_the_answers_the_limit_holds_and_everybody_is_served(
     assert served == len(answers)
     assert limiter.in_flight == 0
     assert 2 <= limiter.limit <= 8
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.booleans()), max_size=200),
+    st.integers(0, 2**32),
+)
+def test_whoever_yields_is_served_too_whatever_is_cancelled(
+    requests: list[tuple[bool, int, bool]], seed: int
+) -> None:
+    clock, order = VirtualClock(), random.Random(seed)
+    first = AdaptiveLimiter(clock, initial=2, minimum=1, maximum=4)
+    second = AdaptiveLimiter(clock, initial=2, minimum=1, maximum=4, yields_to=first)
+
+    async def request(limiter: AdaptiveLimiter, pauses: int) -> None:
+        await limiter.acquire()
+        try:
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+        finally:
+            limiter.release(clock.monotonic(), overloaded=False)
+
+    async def all_requests() -> None:
+        cancelled: list[asyncio.Task[None]] = []
+        others: list[asyncio.Task[None]] = []
+        for is_first, pauses, is_cancelled in requests:
+            task = asyncio.create_task(request(first if is_first else second, pauses))
+            (cancelled if is_cancelled else others).append(task)
+            if order.random() < 0.3:
+                await asyncio.sleep(0)
+                if cancelled:
+                    order.choice(cancelled).cancel()
+        for task in cancelled:
+            task.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.gather(*others)
+        await asyncio.gather(*cancelled, return_exceptions=True)
+
+    asyncio.run(all_requests())
+    assert first.in_flight == second.in_flight == 0
 
 
 def test_bounds_out_of_order_are_refused() -> None:

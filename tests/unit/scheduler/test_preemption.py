@@ -20,11 +20,13 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.victim_order import best_candidates
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, Preemptor, narrowed
+from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import PermitRoom
 from tests.support.builders import make_pod, pod_info
 from tests.support.queue_driver import QueueDriver
 
 if TYPE_CHECKING:
+    from stellwerk.framework.interface import ClusterClient
     from stellwerk.framework.runtime import Framework
     from stellwerk.scheduler.parts import Parts
 
@@ -44,9 +46,12 @@ class Api:
     watch_lags: bool = False
     goes_at_once: bool = False
 
-    async def patch_pod_status(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
         await self._answer("patch", name)
         assert namespace == "default"
+        assert urgent == ("conditions" in patch["status"]), "lost nominations can wait"
         self.patches[name] = patch
 
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
@@ -110,6 +115,7 @@ class Scene:
                     metrics=self.metrics,
                     waiting=self.waiting,
                     bindings=self.bindings,
+                    reports=StatusReports(cast("ClusterClient", self.api), self.clock),
                     queue=self.driver.queue,
                 ),
             ),

@@ -1,0 +1,224 @@
+"""Reports on pods that wait: what is written, in which order, and what need not be."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from stellwerk.clock import VirtualClock
+from stellwerk.errors import NotFound, Unavailable
+from stellwerk.scheduler.pod_status import Nomination
+from stellwerk.scheduler.status_reports import Report, StatusReports
+from tests.support.builders import make_node, make_pod, pod_info
+from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
+
+if TYPE_CHECKING:
+    from stellwerk.framework.interface import ClusterClient
+
+
+class Api:
+    """Takes patches; holds them back until it is told to answer."""
+
+    def __init__(self) -> None:
+        self.patches: list[tuple[str, Mapping[str, Any]]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+        self.refuses: dict[str, Exception] = {}
+
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
+        assert namespace == "default"
+        assert not urgent
+        self.patches.append((name, patch["status"]))
+        await self.open.wait()
+        if name in self.refuses:
+            raise self.refuses[name]
+
+
+class Desk:
+    """Reports on their way to an API."""
+
+    def __init__(self) -> None:
+        self.api = Api()
+        self.reports = StatusReports(cast("ClusterClient", self.api), VirtualClock())
+
+    def put(self, name: str, message: str = "", nomination: Nomination | None = None) -> None:
+        reason = "Unschedulable" if message else ""
+        self.reports.put(Report(pod_info(name), reason, message, nomination))
+
+    async def idle(self) -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def jam(self) -> None:
+        """Hold every writer up with a report that is not answered."""
+        self.api.open.clear()
+        for number in range(4):
+            self.put(f"held-{number}", "no room")
+        await asyncio.sleep(0)
+        assert len(self.api.patches) == 4
+
+    async def written(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Let the API answer; what is written about all but the pods that held it up."""
+        self.api.open.set()
+        await self.idle()
+        return [(name, status) for name, status in self.api.patches if "held" not in name]
+
+
+def says(status: Mapping[str, Any]) -> str:
+    (condition,) = status["conditions"]
+    assert condition["type"] == "PodScheduled"
+    assert condition["status"] == "False"
+    return str(condition["message"])
+
+
+async def test_a_report_is_written_in_the_background() -> None:
+    desk = Desk()
+    desk.put("web", "no room", Nomination("n1"))
+    ((name, status),) = await desk.written()
+    assert name == "web"
+    assert says(status) == "no room"
+    assert status["nominatedNodeName"] == "n1"
+
+
+async def test_of_several_that_wait_the_newest_of_everything_is_written() -> None:
+    desk = Desk()
+    await desk.jam()
+    desk.put("web", "no room", Nomination("n1"))
+    desk.put("web", "still no room")
+    desk.put("job", "no room", Nomination("n2"))
+    desk.put("job", nomination=Nomination("", in_any_case=True))
+    (web, web_status), (job, job_status) = await desk.written()
+    assert (web, job) == ("web", "job")
+    assert says(web_status) == "still no room"
+    assert web_status["nominatedNodeName"] == "n1"
+    assert says(job_status) == "no room"
+    assert job_status["nominatedNodeName"] is None
+
+
+async def test_what_is_settled_is_not_written() -> None:
+    desk = Desk()
+    await desk.jam()
+    desk.put("web", "no room")
+    await desk.reports.settle("pod-uid-of-nobody")
+    await desk.reports.settle(pod_info("web").uid)
+    assert await desk.written() == []
+
+
+async def test_settling_waits_for_what_is_being_written() -> None:
+    desk = Desk()
+    desk.api.open.clear()
+    desk.put("web", "no room")
+    await asyncio.sleep(0)
+    desk.put("web", "still no room")
+    settling = asyncio.create_task(desk.reports.settle(pod_info("web").uid))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not settling.done()
+    desk.api.open.set()
+    await settling
+    ((_, status),) = await desk.written()
+    assert says(status) == "no room"
+
+
+async def test_of_one_pod_one_report_is_written_at_a_time() -> None:
+    desk = Desk()
+    desk.api.open.clear()
+    desk.put("web", "no room")
+    await asyncio.sleep(0)
+    desk.put("web", "still no room")
+    desk.put("job", "no room")
+    await asyncio.sleep(0)
+    assert [name for name, _ in desk.api.patches] == ["web", "job"]
+    written = await desk.written()
+    assert [(name, says(status)) for name, status in written] == [
+        ("web", "no room"),
+        ("job", "no room"),
+        ("web", "still no room"),
+    ]
+
+
+async def test_a_settled_pod_may_be_reported_on_anew() -> None:
+    desk = Desk()
+    await desk.jam()
+    desk.put("web", "no room", Nomination("n1"))
+    await desk.reports.settle(pod_info("web").uid)
+    desk.put("web", "binding failed")
+    ((_, status),) = await desk.written()
+    assert says(status) == "binding failed"
+    assert "nominatedNodeName" not in status
+
+
+async def test_a_refusal_is_told_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    desk = Desk()
+    desk.api.refuses = {
+        "gone": NotFound("patch", 404, "NotFound", "no such pod"),
+        "web": Unavailable("patch the status of default/web", 503, "", "away"),
+    }
+    for name in ("gone", "web", "job"):
+        desk.put(name, "no room")
+    assert [name for name, _ in await desk.written()] == ["gone", "web", "job"]
+    (record,) = caplog.records
+    assert "cannot report on default/web" in record.getMessage()
+
+
+async def test_what_the_pod_says_already_is_not_written() -> None:
+    desk = Desk()
+    desk.put("web", nomination=Nomination(""))
+    assert await desk.written() == []
+
+
+class HeldPatches:
+    """Holds back what an operator writes into the status of pods."""
+
+    def __init__(self, world: InProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open = asyncio.Event()
+        self.begun: list[str] = []
+        self._send = world.client.patch_pod_status
+        monkeypatch.setattr(world.client, "patch_pod_status", self._patch)
+
+    async def _patch(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
+        self.begun.append(name)
+        await self.open.wait()
+        await self._send(namespace, name, patch, urgent=urgent)
+
+
+async def test_a_binding_waits_for_the_report_that_is_being_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(VirtualClock()) as world:
+        held = HeldPatches(world, monkeypatch)
+        world.apply(make_profile("default-scheduler"), make_pod("web"))
+        await eventually(lambda: held.begun == ["web"])
+        world.apply(make_node("n1"))
+        world.clock.advance(60)
+        world.parts.queue.flush_backoff(world.clock.monotonic())
+        await quiet()
+        assert world.parts.cache.is_assumed(world.pod("web")["metadata"]["uid"])
+        assert world.node_of("web") is None
+        held.open.set()
+        await eventually(lambda: world.node_of("web") == "n1")
+        writes = [verb for verb, path in world.client.requests if "/pods/web" in path]
+        assert writes == ["PATCH", "POST"]
+
+
+async def test_a_binding_overtakes_the_report_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(VirtualClock()) as world:
+        held = HeldPatches(world, monkeypatch)
+        world.apply(make_profile("default-scheduler"))
+        world.apply(*(make_pod(f"big-{number}", cpu="64") for number in range(4)))
+        await eventually(lambda: len(held.begun) == 4)
+        world.apply(make_pod("web"))
+        await eventually(lambda: world.notes.about("web"))
+        world.apply(make_node("n1"))
+        world.clock.advance(60)
+        world.parts.queue.flush_backoff(world.clock.monotonic())
+        await eventually(lambda: world.node_of("web") == "n1")
+        held.open.set()
+        await eventually(lambda: world.condition("big-3"))
+        assert "web" not in held.begun
+        assert world.condition("web") is None
