@@ -207,8 +207,8 @@ class Operator:
         """Wait for the lists, make sure that there is a profile, and schedule."""
         await self.barrier.wait()
         await self._ensure_profile()
-        # What was listed stays: the collector need not look at it again.
-        gc.collect()
+        # What was listed stays: the collector need not look at it again, nor for the first time,
+        # for lists are no cycles.
         gc.freeze()
         logger.info(
             "serving %s with %d nodes",

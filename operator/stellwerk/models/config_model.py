@@ -42,7 +42,6 @@ class ConfigModel(BaseModel):
         frozen=True,
         extra="forbid",
         alias_generator=to_camel,
-        use_attribute_docstrings=True,
     )
 
     @model_validator(mode="before")

@@ -5,11 +5,18 @@ embedded cluster and the demo take `crd_manifest()`. Invariant: the schema is st
 stay within the API server's cost limits, and the file equals what this module says.
 """
 
+import ast
+import inspect
 import sys
 from collections.abc import Mapping
+from itertools import pairwise
+from textwrap import dedent
 from typing import Any, Final, NamedTuple
 
 import yaml
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core.core_schema import ModelSchema
+from typing_extensions import override
 
 from stellwerk.models.config_model import INT32_MAX, INT64_MAX, ConfigModel
 from stellwerk.models.plugin_args import RequestedToCapacityRatioParam
@@ -179,8 +186,43 @@ def _object_schema() -> Schema:
 
 def model_schema(model: type[ConfigModel]) -> Schema:
     """Return the structural schema of a model, without references."""
-    schema = model.model_json_schema(by_alias=True)
+    schema = model.model_json_schema(by_alias=True, schema_generator=_DocumentedSchema)
     return _structural(schema, schema.get("$defs", {}), model.__name__)
+
+
+class _DocumentedSchema(GenerateJsonSchema):
+    """Pydantic's schema, with the docstrings of fields as their descriptions.
+
+    Pydantic can find them itself, but does so whenever the models are imported (`run` wants none).
+    """
+
+    @override
+    def model_schema(self, schema: ModelSchema) -> Schema:
+        result = super().model_schema(schema)
+        model = schema["cls"]
+        for name, text in _field_docstrings(model).items():
+            field = result["properties"][model.model_fields[name].alias or name]
+            field.setdefault("description", text)
+        return result
+
+
+def _field_docstrings(model: type[object]) -> dict[str, str]:
+    """Return the string below each field of a model, its bases' included, by the field's name."""
+    texts: dict[str, str] = {}
+    for part in reversed(model.__mro__):
+        if not issubclass(part, ConfigModel):
+            continue
+        definition = ast.parse(dedent(inspect.getsource(part))).body[0]
+        for field, text in pairwise(getattr(definition, "body", ())):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(content))),
+                ):
+                    texts[name] = inspect.cleandoc(content)
+                case _:
+                    pass  # validators, and fields that need no words
+    return texts
 
 
 def _structural(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema:
