@@ -1,6 +1,7 @@
 """Kubeconfigs, tokens that rotate, plugins and certificates, with a scripted API server."""
 
 import asyncio
+import base64
 import os
 import ssl
 import subprocess
@@ -294,6 +295,63 @@ async def test_tls_is_verified_unless_the_kubeconfig_says_otherwise(
                     await client.bind("default", "web", "uid", "node")
     finally:
         await server.close()
+
+
+@pytest.mark.parametrize("as_data", [False, True], ids=["files", "data"])
+async def test_client_certificate_is_offered(
+    tmp_path: Path, certificate: tuple[Path, Path], *, as_data: bool
+) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificate[0])
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(*certificate)
+
+    async def version(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/version", version)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=context)
+
+    def pem(key: str, path: Path) -> dict[str, str]:
+        if not as_data:
+            return {key: str(path)}
+        return {f"{key}-data": base64.b64encode(path.read_bytes()).decode()}
+
+    user = pem("client-certificate", certificate[0]) | pem("client-key", certificate[1])
+    cluster = {**pem("certificate-authority", certificate[0]), "tls-server-name": "api.example"}
+    try:
+        url = str(server.make_url("")).rstrip("/")
+        path = write(tmp_path / "config", kubeconfig(url, user, **cluster))
+        assert await ask(await load_credentials(path)) == 200
+    finally:
+        await server.close()
+
+
+@pytest.mark.parametrize(
+    ("user", "cluster", "complaint"),
+    [
+        pytest.param(
+            {"client-certificate": "none.crt", "client-key": "none.key"},
+            {},
+            r"cannot read the client certificate /.*none\.crt: .*No such file",
+            id="no certificate",
+        ),
+        pytest.param(
+            {},
+            {"certificate-authority-data": "bm8="},
+            "cannot read the certificate authority: ",
+            id="no authority",
+        ),
+    ],
+)
+async def test_unreadable_certificates_are_one_clear_line(
+    tmp_path: Path, user: dict[str, Any], cluster: dict[str, Any], complaint: str
+) -> None:
+    path = write(tmp_path / "config", kubeconfig("https://127.0.0.1:1", user, **cluster))
+    with pytest.raises(ConfigurationError, match=complaint) as caught:
+        await load_credentials(path)
+    assert "\n" not in str(caught.value)
 
 
 async def test_kubeconfigs_are_joined_the_first_wins(api: FakeApi, tmp_path: Path) -> None:

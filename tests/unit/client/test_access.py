@@ -1,0 +1,156 @@
+"""What is read from kubeconfigs and from a pod's service account."""
+
+import base64
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from stellwerk.client.access import Access, InCluster, Kubeconfig
+from stellwerk.clock import VirtualClock
+from stellwerk.errors import ConfigurationError
+from tests.support.fake_api import kubeconfig
+
+URL = "https://cluster.example:6443"
+ENVIRON = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+
+
+async def load(*documents: dict[str, Any], directory: Path) -> Access:
+    paths = []
+    for number, document in enumerate(documents):
+        path = directory / f"config-{number}"
+        path.write_bytes(orjson.dumps(document))
+        paths.append(str(path))
+    return await Kubeconfig(os.pathsep.join(paths), None, VirtualClock()).load()
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+@pytest.mark.parametrize(
+    ("user", "authorization"),
+    [
+        pytest.param({}, None, id="nothing"),
+        pytest.param({"token": "t", "username": "u", "password": "p"}, "Bearer t", id="token"),
+        pytest.param({"token": "t", "tokenFile": "none"}, "Bearer t", id="token before its file"),
+        pytest.param({"username": "u", "password": "p"}, "Basic dTpw", id="password"),
+        pytest.param({"username": "u"}, None, id="a name alone"),
+    ],
+)
+async def test_who_we_are(user: dict[str, Any], authorization: str | None, tmp_path: Path) -> None:
+    access = await load(kubeconfig(URL, user), directory=tmp_path)
+    assert access == Access(
+        URL, authorization, stale_after_seconds=60.0 if "tokenFile" in user else None
+    )
+
+
+async def test_where_the_cluster_is_and_whom_to_trust(tmp_path: Path) -> None:
+    cluster = {
+        "certificate-authority": "ca.crt",
+        "insecure-skip-tls-verify": True,
+        "tls-server-name": "name",
+        "proxy-url": "http://proxy:3128",
+    }
+    access = await load(kubeconfig(f"{URL}/", {"token": "t"}, **cluster), directory=tmp_path)
+    assert access == Access(
+        URL,
+        "Bearer t",
+        tmp_path / "ca.crt",
+        verify=False,
+        tls_server_name="name",
+        proxy="http://proxy:3128",
+    )
+
+
+async def test_certificates_are_files_beside_the_kubeconfig_or_data_in_it(tmp_path: Path) -> None:
+    user = {
+        "client-certificate": "pki/client.crt",
+        "client-key": "ignored",
+        "client-key-data": encoded("the key"),
+    }
+    cluster = {"certificate-authority-data": encoded("the authority")}
+    access = await load(kubeconfig(URL, user, **cluster), directory=tmp_path)
+    assert access.authority == b"the authority"
+    assert access.certificate == tmp_path / "pki" / "client.crt"
+    assert access.key == b"the key"
+    assert access.stale_after_seconds == 60
+
+
+async def test_paths_begin_at_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "token").write_text("from there\n")
+    first = kubeconfig(URL)
+    del first["users"]
+    second = tmp_path / "other" / "config"
+    second.write_bytes(orjson.dumps(kubeconfig("http://x", {"tokenFile": "token"})))
+    (tmp_path / "config").write_bytes(orjson.dumps(first))
+    paths = os.pathsep.join((str(tmp_path / "config"), str(second)))
+    access = await Kubeconfig(paths, None, VirtualClock()).load()
+    assert (access.server, access.authorization) == (URL, "Bearer from there")
+
+
+@pytest.mark.parametrize(
+    ("user", "complaint"),
+    [
+        pytest.param({"tokenFile": "none"}, "No such file.*none", id="no token file"),
+        pytest.param(
+            {"client-certificate-data": "?"},
+            "client-certificate-data is not base64",
+            id="not base64",
+        ),
+    ],
+)
+async def test_what_cannot_be_used_is_one_clear_line(
+    user: dict[str, Any], complaint: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"cannot use kubeconfig .*{complaint}") as caught:
+        await load(kubeconfig(URL, user), directory=tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def service_account(directory: Path, contents: dict[str, str] | None = None) -> Path:
+    for name, content in ({"token": "t\n", "ca.crt": "ca"} | (contents or {})).items():
+        (directory / name).write_text(content)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("host", "server"),
+    [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")],
+)
+async def test_a_pod_uses_its_service_account(host: str, server: str, tmp_path: Path) -> None:
+    environ = {**ENVIRON, "KUBERNETES_SERVICE_HOST": host}
+    access = await InCluster(environ, service_account(tmp_path)).load()
+    assert access == Access(server, "Bearer t", tmp_path / "ca.crt", stale_after_seconds=60.0)
+
+
+@pytest.mark.parametrize(
+    ("environ", "files"),
+    [
+        pytest.param(ENVIRON, {"token": "\n"}, id="empty token"),
+        pytest.param(ENVIRON, {"ca.crt": ""}, id="empty authority"),
+        pytest.param({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, {}, id="no port"),
+    ],
+)
+async def test_half_a_service_account_is_refused(
+    environ: dict[str, str], files: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match="cannot use this pod's service account"):
+        await InCluster(environ, service_account(tmp_path, files)).load()
+
+
+def test_the_operator_does_not_load_what_only_plugins_need() -> None:
+    program = (
+        "import sys, stellwerk.app\n"
+        "print('kopf' in sys.modules, 'kubernetes_asyncio' in sys.modules)\n"
+        "import kubernetes_asyncio.config"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True False\n"
