@@ -235,6 +235,7 @@ class Cache:
         """The same pod with a newer version of what nothing counts (status, resourceVersion)."""
         record = self._records[before.node_name]
         self._pods[pod.uid] = record.pods[pod.uid] = pod
+        self.snapshot.note_new_record(record.name)
 
 
 def _counts_alike(before: PodInfo, after: PodInfo) -> bool:

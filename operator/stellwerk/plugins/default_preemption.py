@@ -70,7 +70,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self._handle = handle
         self._args = args
         self._budgets = DisruptionBudgets(handle.objects)
-        self._kept = KeptTrials()
+        self._kept = KeptTrials(handle)
 
     # --- PreEnqueue -----------------------------------------------------------------------------
 
@@ -161,11 +161,11 @@ def _next_batch(
 ) -> RowColumn:
     """The first rows, until so many of them are likely candidates.
 
-    Those without possible victims cost nothing, and those promised to others are seldom any.
+    Those known not to be cost nothing, and those promised to others are seldom any.
     """
     likely = 0
     for index, row in enumerate(rows.tolist()):
-        likely += row not in promised and bool(dry_run.lower(row))
+        likely += row not in promised and dry_run.may_be_cleared(row)
         if likely == count:
             return rows[: index + 1]
     return rows

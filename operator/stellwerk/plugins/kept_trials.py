@@ -6,55 +6,69 @@ objects that it was found with; its victims are therefore the newest records of 
 """
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Hashable
+from typing import Final, TypeAlias
 
 from stellwerk.framework.interface import Candidate, Handle
 from stellwerk.framework.status import Status
-from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 
 MAX_SPECS: Final = 4
 """Crowds of so many kinds are remembered at a time."""
 
 Outcome: TypeAlias = Candidate | Status
-Trials: TypeAlias = "dict[int, tuple[Circumstances, Outcome]]"
-"""By row, what was found there, and when that holds."""
-
-
-class Circumstances(NamedTuple):
-    """All that an outcome on one node depends on, beside the spec and the budgets."""
-
-    node: NodeInfo | None
-    pods: Sequence[PodInfo]
-    nominated: Sequence[PodInfo]
-    """Only those that count against the pod."""
+Trials: TypeAlias = dict[int, Outcome]
+"""By row, what was found there."""
 
 
 class KeptTrials:
     """See the module docstring."""
 
-    def __init__(self) -> None:
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
         self._budgets_version = -1
-        self._of_key: OrderedDict[Hashable, Trials] = OrderedDict()
+        self._of_key: OrderedDict[Hashable, _Crowd] = OrderedDict()
 
-    def of(self, key: Hashable, budgets_version: int) -> Trials:
-        """What was found for pods of one key; the caller adds to it."""
+    def of(self, key: Hashable, pod: PodInfo, budgets_version: int) -> Trials:
+        """What holds for a pod, found for others of the same key; the caller adds to it."""
         if budgets_version != self._budgets_version:
             self._of_key.clear()
             self._budgets_version = budgets_version
-        found = self._of_key.get(key)
-        if found is None:
+        crowd = self._of_key.get(key)
+        if crowd is None:
             while len(self._of_key) >= MAX_SPECS:
                 self._of_key.popitem(last=False)
-            found = self._of_key[key] = {}
+            crowd = self._of_key[key] = _Crowd()
         self._of_key.move_to_end(key)
-        return found
+        crowd.catch_up(self._handle, pod)
+        return crowd.trials
 
 
-def circumstances(handle: Handle, pod: PodInfo, row: int) -> Circumstances:
-    """What an outcome on this row depends on now."""
-    snapshot, nominations = handle.snapshot, handle.nominations
-    node = snapshot.nodes[row]
-    nominated = [] if node is None else nominations.against(pod, node.name)
-    return Circumstances(node, list(snapshot.pods[row].values()), nominated)
+class _Crowd:
+    """Outcomes for pods of one key, and up to which changes they were looked through."""
+
+    def __init__(self) -> None:
+        self.trials: Trials = {}
+        self._usage_seen = self._records_seen = self._nominations_seen = 0
+        self._own = ("", "")
+        """(uid, node) of the pod whose own nomination was left out: it counts for all others."""
+
+    def catch_up(self, handle: Handle, pod: PodInfo) -> None:
+        """Forget what was found on rows that changed since."""
+        snapshot, nominations = handle.snapshot, handle.nominations
+        rows = snapshot.usage_changes.since(self._usage_seen)
+        records = snapshot.record_changes.since(self._records_seen)
+        names = nominations.changes.since(self._nominations_seen)
+        own = (pod.uid, nominations.node_of(pod.uid))
+        if rows is None or records is None or names is None:
+            self.trials.clear()
+        else:
+            if own != self._own:
+                names = [*names, self._own[1], own[1]]
+            row_of = snapshot.row_of
+            for row in (*rows, *records, *(row_of.get(name, -1) for name in names)):
+                self.trials.pop(row, None)
+        self._usage_seen = snapshot.usage_changes.position
+        self._records_seen = snapshot.record_changes.position
+        self._nominations_seen = nominations.changes.position
+        self._own = own

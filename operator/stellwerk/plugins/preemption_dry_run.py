@@ -18,7 +18,7 @@ from stellwerk.framework.interface import Candidate, Handle
 from stellwerk.framework.status import Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.kept_trials import KeptTrials, Outcome, Trials, circumstances
+from stellwerk.plugins.kept_trials import KeptTrials, Outcome, Trials
 from stellwerk.plugins.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -67,7 +67,7 @@ class DryRun:
         self._trials: Trials | None = None
         if kept is not None and handle.is_row_local(state, pod):
             key = (pod.spec, frozenset(state.skipped_filters))
-            self._trials = kept.of(key, budgets.version)
+            self._trials = kept.of(key, pod, budgets.version)
 
     def run(self, rows: RowColumn) -> list[Outcome]:
         """For each row, the candidate, or the status that says why the node is none."""
@@ -75,19 +75,13 @@ class DryRun:
         if trials is None:
             return self._run_all(rows)
         numbers = rows.tolist()
-        now = [circumstances(self._handle, self._pod, row) for row in numbers]
-        tried = [
-            position
-            for position, (row, circumstance) in enumerate(zip(numbers, now, strict=True))
-            if row not in trials or trials[row][0] != circumstance
-        ]
-        for position, outcome in zip(tried, self._run_all(rows[tried]), strict=True):
-            trials[numbers[position]] = (now[position], outcome)
-        return [trials[row][1] for row in numbers]
+        untried = [row for row in numbers if row not in trials]
+        trials.update(zip(untried, self._run_all(np.array(untried, np.intp)), strict=True))
+        return [trials[row] for row in numbers]
 
     def _run_all(self, rows: RowColumn) -> list[Outcome]:
         """`run` without looking at what was found before."""
-        lower = [self.lower(row) for row in rows.tolist()]
+        lower = [self._lower(row) for row in rows.tolist()]
         # Nodes without victims are answered without looking at them.
         inhabited = [index for index, pods in enumerate(lower) if pods]
         outcomes: list[Outcome] = [_NO_VICTIMS] * len(rows)
@@ -96,7 +90,12 @@ class DryRun:
             outcomes[index] = outcome
         return outcomes
 
-    def lower(self, row: int) -> list[PodInfo]:
+    def may_be_cleared(self, row: int) -> bool:
+        """Whether a node is a candidate, as far as can be told without a look at it."""
+        outcome = self._trials.get(row) if self._trials is not None else None
+        return bool(self._lower(row)) if outcome is None else isinstance(outcome, Candidate)
+
+    def _lower(self, row: int) -> list[PodInfo]:
         """The pods on a node that this one may preempt."""
         priority = self._pod.spec.priority
         pods = self._handle.snapshot.pods[row].values()

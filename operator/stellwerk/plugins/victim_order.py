@@ -80,14 +80,16 @@ CRITERIA: Final[Sequence[tuple[str, Loss]]] = (
 
 def best_candidates(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     """The candidates whose victims are the smallest loss; all that tie after every criterion."""
-    best = candidates
-    for _, loss in CRITERIA:
-        if len(best) <= 1:
-            break
-        losses = [loss(candidate) for candidate in best]
-        lowest = min(losses)
-        best = [candidate for candidate, each in zip(best, losses, strict=True) if each == lowest]
-    return best
+    if len(candidates) <= 1:
+        return candidates
+    losses = [_losses(candidate) for candidate in candidates]
+    lowest = min(losses)
+    return [candidate for candidate, each in zip(candidates, losses, strict=True) if each == lowest]
+
+
+@lru_cache(maxsize=4096)  # of pods that preempt in crowds, each sees the same candidates
+def _losses(candidate: Candidate) -> tuple[float, ...]:
+    return tuple([loss(candidate) for _, loss in CRITERIA])
 
 
 def deciding_criterion(candidates: Sequence[Candidate]) -> str:

@@ -85,6 +85,8 @@ class Snapshot:
         """Rows whose node object changed (or appeared, or vanished)."""
         self.usage_changes = ChangeLog()
         """Rows whose node object or pods changed."""
+        self.record_changes = ChangeLog()
+        """Rows with newer records of the same pods, of which nothing that is counted changed."""
         self._visit_order: RowColumn | None = None
         self.pair_counts = PairCounts(self)
         self._publish()
@@ -195,6 +197,13 @@ class Snapshot:
         self._nonzero_requested[0, row] = min(nonzero[0], MAX_REQUESTED)
         self._nonzero_requested[1, row] = min(nonzero[1], MAX_REQUESTED)
         self.usage_changes.append(row)
+
+    def note_new_record(self, node_name: str) -> None:
+        """A pod's record was replaced by a newer one; `pods` shows it already."""
+        row = self.row_of.get(node_name)
+        if row is not None:
+            self.record_changes.append(row)
+            self.record_changes.trim(max(4096, 2 * self.size))
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
         """Add (+1) or take out (−1) a pod in what is counted per key: ports, disks, terms."""
