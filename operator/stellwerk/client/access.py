@@ -172,6 +172,9 @@ class Kubeconfig:
                 client_configuration=configuration,
                 persist_config=False,
             )
+        except OSError as error:
+            command = (user.get("exec") or {}).get("command")
+            raise self._unusable(f"credential plugin {command}: {one_line(error)}") from error
         except Exception as error:
             # The loader lets whatever a broken file makes it stumble over come through.
             raise self._unusable(one_line(error)) from error

@@ -103,6 +103,11 @@ async def test_paths_begin_at_the_file_that_names_them(tmp_path: Path) -> None:
             "client-certificate-data is not base64",
             id="not base64",
         ),
+        pytest.param(
+            {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "./nobody"}},
+            "credential plugin ./nobody: .*No such file",
+            id="no plugin",
+        ),
     ],
 )
 async def test_what_cannot_be_used_is_one_clear_line(
