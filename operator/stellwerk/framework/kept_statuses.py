@@ -8,6 +8,7 @@ after `write` of the stale rows, each row that holds a node has the status that 
 import numpy as np
 
 from stellwerk.framework.interface import Nominations
+from stellwerk.framework.rows_seen import RowsSeen
 from stellwerk.framework.status import OK, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.pod import PodInfo
@@ -18,32 +19,23 @@ from stellwerk.snapshot.snapshot import Snapshot
 class KeptStatuses:
     """See the module docstring."""
 
-    __slots__ = ("_code_of", "_codes", "_nominations", "_nominations_seen", "_own", "_usage_seen")
+    __slots__ = ("_code_of", "_codes", "_seen")
 
     def __init__(self, rows: int, nominations: Nominations) -> None:
-        self._nominations = nominations
+        self._seen = RowsSeen(nominations)
         self._codes = np.zeros(rows, np.int32)
         """(N,) int32, positions in `_code_of`; 0 fits. Free rows have any."""
         self._code_of: dict[Status, int] = {OK: 0}
-        self._usage_seen = self._nominations_seen = 0
-        self._own = ("", "")
-        """(uid, node) of the pod whose own nomination was left out: it counts for all others."""
 
     def stale(self, snapshot: Snapshot, pod: PodInfo) -> RowColumn | None:
         """The rows to ask about for this pod; None: all, and a column of another length."""
         if len(self._codes) != snapshot.size:
             return None
-        rows = snapshot.usage_changes.since(self._usage_seen)
-        names = self._nominations.changes.since(self._nominations_seen)
-        if rows is None or names is None:
+        rows = self._seen.stale(snapshot, pod)
+        if rows is None:
             return None
-        own = (pod.uid, self._nominations.node_of(pod.uid))
-        if own != self._own:
-            names = [*names, self._own[1], own[1]]
-        row_of, alive = snapshot.row_of, snapshot.alive
-        stale = {row for row in rows if alive[row]}
-        stale.update(row_of[name] for name in names if name in row_of)
-        return np.fromiter(stale, np.intp, len(stale))
+        stale: RowColumn = np.fromiter(rows, np.intp, len(rows))
+        return stale[snapshot.alive[stale]]
 
     def write(
         self, snapshot: Snapshot, pod: PodInfo, rows: RowColumn, statuses: StatusColumn
@@ -52,9 +44,7 @@ class KeptStatuses:
         code_of = self._code_of
         codes = [code_of.setdefault(status, len(code_of)) for status in statuses.different]
         self._codes[rows] = np.array(codes, np.int32)[statuses.codes]
-        self._usage_seen = snapshot.usage_changes.position
-        self._nominations_seen = self._nominations.changes.position
-        self._own = (pod.uid, self._nominations.node_of(pod.uid))
+        self._seen.note(snapshot, pod)
 
     @property
     def fits(self) -> Mask:

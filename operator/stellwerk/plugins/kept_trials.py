@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from typing import Final, TypeAlias
 
 from stellwerk.framework.interface import Candidate, Handle
+from stellwerk.framework.rows_seen import RowsSeen
 from stellwerk.framework.status import Status
 from stellwerk.models.pod import PodInfo
 
@@ -38,37 +39,30 @@ class KeptTrials:
         if crowd is None:
             while len(self._of_key) >= MAX_SPECS:
                 self._of_key.popitem(last=False)
-            crowd = self._of_key[key] = _Crowd()
+            crowd = self._of_key[key] = _Crowd(self._handle)
         self._of_key.move_to_end(key)
-        crowd.catch_up(self._handle, pod)
+        crowd.catch_up(pod)
         return crowd.trials
 
 
 class _Crowd:
     """Outcomes for pods of one key, and up to which changes they were looked through."""
 
-    def __init__(self) -> None:
+    def __init__(self, handle: Handle) -> None:
         self.trials: Trials = {}
-        self._usage_seen = self._records_seen = self._nominations_seen = 0
-        self._own = ("", "")
-        """(uid, node) of the pod whose own nomination was left out: it counts for all others."""
+        self._snapshot = handle.snapshot
+        self._seen = RowsSeen(handle.nominations)
+        self._records_seen = 0
 
-    def catch_up(self, handle: Handle, pod: PodInfo) -> None:
+    def catch_up(self, pod: PodInfo) -> None:
         """Forget what was found on rows that changed since."""
-        snapshot, nominations = handle.snapshot, handle.nominations
-        rows = snapshot.usage_changes.since(self._usage_seen)
+        snapshot = self._snapshot
+        rows = self._seen.stale(snapshot, pod)
         records = snapshot.record_changes.since(self._records_seen)
-        names = nominations.changes.since(self._nominations_seen)
-        own = (pod.uid, nominations.node_of(pod.uid))
-        if rows is None or records is None or names is None:
+        if rows is None or records is None:
             self.trials.clear()
         else:
-            if own != self._own:
-                names = [*names, self._own[1], own[1]]
-            row_of = snapshot.row_of
-            for row in (*rows, *records, *(row_of.get(name, -1) for name in names)):
+            for row in rows.union(records):
                 self.trials.pop(row, None)
-        self._usage_seen = snapshot.usage_changes.position
+        self._seen.note(snapshot, pod)
         self._records_seen = snapshot.record_changes.position
-        self._nominations_seen = nominations.changes.position
-        self._own = own

@@ -203,7 +203,7 @@ class Snapshot:
         row = self.row_of.get(node_name)
         if row is not None:
             self.record_changes.append(row)
-            self.record_changes.trim(max(4096, 2 * self.size))
+            self.record_changes.trim(self._changes_kept)
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
         """Add (+1) or take out (−1) a pod in what is counted per key: ports, disks, terms."""
@@ -236,9 +236,12 @@ class Snapshot:
 
     def trim(self) -> None:
         """Bound the change logs; call once per update."""
-        keep = max(4096, 2 * self.size)
-        self.node_changes.trim(keep)
-        self.usage_changes.trim(keep)
+        self.node_changes.trim(self._changes_kept)
+        self.usage_changes.trim(self._changes_kept)
+
+    @property
+    def _changes_kept(self) -> int:
+        return max(4096, 2 * self.size)
 
     def _take_row(self, name: str) -> int:
         if self._free:
