@@ -1,6 +1,7 @@
 """Writes into the status of pods why they wait and where room is made for them, in the background.
 
-Attempts that fail put their reports here; bindings settle them. Reports stand behind bindings and
+Attempts that fail put their reports here, bindings settle them, pods that are gone or bound by
+somebody else are forgotten. Reports stand behind bindings and
 evictions: a binding says PodScheduled itself, and takes the nomination away, so that what it
 overtakes need not be written at all (as with kube-scheduler's SchedulerAsyncAPICalls). Invariant:
 of a pod at most one report is being written and one waits, which holds the newest of everything
@@ -87,22 +88,24 @@ class StatusReports:
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
 
+    def forget(self, uid: str) -> None:
+        """What waits to be written about a pod is true no more."""
+        self._waiting.pop(uid, None)
+
     async def settle(self, uid: str) -> None:
         """Forget what waits to be written about a pod; what is being written comes first."""
-        self._waiting.pop(uid, None)
-        written = self._writing.get(uid)
-        if written is not None:
+        self.forget(uid)
+        while (written := self._writing.get(uid)) is not None:
             await written.wait()
+
+    async def write(self, report: Report) -> None:
+        """Write it in place of what waits to be written about the pod."""
+        await self.settle(report.pod.uid)
+        await self._write(report)
 
     async def _write_all(self) -> None:
         while (uid := self._next()) is not None:
-            report = self._waiting.pop(uid)
-            written = self._writing[uid] = asyncio.Event()
-            try:
-                await self._write(report)
-            finally:
-                del self._writing[uid]
-                written.set()
+            await self._write(self._waiting.pop(uid))
 
     def _next(self) -> str | None:
         return next((uid for uid in self._waiting if uid not in self._writing), None)
@@ -111,6 +114,7 @@ class StatusReports:
         pod, patch = report.pod, report.patch(self._clock)
         if patch is None:
             return
+        written = self._writing[pod.uid] = asyncio.Event()
         try:
             await self._client.patch_pod_status(pod.namespace, pod.name, patch, urgent=False)
         except NotFound:
@@ -118,3 +122,6 @@ class StatusReports:
         except SchedulerError as failure:
             # In memory it is so; the pod's next failed attempt writes what is then true.
             logger.warning("cannot report on %s: %s", pod.key, failure)
+        finally:
+            del self._writing[pod.uid]
+            written.set()

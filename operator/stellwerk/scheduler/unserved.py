@@ -6,17 +6,14 @@ that is being scheduled or bound while its profile goes stays in the queue until
 """
 
 import asyncio
-import logging
 from typing import Final
 
 from stellwerk.backend.queued_pod import TAKEN
-from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.interface import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, Nomination, status_patch
-
-logger = logging.getLogger(__name__)
+from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, Nomination
+from stellwerk.scheduler.status_reports import Report
 
 _PATCHES_AT_ONCE: Final = 16
 
@@ -85,7 +82,6 @@ class UnservedPods:
 
     async def _report(self, pod: PodInfo) -> None:
         parts = self._parts
-        await parts.reports.settle(pod.uid)
         message = parts.profiles.why_unserved(pod.spec.scheduler_name)
         parts.recorder.event(
             pod_reference(pod),
@@ -95,18 +91,4 @@ class UnservedPods:
             message,
             reporting_controller=pod.spec.scheduler_name,
         )
-        patch = status_patch(
-            pod,
-            parts.clock.now(),
-            reason=SCHEDULER_ERROR,
-            message=message,
-            nomination=Nomination(""),
-        )
-        if patch is None:
-            return
-        try:
-            await parts.client.patch_pod_status(pod.namespace, pod.name, patch)
-        except NotFound:
-            logger.debug("%s is gone, its condition is not needed any more", pod.key)
-        except SchedulerError as failure:
-            logger.warning("cannot report on %s: %s", pod.key, failure)
+        await parts.reports.write(Report(pod, SCHEDULER_ERROR, message, Nomination("")))

@@ -52,13 +52,17 @@ class Desk:
         for _ in range(50):
             await asyncio.sleep(0)
 
-    async def jam(self) -> None:
-        """Hold every writer up with a report that is not answered."""
+    async def hold(self, *names: str) -> None:
+        """Have reports begun that are not answered."""
         self.api.open.clear()
-        for number in range(4):
-            self.put(f"held-{number}", "no room")
+        for name in names:
+            self.put(name, "no room")
         await asyncio.sleep(0)
-        assert len(self.api.patches) == 4
+        assert [name for name, _ in self.api.patches] == list(names)
+
+    async def jam(self) -> None:
+        """Hold every writer up."""
+        await self.hold(*(f"held-{number}" for number in range(4)))
 
     async def written(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Let the API answer; what is written about all but the pods that held it up."""
@@ -109,9 +113,7 @@ async def test_what_is_settled_is_not_written() -> None:
 
 async def test_settling_waits_for_what_is_being_written() -> None:
     desk = Desk()
-    desk.api.open.clear()
-    desk.put("web", "no room")
-    await asyncio.sleep(0)
+    await desk.hold("web")
     desk.put("web", "still no room")
     settling = asyncio.create_task(desk.reports.settle(pod_info("web").uid))
     for _ in range(3):
@@ -125,9 +127,7 @@ async def test_settling_waits_for_what_is_being_written() -> None:
 
 async def test_of_one_pod_one_report_is_written_at_a_time() -> None:
     desk = Desk()
-    desk.api.open.clear()
-    desk.put("web", "no room")
-    await asyncio.sleep(0)
+    await desk.hold("web")
     desk.put("web", "still no room")
     desk.put("job", "no room")
     await asyncio.sleep(0)
@@ -138,6 +138,21 @@ async def test_of_one_pod_one_report_is_written_at_a_time() -> None:
         ("job", "no room"),
         ("web", "still no room"),
     ]
+
+
+async def test_what_is_written_now_replaces_what_waits_and_comes_after_what_is_being_written() -> (
+    None
+):
+    desk = Desk()
+    await desk.hold("web")
+    desk.put("web", "still no room")
+    report = Report(pod_info("web"), "SchedulerError", "no profile")
+    writing = asyncio.create_task(desk.reports.write(report))
+    await asyncio.sleep(0)
+    assert len(desk.api.patches) == 1
+    written = await desk.written()
+    await writing
+    assert [says(status) for _, status in written] == ["no room", "no profile"]
 
 
 async def test_a_settled_pod_may_be_reported_on_anew() -> None:
@@ -187,6 +202,17 @@ class HeldPatches:
         await self._send(namespace, name, patch, urgent=urgent)
 
 
+async def report_that_waits(world: InProcess, monkeypatch: pytest.MonkeyPatch) -> HeldPatches:
+    """One about the pod web, behind those about pods that are too big."""
+    held = HeldPatches(world, monkeypatch)
+    world.apply(make_profile("default-scheduler"))
+    world.apply(*(make_pod(f"big-{number}", cpu="64") for number in range(4)))
+    await eventually(lambda: len(held.begun) == 4)
+    world.apply(make_pod("web"))
+    await eventually(lambda: world.notes.about("web"))
+    return held
+
+
 async def test_a_binding_waits_for_the_report_that_is_being_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -208,12 +234,7 @@ async def test_a_binding_waits_for_the_report_that_is_being_written(
 
 async def test_a_binding_overtakes_the_report_that_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(VirtualClock()) as world:
-        held = HeldPatches(world, monkeypatch)
-        world.apply(make_profile("default-scheduler"))
-        world.apply(*(make_pod(f"big-{number}", cpu="64") for number in range(4)))
-        await eventually(lambda: len(held.begun) == 4)
-        world.apply(make_pod("web"))
-        await eventually(lambda: world.notes.about("web"))
+        held = await report_that_waits(world, monkeypatch)
         world.apply(make_node("n1"))
         world.clock.advance(60)
         world.parts.queue.flush_backoff(world.clock.monotonic())
@@ -222,3 +243,19 @@ async def test_a_binding_overtakes_the_report_that_waits(monkeypatch: pytest.Mon
         await eventually(lambda: world.condition("big-3"))
         assert "web" not in held.begun
         assert world.condition("web") is None
+
+
+@pytest.mark.parametrize("by_whom", ["deleted", "bound by somebody else"])
+async def test_a_pod_that_no_longer_waits_is_not_reported_on(
+    monkeypatch: pytest.MonkeyPatch, by_whom: str
+) -> None:
+    async with running(VirtualClock()) as world:
+        held = await report_that_waits(world, monkeypatch)
+        if by_whom == "deleted":
+            world.delete("Pod", "web")
+        else:
+            world.apply(make_pod("web", node_name="elsewhere"))
+        held.open.set()
+        await eventually(lambda: world.condition("big-3"))
+        await quiet()
+        assert "web" not in held.begun
