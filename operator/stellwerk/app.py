@@ -207,8 +207,7 @@ class Operator:
         """Wait for the lists, make sure that there is a profile, and schedule."""
         await self.barrier.wait()
         await self._ensure_profile()
-        # What was listed stays: the collector need not look at it again, nor for the first time,
-        # for lists are no cycles.
+        # What was listed stays, and holds no cycles: the collector need not look at it at all.
         gc.freeze()
         logger.info(
             "serving %s with %d nodes",

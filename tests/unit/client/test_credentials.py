@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,24 @@ async def test_missing_service_account_is_a_configuration_error() -> None:
         await load_credentials(environ=environ)
 
 
+@asynccontextmanager
+async def tls_server(context: ssl.SSLContext) -> AsyncIterator[str]:
+    """The URL of a server that answers everything."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_get("/version", answer)
+    app.router.add_post("/{path:.*}", answer)
+    server = TestServer(app, scheme="https")
+    await server.start_server(ssl=context)
+    try:
+        yield str(server.make_url("")).rstrip("/")
+    finally:
+        await server.close()
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for the name api.example; no address in it."""
@@ -265,17 +284,7 @@ async def test_tls_is_verified_unless_the_kubeconfig_says_otherwise(
         cluster["certificate-authority"] = str(certificate[0])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
-
-    async def version(_: web.Request) -> web.Response:
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_get("/version", version)
-    app.router.add_post("/{path:.*}", version)
-    server = TestServer(app, scheme="https")
-    await server.start_server(ssl=context)
-    try:
-        url = str(server.make_url("")).rstrip("/")
+    async with tls_server(context) as url:
         path = write(tmp_path / "config", kubeconfig(url, {"token": "t"}, **cluster))
         credentials = await load_credentials(path)
         async with KubernetesClient(
@@ -293,8 +302,6 @@ async def test_tls_is_verified_unless_the_kubeconfig_says_otherwise(
                     await ask(credentials)
                 with pytest.raises(Unavailable, match="certificate"):
                     await client.bind("default", "web", "uid", "node")
-    finally:
-        await server.close()
 
 
 @pytest.mark.parametrize("as_data", [False, True], ids=["files", "data"])
@@ -305,14 +312,6 @@ async def test_client_certificate_is_offered(
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(*certificate)
 
-    async def version(_: web.Request) -> web.Response:
-        return web.Response()
-
-    app = web.Application()
-    app.router.add_get("/version", version)
-    server = TestServer(app, scheme="https")
-    await server.start_server(ssl=context)
-
     def pem(key: str, path: Path) -> dict[str, str]:
         if not as_data:
             return {key: str(path)}
@@ -320,12 +319,9 @@ async def test_client_certificate_is_offered(
 
     user = pem("client-certificate", certificate[0]) | pem("client-key", certificate[1])
     cluster = {**pem("certificate-authority", certificate[0]), "tls-server-name": "api.example"}
-    try:
-        url = str(server.make_url("")).rstrip("/")
+    async with tls_server(context) as url:
         path = write(tmp_path / "config", kubeconfig(url, user, **cluster))
         assert await ask(await load_credentials(path)) == 200
-    finally:
-        await server.close()
 
 
 @pytest.mark.parametrize(
