@@ -86,7 +86,7 @@ class EventHandlers(ClusterEvents):
         parts = self._parts
         parts.unconfirmed.pop(pod.uid, None)
         parts.unserved.remove(pod.uid)
-        parts.reports.forget(pod.uid)
+        parts.reports.drop(pod.uid)
         confirmed = parts.cache.is_assumed(pod.uid)
         before = parts.cache.set_pod(pod)
         parts.queue.delete(pod.uid)
@@ -138,7 +138,7 @@ class EventHandlers(ClusterEvents):
     def _pod_gone(self, metadata: JsonObject) -> None:
         parts, uid = self._parts, _uid(metadata)
         parts.unserved.remove(uid)
-        parts.reports.forget(uid)
+        parts.reports.drop(uid)
         parts.raw.on_pod(uid, None)
         self._unresolved.pop(uid, None)
         parts.priority_classes.forget(uid)

@@ -1,11 +1,11 @@
 """Writes into the status of pods why they wait and where room is made for them, in the background.
 
-Attempts that fail put their reports here, bindings settle them, pods that are gone or bound by
-somebody else are forgotten. Reports stand behind bindings and
-evictions: a binding says PodScheduled itself, and takes the nomination away, so that what it
-overtakes need not be written at all (as with kube-scheduler's SchedulerAsyncAPICalls). Invariant:
-of a pod at most one report is being written and one waits, which holds the newest of everything
-that was put; nothing is written for a pod whose report is settled until another one is put.
+Attempts that fail put their reports here, bindings settle them, those on pods that are gone or
+bound by somebody else are dropped. They stand behind bindings and evictions: a binding says
+PodScheduled itself, and takes the nomination away, so that what it overtakes need not be written at
+all (as with kube-scheduler's SchedulerAsyncAPICalls). Invariant: of a pod at most one report is
+being written and one waits, which holds the newest of everything that was put; nothing is written
+for a pod whose report is settled until another one is put.
 """
 
 from __future__ import annotations
@@ -88,13 +88,13 @@ class StatusReports:
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
 
-    def forget(self, uid: str) -> None:
+    def drop(self, uid: str) -> None:
         """What waits to be written about a pod is true no more."""
         self._waiting.pop(uid, None)
 
     async def settle(self, uid: str) -> None:
-        """Forget what waits to be written about a pod; what is being written comes first."""
-        self.forget(uid)
+        """Drop what waits to be written about a pod; what is being written comes first."""
+        self.drop(uid)
         while (written := self._writing.get(uid)) is not None:
             await written.wait()
 
