@@ -31,21 +31,21 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.profile import API_VERSION, DEFAULT_PROFILE_MANIFEST, PLURAL
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.debugger import Debugger
 from stellwerk.scheduler.event_handlers import EventHandlers
-from stellwerk.scheduler.extenders import ExtenderPool
-from stellwerk.scheduler.instruments import Gauges, ProfileStopwatch, TimedEvents
+from stellwerk.scheduler.extenders.profile_extenders import ExtenderPool
+from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.observers.debugger import Debugger
+from stellwerk.scheduler.observers.instruments import Gauges, ProfileStopwatch, TimedEvents
+from stellwerk.scheduler.observers.queue_metrics import QueueMetrics
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
-from stellwerk.scheduler.predicates import Predicates
 from stellwerk.scheduler.preemption import Preemptor
-from stellwerk.scheduler.profiles import ProfileChange, Profiles
-from stellwerk.scheduler.queue_metrics import QueueMetrics
-from stellwerk.scheduler.queueing import ProfileQueueing
-from stellwerk.scheduler.raw_objects import RawObjects
+from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
+from stellwerk.scheduler.profiles.predicates import Predicates
+from stellwerk.scheduler.profiles.profiles import ProfileChange, Profiles
+from stellwerk.scheduler.profiles.queueing import ProfileQueueing
+from stellwerk.scheduler.profiles.unserved import UnservedPods
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.status_reports import StatusReports
-from stellwerk.scheduler.unserved import UnservedPods
 from stellwerk.scheduler.waiting_pods import PermitRoom
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics

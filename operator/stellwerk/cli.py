@@ -204,7 +204,7 @@ def _cluster(options: argparse.Namespace) -> int:
     collect_seldom()
     import uvloop  # noqa: PLC0415
 
-    from stellwerk.embedded.command import serve_cluster  # noqa: PLC0415
+    from stellwerk_cluster.command import serve_cluster  # noqa: PLC0415
 
     uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig))
     return 0
@@ -225,6 +225,6 @@ def _decide(options: argparse.Namespace) -> int:
 
 
 def _convert(options: argparse.Namespace) -> int:
-    from stellwerk.models.convert_command import convert_command  # noqa: PLC0415
+    from stellwerk.convert.command import convert_command  # noqa: PLC0415
 
     return convert_command(options.file)

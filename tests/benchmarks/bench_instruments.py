@@ -22,7 +22,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.instruments import ProfileStopwatch
+from stellwerk.scheduler.observers.instruments import ProfileStopwatch
 from stellwerk.scheduler.schedule_one import SAMPLED_ATTEMPTS
 from stellwerk.snapshot.node_view import NodeView
 from tests.benchmarks.bench_decide import fill

@@ -18,8 +18,8 @@ from typing import Final
 
 import uvloop
 
-from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk.embedded.command import install_profiles
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.command import install_profiles
 from tests.benchmarks.workloads import posted_node
 
 _START_SECONDS: Final = 30.0

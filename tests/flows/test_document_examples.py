@@ -13,14 +13,15 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk.embedded.apiserver.failures import StatusError
 from stellwerk.framework.interface import JsonObject
 from stellwerk.models.pod import parse_pod
+from stellwerk_cluster.apiserver.failures import StatusError
 from tests.support.builders import make_node, make_pod
+from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster, read_manifests
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+EXAMPLES = ROOT / "docs" / "examples"
 ZONE = "topology.kubernetes.io/zone"
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 SPECIAL = {"key": "special", "value": "true", "effect": "NoSchedule"}

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from tests.support.builders import make_node, make_pod
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "docs" / "examples" / "blinking-light-scorer"
 LABEL = "example.com/blinking-lights"
 

@@ -12,12 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 
-from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk.models.convert import convert
+from stellwerk.convert.conversion import convert
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.fake_extender import FakeExtender, fake_extender
+from tests.support.repository import TRANSCRIPTS
 from tests.support.running_operator import install, is_active, operator_on, until
 
-TRANSCRIPTS = Path(__file__).resolve().parents[3] / "shared" / "transcripts"
 RECORDED_URL = "http://127.0.0.1:26601/x"
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 PROFILE = "default-scheduler"

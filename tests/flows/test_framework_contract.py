@@ -12,7 +12,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import Conflict, Forbidden, NotFound
 from stellwerk.framework.interface import FilterResult, PermitResult, PreFilterResult
 from stellwerk.framework.status import OK, SKIP, Code, Status
-from stellwerk.scheduler.audit import audit
+from stellwerk.scheduler.observers.audit import audit
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.scripted_plugins import Script, installed

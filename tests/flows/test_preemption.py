@@ -12,12 +12,12 @@ import pytest
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
-from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
-from stellwerk.embedded.cluster import ClusterOptions
-from stellwerk.embedded.hollow.kubelet import KubeletOptions
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
+from stellwerk_cluster.cluster import ClusterOptions
+from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from tests.support.builders import make_node, make_pod
 from tests.support.invariants import check_bound_once
 from tests.support.scripted_plugins import Script, installed

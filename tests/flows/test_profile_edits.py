@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.running_operator import install, is_active, operator_on, profile_status, until

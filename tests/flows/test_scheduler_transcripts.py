@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.repository import TRANSCRIPTS
 from tests.support.scheduler_comparison import Comparison
 from tests.support.scheduler_replay import Outcome, play
 
 JsonObject = dict[str, Any]
 Edit = Callable[[JsonObject], None]
 
-TRANSCRIPTS = Path(__file__).parents[2].parent / "shared" / "transcripts"
 SCENARIOS = sorted(path.stem for path in (TRANSCRIPTS / "scheduler").glob("*.json"))
 TICKS = {"bind-forbidden": 0.59, "extender-failing-backoff": 0.698, "no-nodes": 0.187}
 """Where in a second the clock ticked that ends backoffs, in scenarios that wait for it."""

@@ -12,7 +12,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_resources import PODS
-from stellwerk.scheduler.audit import audit
+from stellwerk.scheduler.observers.audit import audit
 from stellwerk.scheduler.parts import Parts
 from stellwerk.snapshot.snapshot import Snapshot
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from stellwerk.app import RunOptions, run
-from stellwerk.embedded.cluster import EmbeddedCluster
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk_cluster.cluster import EmbeddedCluster
 
 JsonObject = dict[str, Any]
 

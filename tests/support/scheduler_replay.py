@@ -22,12 +22,12 @@ from aiohttp import web
 
 from stellwerk import app
 from stellwerk.clock import VirtualClock
-from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk.convert.conversion import convert
 from stellwerk.metrics import Metrics
-from stellwerk.models.convert import convert
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
 from tests.support.skipped_time import run_skipping_over_sockets
 

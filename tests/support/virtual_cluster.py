@@ -17,21 +17,21 @@ from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
-from stellwerk.embedded.apiserver.api import Api
-from stellwerk.embedded.apiserver.deletion import DeleteOptions, delete
-from stellwerk.embedded.apiserver.failures import StatusError
-from stellwerk.embedded.apiserver.kinds import ResourceKind
-from stellwerk.embedded.apiserver.patching import STRATEGIC_PATCH
-from stellwerk.embedded.apiserver.requests import Target, parse_path
-from stellwerk.embedded.apiserver.store import StoreEvent
-from stellwerk.embedded.apiserver.subresources import bind
-from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk.embedded.command import install_profiles
+from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import api_error
 from stellwerk.framework.interface import ClusterClient, JsonObject
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
-from stellwerk.models.convert import convert_text
+from stellwerk_cluster.apiserver.api import Api
+from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
+from stellwerk_cluster.apiserver.failures import StatusError
+from stellwerk_cluster.apiserver.kinds import ResourceKind
+from stellwerk_cluster.apiserver.patching import STRATEGIC_PATCH
+from stellwerk_cluster.apiserver.requests import Target, parse_path
+from stellwerk_cluster.apiserver.store import StoreEvent
+from stellwerk_cluster.apiserver.subresources import bind
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.command import install_profiles
 from tests.support.in_process import Notes
 from tests.support.invariants import check_invariants
 

@@ -2,13 +2,13 @@
 
 import json
 import timeit
-from pathlib import Path
 
 import pytest
 
 from stellwerk.metrics import Family, Histogram, Metrics, attempts_label, exponential
+from tests.support.repository import TRANSCRIPTS
 
-TRANSCRIPTS = Path(__file__).parents[3] / "shared" / "transcripts" / "scheduler"
+RECORDED = TRANSCRIPTS / "scheduler"
 
 
 def lines(metrics: Metrics, name: str) -> list[str]:
@@ -119,7 +119,7 @@ def test_a_pods_share_of_metrics_costs_less_than_twenty_microseconds() -> None:
 
 
 def test_families_have_the_names_and_labels_that_kube_scheduler_exposes() -> None:
-    if not TRANSCRIPTS.is_dir():
+    if not RECORDED.is_dir():
         pytest.skip("the recordings of kube-scheduler are not beside this checkout")
     left_out = ("scheduler_batch_", "scheduler_get_node_hint_", "scheduler_store_schedule_results_")
     ours = {
@@ -129,7 +129,7 @@ def test_families_have_the_names_and_labels_that_kube_scheduler_exposes() -> Non
     }
     theirs = {
         series
-        for path in TRANSCRIPTS.glob("*.json")
+        for path in RECORDED.glob("*.json")
         for change in json.loads(path.read_text())["metricsChanged"]
         if not (series := change["series"]).startswith(left_out)
     }

@@ -17,8 +17,8 @@ from typing import Any, Final, TextIO
 
 from stellwerk.app import RunOptions, run
 from stellwerk.demo.examples import Example, load_examples, load_nodes, resource_of
-from stellwerk.embedded.cluster import EmbeddedCluster
-from stellwerk.embedded.command import open_cluster
+from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.command import open_cluster
 
 JsonObject = dict[str, Any]
 

@@ -26,10 +26,16 @@ from stellwerk.framework.status import Code, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.blocking_pods import BlockingPods
-from stellwerk.plugins.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.victim_order import by_importance, is_leaving_as_victim
-from stellwerk.plugins.victim_search import Limits, Target, Victims, VictimSearch, VictimSet
+from stellwerk.plugins.preemption.blocking_pods import BlockingPods
+from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.preemption.victim_order import by_importance, is_leaving_as_victim
+from stellwerk.plugins.preemption.victim_search import (
+    Limits,
+    Target,
+    Victims,
+    VictimSearch,
+    VictimSet,
+)
 from stellwerk.snapshot.absence import without_pods
 from stellwerk.snapshot.columns import Mask
 

@@ -29,10 +29,10 @@ from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.kept_trials import KeptTrials
-from stellwerk.plugins.preemption_dry_run import DryRun
-from stellwerk.plugins.victim_order import best_candidates, is_leaving_as_victim
+from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.preemption.dry_run import DryRun
+from stellwerk.plugins.preemption.dry_run_results import KeptTrials
+from stellwerk.plugins.preemption.victim_order import best_candidates, is_leaving_as_victim
 from stellwerk.snapshot.columns import RowColumn
 
 _NAME: Final = "DefaultPreemption"

@@ -34,8 +34,8 @@ from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedul
 from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
-from stellwerk.plugins.affinity_hints import affinity_hints
-from stellwerk.plugins.overlay_deltas import DeltaTracker, OverlayDeltas
+from stellwerk.plugins.pairwise.affinity_hints import affinity_hints
+from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.node_view import NodeView

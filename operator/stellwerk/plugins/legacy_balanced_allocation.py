@@ -17,7 +17,7 @@ from stellwerk.framework.interface import MAX_NODE_SCORE, Handle, Reuse, ScorePl
 from stellwerk.models.plugin_args import LegacyBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk.plugins.attached_volumes import UNLIMITED, AttachedVolumes, VolumeId, volume_id
+from stellwerk.plugins.volumes.attached import UNLIMITED, AttachedVolumes, VolumeId, volume_id
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.node_view import NodeView
 

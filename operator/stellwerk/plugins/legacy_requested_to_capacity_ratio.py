@@ -13,7 +13,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Handle, Reuse, ScorePlugin
 from stellwerk.models.plugin_args import LegacyRequestedToCapacityRatioArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.resource_strategies import MAX_UTILIZATION, score_by_utilization
+from stellwerk.plugins.resources.strategies import MAX_UTILIZATION, score_by_utilization
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 

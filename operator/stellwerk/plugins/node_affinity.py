@@ -37,14 +37,14 @@ from stellwerk.models.selectors import (
     parse_node_selector,
     parse_preferred_terms,
 )
-from stellwerk.plugins.hints import changed_node
-from stellwerk.plugins.node_matching import (
+from stellwerk.plugins.shared.hints import changed_node
+from stellwerk.plugins.shared.node_matching import (
     matching_labels,
     matching_nodes,
     matching_term,
     named,
 )
-from stellwerk.plugins.score_normalization import normalize_to_highest
+from stellwerk.plugins.shared.score_normalization import normalize_to_highest
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.node_view import NodeView
 

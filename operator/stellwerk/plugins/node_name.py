@@ -15,7 +15,7 @@ from stellwerk.framework.events import Action, QueueingHint, Resource
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import ABSENT
 from stellwerk.snapshot.node_view import NodeView
 

@@ -25,8 +25,8 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import EVERY_ADDRESS, HostPort
-from stellwerk.plugins.hints import occupied_room
-from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.plugins.shared.hints import occupied_room
+from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
 

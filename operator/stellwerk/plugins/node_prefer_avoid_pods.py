@@ -15,7 +15,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot

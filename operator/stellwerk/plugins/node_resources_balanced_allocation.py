@@ -24,8 +24,8 @@ from stellwerk.framework.reuse import ColumnCache
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.amounts import Amount, column, divisor, lesser, offered, used
-from stellwerk.plugins.resource_strategies import scored_resources
+from stellwerk.plugins.resources.amounts import Amount, column, divisor, lesser, offered, used
+from stellwerk.plugins.resources.strategies import scored_resources
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 

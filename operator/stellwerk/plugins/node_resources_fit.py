@@ -31,9 +31,9 @@ from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.plugins.amounts import is_counted, offered, used
-from stellwerk.plugins.hints import changed_node, occupied_room
-from stellwerk.plugins.resource_strategies import strategy_of
+from stellwerk.plugins.resources.amounts import is_counted, offered, used
+from stellwerk.plugins.resources.strategies import strategy_of
+from stellwerk.plugins.shared.hints import changed_node, occupied_room
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 

@@ -14,8 +14,8 @@ from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, Filte
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
-from stellwerk.plugins.hints import changed_node
-from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.plugins.shared.hints import changed_node
+from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.node_view import NodeView
 
 _NAME: Final = "NodeUnschedulable"

@@ -31,14 +31,14 @@ from stellwerk.framework.status import Status, error, unresolvable, unschedulabl
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
-from stellwerk.plugins.attached_volumes import (
+from stellwerk.plugins.shared.hints import occupied_room
+from stellwerk.plugins.volumes.attached import (
     AttachedVolumes,
     VolumeId,
     csi_node_limits,
     volume_id,
 )
-from stellwerk.plugins.hints import occupied_room
-from stellwerk.plugins.volume_claims import (
+from stellwerk.plugins.volumes.claims import (
     BY_NAME,
     claim_volumes,
     find_claim,

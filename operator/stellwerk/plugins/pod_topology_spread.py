@@ -36,10 +36,10 @@ from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedul
 from stellwerk.models.node import HOSTNAME_LABEL
 from stellwerk.models.plugin_args import PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.node_eligibility import NodeEligibility
-from stellwerk.plugins.overlay_deltas import DeltaTracker, OverlayDeltas
-from stellwerk.plugins.spread_constraints import Constraint, SpreadConstraints
-from stellwerk.plugins.spread_hints import spread_hints
+from stellwerk.plugins.pairwise.node_eligibility import NodeEligibility
+from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
+from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadConstraints
+from stellwerk.plugins.pairwise.spread_hints import spread_hints
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
 from stellwerk.snapshot.node_view import NodeView

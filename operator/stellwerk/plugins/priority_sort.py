@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from stellwerk.framework.interface import QueueSortPlugin
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.plugins.shared.stateless import StatelessPlugin
 
 
 class PrioritySort(StatelessPlugin, QueueSortPlugin):

@@ -13,8 +13,8 @@ from stellwerk.framework.events import Action, HintScope, QueueingHint, Resource
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.status import OK, Status, unresolvable
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.hints import is_own_update
-from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.plugins.shared.hints import is_own_update
+from stellwerk.plugins.shared.stateless import StatelessPlugin
 
 
 class SchedulingGates(StatelessPlugin, PreEnqueuePlugin, EnqueueExtensions):

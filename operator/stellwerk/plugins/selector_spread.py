@@ -25,7 +25,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import OK, Status
 from stellwerk.models.node import zone_key
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.default_selector import DefaultSelectors
+from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection

@@ -22,10 +22,10 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import OK, Status, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
-from stellwerk.plugins.hints import changed_node, is_own_update
-from stellwerk.plugins.node_matching import untolerated_counts
-from stellwerk.plugins.score_normalization import normalize_to_lowest
-from stellwerk.plugins.stateless import StatelessPlugin
+from stellwerk.plugins.shared.hints import changed_node, is_own_update
+from stellwerk.plugins.shared.node_matching import untolerated_counts
+from stellwerk.plugins.shared.score_normalization import normalize_to_lowest
+from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 

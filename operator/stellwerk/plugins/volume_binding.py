@@ -36,7 +36,7 @@ from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import EPHEMERAL
-from stellwerk.plugins.volume_binder import (
+from stellwerk.plugins.volumes.binder import (
     MIGRATED_PLUGINS,
     NO_MATCH,
     NO_SPACE,
@@ -46,15 +46,15 @@ from stellwerk.plugins.volume_binder import (
     VolumeBinder,
     sort_claims,
 )
-from stellwerk.plugins.volume_claims import (
+from stellwerk.plugins.volumes.claims import (
     claim_volumes,
     find_claim,
     foreign_claim,
     not_found,
     uses_own_claim,
 )
-from stellwerk.plugins.volume_provisioning import capacity_limit
-from stellwerk.plugins.volume_writes import (
+from stellwerk.plugins.volumes.provisioning import capacity_limit
+from stellwerk.plugins.volumes.writes import (
     VolumeWrites,
     bound_to_claim,
     path_of,

@@ -30,7 +30,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
-from stellwerk.plugins.volume_claims import (
+from stellwerk.plugins.volumes.claims import (
     BY_NAME,
     claim_volumes,
     find_claim,

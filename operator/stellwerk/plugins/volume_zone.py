@@ -32,8 +32,8 @@ from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LAB
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from stellwerk.models.volumes import storage_class_name
-from stellwerk.plugins.node_matching import matching_nodes
-from stellwerk.plugins.volume_claims import (
+from stellwerk.plugins.shared.node_matching import matching_nodes
+from stellwerk.plugins.volumes.claims import (
     BY_NAME,
     claim_volumes,
     not_found,

@@ -10,7 +10,7 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.extenders import ProfileExtenders
+from stellwerk.scheduler.extenders.profile_extenders import ProfileExtenders
 
 
 @dataclass(slots=True)

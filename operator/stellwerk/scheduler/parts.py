@@ -19,15 +19,15 @@ from stellwerk.framework.interface import ClusterClient, Recorder
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.raw_objects import RawObjects
+from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import PermitRoom
 
 if TYPE_CHECKING:
     from stellwerk.scheduler.preemption import Preemptor
-    from stellwerk.scheduler.profiles import Profiles
-    from stellwerk.scheduler.queueing import ProfileQueueing
-    from stellwerk.scheduler.unserved import UnservedPods
+    from stellwerk.scheduler.profiles.profiles import Profiles
+    from stellwerk.scheduler.profiles.queueing import ProfileQueueing
+    from stellwerk.scheduler.profiles.unserved import UnservedPods
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt import Attempt
 from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure
 from stellwerk.scheduler.binding_cycle import BindingCycle, not_permitted
-from stellwerk.scheduler.decision_log import TRACE, trace_scores
-from stellwerk.scheduler.extenders import Rejections
+from stellwerk.scheduler.extenders.profile_extenders import Rejections
+from stellwerk.scheduler.observers.decision_log import TRACE, trace_scores
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.pod_status import Nomination
 from stellwerk.scheduler.preemption import narrowed

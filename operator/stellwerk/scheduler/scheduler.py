@@ -16,7 +16,7 @@ from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.interface import ClusterEvents
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.profile_status import ProfileStatusWriter
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
 
 logger = logging.getLogger(__name__)

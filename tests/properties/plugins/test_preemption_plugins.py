@@ -13,9 +13,9 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.status import Status
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.plugins.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption_dry_run import DryRun
-from stellwerk.plugins.victim_order import by_importance, priority_sum
+from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
+from stellwerk.plugins.preemption.dry_run import DryRun
+from stellwerk.plugins.preemption.victim_order import by_importance, priority_sum
 from stellwerk.snapshot.absence import without_pods
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_node, make_pod

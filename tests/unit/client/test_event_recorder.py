@@ -5,7 +5,6 @@ import json
 import timeit
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.interface import ObjectReference
 from stellwerk.metrics import Metrics
+from tests.support.repository import TRANSCRIPTS
 
-TRANSCRIPTS = Path(__file__).parents[4] / "shared" / "transcripts" / "scheduler"
+RECORDED = TRANSCRIPTS / "scheduler"
 WEB = ObjectReference("Pod", "v1", "default", "web", "uid-web", "17")
 
 
@@ -120,9 +120,9 @@ async def test_event_is_written_as_kube_scheduler_writes_it() -> None:
 
 
 async def test_written_fields_are_those_of_the_recorded_events() -> None:
-    if not TRANSCRIPTS.is_dir():
+    if not RECORDED.is_dir():
         pytest.skip("the recordings of kube-scheduler are not beside this checkout")
-    recorded = json.loads((TRANSCRIPTS / "event-series.json").read_text())["schedulerRequests"][0]
+    recorded = json.loads((RECORDED / "event-series.json").read_text())["schedulerRequests"][0]
     theirs = {field for field in recorded["requestObject"] if not field.startswith("deprecated")}
     async with bench() as made:
         made.failed()

@@ -27,8 +27,9 @@ from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from tests.support.fake_extender import FakeExtender, fake_extender
+from tests.support.repository import TRANSCRIPTS
 
-TRANSCRIPTS = Path(__file__).resolve().parents[4] / "shared" / "transcripts" / "scheduler"
+RECORDED = TRANSCRIPTS / "scheduler"
 SCENARIOS = (
     "extender-node-names",
     "extender-nodes",
@@ -80,11 +81,11 @@ async def server() -> AsyncIterator[FakeExtender]:
 
 
 def recorded_calls() -> Iterator[Any]:
-    if not TRANSCRIPTS.is_dir():
+    if not RECORDED.is_dir():
         yield pytest.param({}, marks=pytest.mark.skip(reason="no recordings beside the repository"))
         return
     for name in SCENARIOS:
-        calls = json.loads((TRANSCRIPTS / f"{name}.json").read_text())["extenderCalls"]
+        calls = json.loads((RECORDED / f"{name}.json").read_text())["extenderCalls"]
         for number, call in enumerate(calls, start=1):
             yield pytest.param(call, id=f"{name} {number} {call['verb']}")
 

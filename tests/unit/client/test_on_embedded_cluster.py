@@ -11,10 +11,10 @@ from stellwerk.client.credentials import load_credentials
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import SystemClock
-from stellwerk.embedded.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk.errors import Conflict, NotFound
 from stellwerk.framework.interface import ObjectReference
 from stellwerk.metrics import Metrics
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 
 PODS = "/api/v1/namespaces/default/pods"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,11 @@ from stellwerk.models.crd import crd_manifest, crd_yaml
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import API_VERSION, KIND
 from tests.support.bad_profiles import BAD_PROFILES
+from tests.support.repository import ROOT
 
 Schema = dict[str, Any]
 
-CRD_FILE = Path(__file__).parents[3] / "crds" / "schedulerprofiles.yaml"
+CRD_FILE = ROOT / "crds" / "schedulerprofiles.yaml"
 
 VALUE_KEYWORDS = {
     "description", "type", "format", "enum", "pattern", "minLength", "maxLength", "minimum",

@@ -1,13 +1,13 @@
 """The manifests that install Stellwerk: complete, in an order that applies, and with few rights."""
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 
 from stellwerk.cli import build_parser
+from tests.support.repository import ROOT
 
-MANIFESTS = Path(__file__).parents[3] / "manifests"
+MANIFESTS = ROOT / "manifests"
 
 JsonObject = dict[str, Any]
 

@@ -23,8 +23,9 @@ from stellwerk.models.profile import (
 )
 from tests.support.bad_profiles import BAD_PROFILES, BadProfile
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
+from tests.support.repository import ROOT
 
-PROFILES = Path(__file__).parents[3] / "manifests" / "profiles"
+PROFILES = ROOT / "manifests" / "profiles"
 
 KNOWN = {**KNOWN_PLUGINS, "Fifo": describe("Fifo", "queueSort")}
 

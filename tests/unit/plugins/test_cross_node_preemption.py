@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.plugins.victim_search import Limits, Target, Victims, VictimSearch
+from stellwerk.plugins.preemption.victim_search import Limits, Target, Victims, VictimSearch
 from stellwerk.snapshot.columns import Mask
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (

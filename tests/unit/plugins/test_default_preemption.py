@@ -12,7 +12,7 @@ from stellwerk.framework.status import Code
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.default_preemption import DefaultPreemption
-from stellwerk.plugins.victim_order import best_candidates, deciding_criterion
+from stellwerk.plugins.preemption.victim_order import best_candidates, deciding_criterion
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import (
     Arena,

@@ -10,7 +10,7 @@ from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_declared_features import NodeDeclaredFeatures
 from stellwerk.plugins.node_name import NodeName
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
-from stellwerk.plugins.score_normalization import normalize_to_highest
+from stellwerk.plugins.shared.score_normalization import normalize_to_highest
 from stellwerk.plugins.taint_toleration import TaintToleration
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info

@@ -1,7 +1,6 @@
 """PrioritySort, SchedulingGates, DefaultBinder, DynamicResources, NodePreferAvoidPods."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,8 +22,9 @@ from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, scores_on, statuses
+from tests.support.repository import TRANSCRIPTS
 
-RECORDINGS = Path(__file__).parents[4] / "shared" / "transcripts" / "scheduler"
+RECORDED = TRANSCRIPTS / "scheduler"
 
 
 # --- PrioritySort and SchedulingGates -----------------------------------------------------------
@@ -76,7 +76,7 @@ async def test_a_pod_is_bound_by_its_uid() -> None:
 
 @pytest.mark.parametrize("scenario", ["bind-forbidden", "bind-conflict-409", "bind-pod-deleted"])
 async def test_a_refused_binding_reads_as_recorded(scenario: str) -> None:
-    path = RECORDINGS / f"{scenario}.json"
+    path = RECORDED / f"{scenario}.json"
     if not path.exists():
         pytest.skip(f"the recordings are not there: {path}")
     recorded = json.loads(path.read_text())

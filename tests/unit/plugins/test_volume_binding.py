@@ -1,7 +1,6 @@
 """VolumeBinding: which nodes fit a pod's claims, and how claims are bound with the pod."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,9 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.status import OK, SKIP, Code, Status
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.plugins.volume_binding import VolumeBinding
-from stellwerk.plugins.volume_writes import with_selected_node
+from stellwerk.plugins.volumes.writes import with_selected_node
 from tests.support.builders import make_node, pod_info
+from tests.support.repository import TRANSCRIPTS
 from tests.support.storage import (
     StorageWorld,
     claim_volume,
@@ -494,7 +494,7 @@ def test_a_volume_that_changed_since_filter_cannot_be_reserved() -> None:
     assert status == Status(Code.ERROR, ('no pod volume found for node "b"',), "VolumeBinding")
 
 
-TRANSCRIPT = Path(__file__).parents[4] / "shared/transcripts/scheduler/wait-for-first-consumer.json"
+TRANSCRIPT = TRANSCRIPTS / "scheduler" / "wait-for-first-consumer.json"
 
 
 @pytest.mark.skipif(not TRANSCRIPT.exists(), reason="the recorded transcripts are not here")

@@ -17,7 +17,7 @@ from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.status import OK
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.plugins.victim_order import best_candidates
+from stellwerk.plugins.preemption.victim_order import best_candidates
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, Preemptor, narrowed
 from stellwerk.scheduler.status_reports import StatusReports

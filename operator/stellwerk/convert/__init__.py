@@ -1,0 +1,1 @@
+"""From kube-scheduler's configuration files to SchedulerProfiles: `stellwerk convert`."""

@@ -1,0 +1,282 @@
+"""KubeSchedulerConfiguration of any version, and the legacy Policy, as SchedulerProfiles.
+
+`stellwerk convert` prints the manifests and, on standard error, the warnings. Invariant: a manifest
+that comes out passes `parse_spec`, and its built-in plugins' arguments validate; nothing of the
+source is dropped without a warning.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import yaml
+from pydantic import ValidationError
+
+from stellwerk.convert.draft import (
+    NODE_PREFER_AVOID_PODS,
+    SELECTOR_SPREAD,
+    JsonObject,
+    ProfileDraft,
+    Strategy,
+    as_list,
+    as_object,
+)
+from stellwerk.convert.plugins import (
+    OWN_STRATEGY_VERSIONS,
+    PER_POINT_VERSIONS,
+    VERSIONS,
+    apply_plugins,
+)
+from stellwerk.convert.policy import apply_policy
+from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.models import plugin_args
+from stellwerk.models.config_model import profile_error
+from stellwerk.models.profile import parse_spec
+
+GROUP: Final = "kubescheduler.config.k8s.io"
+_DROPPED: Final[Mapping[str, str]] = {
+    "parallelism": "filters and scores work on all nodes at once",
+    "leaderElection": "the operator runs as one replica, without an election",
+    "clientConnection": "the connection is set by the flags of stellwerk run",
+    "healthzBindAddress": "the address is set by --bind-address of stellwerk run",
+    "metricsBindAddress": "the address is set by --bind-address of stellwerk run",
+    "enableProfiling": "there are no profiling endpoints",
+    "enableContentionProfiling": "there are no profiling endpoints",
+    "delayCacheUntilActive": "the operator runs as one replica, without a standby",
+}
+"""Fields of the configuration that no profile has, and why nothing is lost, or where to look."""
+
+_CONVERTED: Final = frozenset(
+    {
+        "apiVersion", "kind", "metadata", "profiles", "extenders", "percentageOfNodesToScore",
+        "podInitialBackoffSeconds", "podMaxBackoffSeconds", "bindTimeoutSeconds",
+        "disablePreemption", "schedulerName", "plugins", "pluginConfig", "algorithmSource",
+        "hardPodAffinitySymmetricWeight",
+    }
+)  # fmt: skip
+
+_ARGS_MODELS: Final[Mapping[str, type[plugin_args.PluginArgs]]] = {
+    model.__name__.removesuffix("Args"): model
+    for model in vars(plugin_args).values()
+    if isinstance(model, type) and issubclass(model, plugin_args.PluginArgs)
+}
+
+_ELISION: Final = re.compile(r"(?m)^\s*(\.\.\.|…),?\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The outcome of a conversion."""
+
+    manifests: tuple[JsonObject, ...]
+    """SchedulerProfile objects, ready to apply."""
+
+    warnings: tuple[str, ...]
+    """What has no counterpart, or means something else now."""
+
+
+def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Conversion:
+    """Convert a file with one or more configurations, in YAML or JSON.
+
+    Lines of only `...` are skipped, as documentation leaves out parts that way. `read_file` gives
+    the text of the Policy file that a v1alpha1 configuration names; without it the user is told.
+
+    Raises:
+        ConfigurationError: the text is no such file.
+        ProfileError: a value is refused; the error names the field in the source.
+    """
+    documents = _parse(text)
+    if not documents:
+        raise ConfigurationError(
+            "the file is empty: expected a KubeSchedulerConfiguration or Policy"
+        )
+    conversions = [convert(document, _policy_of(document, read_file)) for document in documents]
+    return Conversion(
+        tuple(manifest for each in conversions for manifest in each.manifests),
+        tuple(warning for each in conversions for warning in each.warnings),
+    )
+
+
+def _parse(text: str) -> list[Any]:
+    try:
+        return [document for document in yaml.safe_load_all(_ELISION.sub("", text)) if document]
+    except yaml.YAMLError as error:
+        found = " ".join(str(error).split())
+        raise ConfigurationError(f"not valid YAML or JSON: {found}") from error
+
+
+def _policy_of(
+    document: object, read_file: Callable[[str], str] | None
+) -> Mapping[str, Any] | None:
+    """Return the Policy whose file a configuration names, if it can be read."""
+    path = policy_source(document) if isinstance(document, Mapping) else None
+    if path is None or read_file is None:
+        return None
+    (policy,) = _parse(read_file(path)) or [None]
+    return as_object(policy, path)
+
+
+def convert(document: object, policy: Mapping[str, Any] | None = None) -> Conversion:
+    """Convert one KubeSchedulerConfiguration or Policy.
+
+    `policy` is the content of the file that a v1alpha1 configuration names (see `policy_source`).
+
+    Raises:
+        ConfigurationError: the document is something else.
+        ProfileError: a value is refused; the error names the field in the source.
+    """
+    if not isinstance(document, Mapping):
+        raise ConfigurationError("expected a KubeSchedulerConfiguration or Policy object")
+    api_version, kind = str(document.get("apiVersion", "")), document.get("kind")
+    if kind == "Policy":
+        draft = ProfileDraft("default-scheduler")
+        apply_policy(document, draft)
+        draft.keep_old_weights()
+        return _finish([draft])
+    group, _, version = api_version.partition("/")
+    if kind != "KubeSchedulerConfiguration" or group != GROUP or version not in VERSIONS:
+        raise ConfigurationError(
+            f"cannot convert {kind or 'an object without kind'} of {api_version or 'no version'}: "
+            f"expected KubeSchedulerConfiguration of {GROUP}/{', '.join(VERSIONS)}, or Policy"
+        )
+    return _finish(list(_drafts(document, version, policy)))
+
+
+def policy_source(document: Mapping[str, Any]) -> str | None:
+    """Return the path of the Policy file that a v1alpha1 configuration names, if it does."""
+    source = as_object(document.get("algorithmSource"), "algorithmSource")
+    policy = as_object(source.get("policy"), "algorithmSource.policy")
+    path = as_object(policy.get("file"), "algorithmSource.policy.file").get("path")
+    return None if path is None else str(path)
+
+
+def render(conversion: Conversion) -> str:
+    """Return the manifests as YAML."""
+    return yaml.safe_dump_all(conversion.manifests, sort_keys=False, width=100)
+
+
+def _drafts(
+    document: Mapping[str, Any], version: str, policy: Mapping[str, Any] | None
+) -> Iterator[ProfileDraft]:
+    """Yield a draft per profile; what the configuration says for all of them goes into each."""
+    profiles = as_list(document.get("profiles"), "profiles") or [{}]
+    if version == "v1alpha1":
+        profiles = [document]
+    for index, entry in enumerate(profiles):
+        source = "" if entry is document else f"profiles[{index}]."
+        profile = as_object(entry, f"profiles[{index}]")
+        name = profile.get("schedulerName")
+        if name is None and len(profiles) > 1:
+            raise ProfileError(
+                f"{source}schedulerName", "required where there are several profiles"
+            )
+        draft = ProfileDraft("default-scheduler" if name is None else str(name))
+        if index == 0:
+            _warn_of_the_rest(document, version, draft)
+        _percentage(profile, document, draft)
+        if version == "v1alpha1":
+            _algorithm(document, policy, draft)
+        apply_plugins(profile, version, source, draft)
+        _shared_settings(document, draft)
+        if version in PER_POINT_VERSIONS:
+            draft.keep_old_weights()
+        yield draft
+
+
+def _warn_of_the_rest(document: Mapping[str, Any], version: str, draft: ProfileDraft) -> None:
+    for name in document:
+        if name in _DROPPED:
+            draft.warn(name, f"has no counterpart; {_DROPPED[name]}")
+        elif name not in _CONVERTED:
+            draft.warn(name, "unknown field, left out")
+    if version in OWN_STRATEGY_VERSIONS:
+        draft.warn(
+            "apiVersion",
+            f"the default plugins of {version} are replaced by those of today with the old "
+            f"weights; {NODE_PREFER_AVOID_PODS} and {SELECTOR_SPREAD} are on only where they are "
+            "named (see the profile legacy-v1.18)",
+        )
+
+
+def _percentage(
+    profile: Mapping[str, Any], document: Mapping[str, Any], draft: ProfileDraft
+) -> None:
+    """Take the profile's percentage, else the configuration's; unset meant adaptive, which is 0."""
+    for source in (profile, document):
+        value = source.get("percentageOfNodesToScore")
+        if value is not None:
+            draft.percentage_of_nodes_to_score = value
+            return
+
+
+def _shared_settings(document: Mapping[str, Any], draft: ProfileDraft) -> None:
+    """Copy what kube-scheduler has once for all profiles."""
+    for name in ("podInitialBackoffSeconds", "podMaxBackoffSeconds"):
+        if document.get(name) is not None:
+            draft.settings[name] = document[name]
+    draft.add_extenders(document.get("extenders"))
+    if document.get("bindTimeoutSeconds") is not None:
+        draft.add_args("VolumeBinding", {"bindTimeoutSeconds": document["bindTimeoutSeconds"]})
+    if document.get("hardPodAffinitySymmetricWeight") is not None:
+        weight = document["hardPodAffinitySymmetricWeight"]
+        draft.add_args("InterPodAffinity", {"hardPodAffinityWeight": weight})
+    if document.get("disablePreemption"):
+        draft.disable("postFilter", "DefaultPreemption")
+
+
+def _algorithm(
+    document: Mapping[str, Any], policy: Mapping[str, Any] | None, draft: ProfileDraft
+) -> None:
+    """Apply v1alpha1's algorithmSource: a provider's name, or a Policy."""
+    source = as_object(document.get("algorithmSource"), "algorithmSource")
+    provider = source.get("provider")
+    if provider == "ClusterAutoscalerProvider":
+        draft.score_resources(
+            [Strategy("NodeResourcesMostAllocated", 1, "algorithmSource.provider")]
+        )
+    elif provider not in (None, "DefaultProvider"):
+        draft.warn("algorithmSource.provider", f'"{provider}" has no counterpart')
+    if source.get("policy") is None:
+        return
+    if policy is not None:
+        apply_policy(policy, draft)
+        return
+    place = policy_source(document) or "its ConfigMap"
+    draft.warn("algorithmSource.policy", f"the policy is not part of this file; convert {place}")
+
+
+def _finish(drafts: list[ProfileDraft]) -> Conversion:
+    """Name the objects, and check them as the operator will."""
+    manifests: list[JsonObject] = []
+    taken: set[str] = set()
+    for index, draft in enumerate(drafts):
+        name = re.sub(r"[^a-z0-9.-]+", "-", draft.scheduler_name.lower()).strip("-.") or "profile"
+        if name in taken:
+            raise ProfileError(
+                f"profiles[{index}].schedulerName", f'duplicate "{draft.scheduler_name}"'
+            )
+        taken.add(name)
+        manifest = draft.manifest(name)
+        _check(manifest)
+        manifests.append(manifest)
+    return Conversion(
+        tuple(manifests), tuple(warning for draft in drafts for warning in draft.warnings)
+    )
+
+
+def _check(manifest: JsonObject) -> None:
+    """Refuse a profile that the operator would refuse.
+
+    Raises:
+        ProfileError: a value of the source is out of range; the error names the field.
+    """
+    spec = parse_spec(manifest["spec"])
+    for index, config in enumerate(spec.plugin_config):
+        model = _ARGS_MODELS.get(config.name)
+        if model is None:
+            continue
+        try:
+            model.model_validate(config.args)
+        except ValidationError as error:
+            raise profile_error(error, f"spec.pluginConfig[{index}].args") from error

@@ -1,0 +1,207 @@
+"""Plugin lists and arguments of any version as those of today.
+
+Called by `convert.py` for each profile of a KubeSchedulerConfiguration. Invariant: plugins that
+were renamed, merged or taken out are found under what does their work now, or in a warning.
+"""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import Any, Final
+
+from stellwerk.convert.draft import (
+    NODE_PREFER_AVOID_PODS,
+    NODE_RESOURCES_FIT,
+    SELECTOR_SPREAD,
+    STRATEGIES,
+    JsonObject,
+    ProfileDraft,
+    Strategy,
+    as_list,
+    as_object,
+    as_weight,
+    normal_resources,
+    without_type,
+)
+from stellwerk.errors import ProfileError
+from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.models.profile_defaults import ALL, REMOVED_PLUGINS
+
+VERSIONS: Final = ("v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")
+
+PER_POINT_VERSIONS: Final = VERSIONS[2:]
+"""Versions without multiPoint, with lower default weights."""
+
+OWN_STRATEGY_VERSIONS: Final = VERSIONS[3:]
+"""Versions in which the ways to score resources were plugins of their own."""
+
+_RENAMED: Final[Mapping[str, str]] = {"DefaultPodTopologySpread": SELECTOR_SPREAD}
+_OPTIONAL_NOW: Final = frozenset({SELECTOR_SPREAD, NODE_PREFER_AVOID_PODS})
+_GONE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(REMOVED_PLUGINS, "NodeVolumeLimits does its work"),
+    "NodeResourcesLimits": "limits are not scored",
+    "ServiceAffinity": "pod affinity or spread constraints can take its place",
+}
+
+Arguments = dict[str, tuple[str, Mapping[str, Any]]]
+"""The arguments of each plugin, with the path they stand at."""
+
+
+def apply_plugins(
+    profile: Mapping[str, Any], version: str, source: str, draft: ProfileDraft
+) -> None:
+    """Convert plugin lists and arguments of one profile."""
+    args = _args_by_plugin(profile, source)
+    lists = as_object(profile.get("plugins"), f"{source}plugins")
+    strategies: list[Strategy] = []
+    for given, entry in lists.items():
+        place = f"{source}plugins.{given}"
+        point = _point(given, version)
+        if point is None:
+            draft.warn(place, "unknown extension point, left out")
+            continue
+        plugin_set = as_object(entry, place)
+        for index, plugin in enumerate(as_list(plugin_set.get("enabled"), f"{place}.enabled")):
+            _enable(plugin, point, f"{place}.enabled[{index}]", strategies, draft)
+        for index, plugin in enumerate(as_list(plugin_set.get("disabled"), f"{place}.disabled")):
+            _disable(plugin, point, f"{place}.disabled[{index}]", draft)
+    _score_strategies(strategies, args, version, draft)
+    # NodeLabel adds to the affinity that NodeAffinity's own arguments give.
+    for name in sorted(args, key=lambda each: each == "NodeLabel"):
+        place, values = args[name]
+        _add_args(name, values, place, draft)
+    spread = draft.args.get("PodTopologySpread", {})
+    if version in OWN_STRATEGY_VERSIONS and spread.get("defaultConstraints"):
+        # Before defaultingType came, constraints that were given were used.
+        spread.setdefault("defaultingType", "List")
+
+
+def _point(given: str, version: str) -> str | None:
+    """Return today's name of a list of plugins."""
+    if given == "unreserve":
+        return "reserve"
+    if given == "postFilter" and version == "v1alpha1":
+        return "preScore"  # until 1.18, PostFilter was what PreScore is now
+    known = given == "multiPoint" or given in list(ExtensionPoint)
+    return given if known else None
+
+
+def _enable(
+    entry: object, point: str, place: str, strategies: list[Strategy], draft: ProfileDraft
+) -> None:
+    plugin = as_object(entry, place)
+    name = _RENAMED.get(str(plugin.get("name", "")), str(plugin.get("name", "")))
+    given = plugin.get("weight")
+    weight = None if given is None else as_weight(given, f"{place}.weight")
+    if name in STRATEGIES:
+        strategies.append(Strategy(name, weight or 1, place))
+    elif name in _GONE:
+        draft.warn(place, f"{name} has no counterpart; {_GONE[name]}")
+    elif name == "NodeLabel":
+        return  # its arguments say what it does
+    elif name in _OPTIONAL_NOW:
+        if point in ("score", "multiPoint"):
+            draft.optional[name] = weight or 1
+    else:
+        draft.enable(point, name, weight)
+
+
+def _disable(entry: object, point: str, place: str, draft: ProfileDraft) -> None:
+    name = str(as_object(entry, place).get("name", ""))
+    if name == "NodeResourcesLeastAllocated" and point == "score":
+        draft.disable(point, NODE_RESOURCES_FIT)
+    elif name not in (*STRATEGIES, *_GONE, *_OPTIONAL_NOW, *_RENAMED, "NodeLabel"):
+        # What is off by default now needs no disabling.
+        draft.disable(point, name)
+
+
+def _score_strategies(
+    strategies: list[Strategy],
+    args: Arguments,
+    version: str,
+    draft: ProfileDraft,
+) -> None:
+    """Fold the old plugins that score resources into NodeResourcesFit."""
+    scored_by_default = not {NODE_RESOURCES_FIT, ALL} & set(draft.names("score", "disabled"))
+    least = [each for each in strategies if each.plugin == "NodeResourcesLeastAllocated"]
+    default_args = args.get("NodeResourcesLeastAllocated")
+    old = version in OWN_STRATEGY_VERSIONS
+    if old and scored_by_default and not least and (strategies or default_args):
+        place = "" if default_args is None else default_args[0]
+        strategies.append(Strategy("NodeResourcesLeastAllocated", 1, place))
+    for strategy in strategies:
+        if strategy.plugin in args:
+            strategy.source, strategy.arguments = args[strategy.plugin]
+    for name in STRATEGIES:
+        args.pop(name, None)
+    if not strategies:
+        return
+    draft.score_resources(strategies)
+    disabled = draft.names("score", "disabled")
+    if NODE_RESOURCES_FIT in disabled:
+        # The old default was disabled to make room for the plugin that is now its strategy.
+        draft.plugins["score"]["disabled"].remove({"name": NODE_RESOURCES_FIT})
+    if ALL in disabled:
+        draft.enable("score", NODE_RESOURCES_FIT, draft.weights.pop(NODE_RESOURCES_FIT))
+
+
+def _args_by_plugin(profile: Mapping[str, Any], source: str) -> Arguments:
+    """Return each plugin's arguments with the path they stand at."""
+    args: Arguments = {}
+    for index, entry in enumerate(as_list(profile.get("pluginConfig"), f"{source}pluginConfig")):
+        place = f"{source}pluginConfig[{index}]"
+        config = as_object(entry, place)
+        name = _RENAMED.get(str(config.get("name", "")), str(config.get("name", "")))
+        if name in args:
+            raise ProfileError(place, f'duplicate plugin "{name}"')
+        args[name] = (f"{place}.args", without_type(as_object(config.get("args"), f"{place}.args")))
+    return args
+
+
+def _add_args(name: str, args: Mapping[str, Any], place: str, draft: ProfileDraft) -> None:
+    """Copy a plugin's arguments, with what older versions wrote otherwise put right."""
+    if name == "NodeLabel":
+        _node_label(args, place, draft)
+    elif name in _GONE or (name in _OPTIONAL_NOW and args):
+        draft.warn(place, f"arguments of {name} have no counterpart")
+    else:
+        draft.add_args(name, _normal_args(name, args, place, draft))
+
+
+def _normal_args(name: str, args: Mapping[str, Any], place: str, draft: ProfileDraft) -> JsonObject:
+    result = deepcopy(dict(args))
+    strategy = as_object(args.get("scoringStrategy"), f"{place}.scoringStrategy")
+    if name == NODE_RESOURCES_FIT and strategy:
+        result["scoringStrategy"] = _normal_strategy(strategy, f"{place}.scoringStrategy", draft)
+    if name == "NodeResourcesBalancedAllocation" and args.get("resources"):
+        resources = as_list(args["resources"], f"{place}.resources")
+        result["resources"] = normal_resources(resources, f"{place}.resources")
+    if name == "VolumeBinding" and result.pop("shape", None) is not None:
+        draft.warn(f"{place}.shape", "has no counterpart; volume capacity is not scored")
+    return result
+
+
+def _normal_strategy(strategy: Mapping[str, Any], place: str, draft: ProfileDraft) -> JsonObject:
+    result = dict(strategy)
+    if strategy.get("resources"):
+        resources = as_list(strategy["resources"], f"{place}.resources")
+        result["resources"] = normal_resources(resources, f"{place}.resources")
+    ratio = as_object(strategy.get("requestedToCapacityRatio"), f"{place}.requestedToCapacityRatio")
+    if ratio.get("shape"):
+        field = f"{place}.requestedToCapacityRatio.shape"
+        shape = draft.shape(as_list(ratio["shape"], field), field)
+        result["requestedToCapacityRatio"] = {**ratio, "shape": shape}
+    return result
+
+
+def _node_label(args: Mapping[str, Any], place: str, draft: ProfileDraft) -> None:
+    """Turn the labels that NodeLabel asked of nodes into added node affinity."""
+    expressions = [
+        {"key": label, "operator": operator}
+        for field, operator in (("presentLabels", "Exists"), ("absentLabels", "DoesNotExist"))
+        for label in as_list(args.get(field), f"{place}.{field}")
+    ]
+    if expressions:
+        draft.require_labels(expressions)
+    for field in ("presentLabelsPreference", "absentLabelsPreference"):
+        if args.get(field):
+            draft.warn(f"{place}.{field}", "has no counterpart")

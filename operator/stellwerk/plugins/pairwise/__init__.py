@@ -1,0 +1,1 @@
+"""What InterPodAffinity and PodTopologySpread share: constraints, eligible nodes, overlays."""

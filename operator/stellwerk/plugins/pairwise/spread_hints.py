@@ -1,0 +1,117 @@
+"""Which changes can end a rejection by PodTopologySpread.
+
+Registered by the plugin, called by the queue for waiting pods. Invariant: decisions are those of
+`isSchedulableAfterPodChange` and `isSchedulableAfterNodeChange` (v1.36).
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.models.node import NodeInfo
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadConstraints
+from stellwerk.plugins.shared.hints import changed_node, occupied_room
+
+_NODE_CHANGES: Final = (
+    Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
+)
+
+
+def spread_hints(constraints: SpreadConstraints) -> Sequence[QueueingHint]:
+    """The plugin's registrations."""
+    hints = _SpreadHints(constraints)
+    # A default constraint takes its selector from the pod's controller: not part of the spec.
+    scope = HintScope.POD if constraints.hard_defaults else HintScope.SPEC_AND_LABELS
+    # What a node means to a pod, only the topology keys decide.
+    of_nodes = HintScope.POD if constraints.hard_defaults else HintScope.SPEC
+    own_or_other = Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION
+    return (
+        QueueingHint(Resource.POD, Action.ADD | Action.DELETE, hints.after_pod_came_or_went, scope),
+        QueueingHint(Resource.POD, own_or_other, hints.after_pod_update, HintScope.POD),
+        QueueingHint(Resource.NODE, _NODE_CHANGES, hints.after_node_change, of_nodes),
+    )
+
+
+class _SpreadHints:
+    """The hint functions, which need the constraints of the waiting pod."""
+
+    def __init__(self, constraints: SpreadConstraints) -> None:
+        self._constraints = constraints
+
+    def after_pod_came_or_went(self, pod: PodInfo, change: ClusterChange) -> bool:
+        """Whether a pod that counts appeared or vanished."""
+        other = change.new or change.old
+        if not isinstance(other, PodInfo):
+            return True
+        return _concerns(other, pod) and any(
+            constraint.selector.matches(other.labels) for constraint in self._hard(pod)
+        )
+
+    def after_pod_update(self, pod: PodInfo, change: ClusterChange) -> bool:
+        """Whether a pod began or ceased to count, or the waiting pod tolerates more nodes."""
+        old, new = change.old, change.new
+        if not isinstance(old, PodInfo) or not isinstance(new, PodInfo):
+            return True
+        if not (_concerns(new, pod) and _concerns(old, pod)):
+            return False
+        hard = self._hard(pod)
+        tolerates_more = new.uid == pod.uid and new.spec.tolerations != old.spec.tolerations
+        if tolerates_more and any(item.needed.tolerations is not None for item in hard):
+            return True
+        if new.labels == old.labels:
+            return False
+        return any(
+            constraint.selector.matches(old.labels) != constraint.selector.matches(new.labels)
+            for constraint in hard
+        )
+
+    def after_node_change(self, pod: PodInfo, change: ClusterChange) -> bool:
+        """Whether a node joins or leaves the topology, or moves within it."""
+        old, new = changed_node(change)
+        if old is not None and new is not None and _reads_the_same(pod, old, new):
+            return False
+        hard = self._hard(pod)
+        before, after = _takes_part(old, hard), _takes_part(new, hard)
+        if old is None or new is None or before != after:
+            return before or after
+        return after and (
+            old.taints != new.taints
+            or any(
+                old.labels[constraint.topology_key] != new.labels[constraint.topology_key]
+                for constraint in hard
+            )
+        )
+
+    def _hard(self, pod: PodInfo) -> Sequence[Constraint]:
+        return self._constraints.of(pod).hard
+
+
+def _concerns(other: PodInfo, pod: PodInfo) -> bool:
+    """Whether another pod can count for the pod: itself, or one with a node in its namespace."""
+    if other.uid == pod.uid:
+        return True
+    return occupied_room(other) and other.namespace == pod.namespace
+
+
+def _reads_the_same(pod: PodInfo, old: NodeInfo, new: NodeInfo) -> bool:
+    """Whether the pod has constraints of its own, and they read nothing of what changed.
+
+    Most changes of a node's labels are about something else, and every waiting spec is asked.
+    """
+    constraints = pod.spec.spread_constraints
+    if not constraints or old.taints != new.taints:
+        return False
+    before, after = old.labels, new.labels
+    for constraint in constraints:
+        key = constraint.topology_key
+        if before.get(key) != after.get(key):
+            return False
+    return True
+
+
+def _takes_part(node: NodeInfo | None, constraints: Sequence[Constraint]) -> bool:
+    """Whether the node has every topology key."""
+    return node is not None and all(
+        constraint.topology_key in node.labels for constraint in constraints
+    )

@@ -1,0 +1,1 @@
+"""What the preemption plugins share: dry runs, the order of victims, disruption budgets."""

@@ -1,0 +1,1 @@
+"""What the resource plugins share: amounts and scoring strategies."""

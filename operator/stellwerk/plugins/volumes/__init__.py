@@ -1,0 +1,1 @@
+"""What the volume plugins share: claims, pools of volumes, provisioning, writes."""

@@ -1,0 +1,1 @@
+"""HTTP extenders of a profile, and the objects that are sent to them."""

@@ -1,0 +1,1 @@
+"""What looks on: metrics, the audit, the debugger, the decision log."""

@@ -1,0 +1,1 @@
+"""The profiles that are served, and what they bring: frameworks, queueing, status."""

@@ -1,0 +1,263 @@
+"""Writes the status of every SchedulerProfile, and an event when the news is bad.
+
+The scheduler runs it beside the scheduling coroutine. Invariant: a status is written only when it
+changed; a verdict within a second, the counts every few seconds at most, and nothing by a replica
+that may not write.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from stellwerk.backend.queued_pod import Place
+from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.framework.interface import ObjectReference
+from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
+from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.profiles.profiles import ProfileEntry
+
+logger = logging.getLogger(__name__)
+
+JsonObject = dict[str, Any]
+
+ACCEPTED: Final = "Accepted"
+ACTIVE: Final = "Active"
+LOOK_SECONDS: Final = 1.0
+COUNTS_SECONDS: Final = 3.0
+"""How often counts are written, while they change."""
+FAILURE_SECONDS: Final = 30.0
+"""How long a status that could not be written is left alone."""
+_CONTROLLER: Final = "stellwerk"
+_QUEUES: Final = {
+    Place.ACTIVE: "active",
+    Place.BACKOFF: "backoff",
+    Place.ERROR_BACKOFF: "backoff",
+    Place.UNSCHEDULABLE: "unschedulable",
+    Place.GATED: "gated",
+}
+
+
+@dataclass(slots=True)
+class _Written:
+    """What this process did about one object."""
+
+    due_seconds: float = 0.0
+    """When counts may be written again."""
+    retry_seconds: float = 0.0
+    """When anything may be written again, after a failure."""
+    reported: tuple[object, ...] = ()
+    """The verdict that there was an event about."""
+
+
+@dataclass(slots=True)
+class ProfileStatusWriter:
+    """See the module docstring."""
+
+    parts: Parts
+    may_write: Callable[[], bool] = lambda: True
+    _written: dict[str, _Written] = field(default_factory=dict)
+    """By uid of the object."""
+
+    async def run(self) -> None:
+        """Write what changed, until cancelled."""
+        while True:
+            try:
+                await self.write_changed()
+            except Exception:
+                logger.exception("the status of profiles could not be worked out")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def write_changed(self) -> None:
+        """Write the statuses that differ from what their objects say and are due."""
+        if not self.may_write():
+            return
+        entries = [each for each in self.parts.profiles.entries.values() if _uid(each)]
+        self._written = {_uid(each): self._written.get(_uid(each), _Written()) for each in entries}
+        now = self.parts.clock.monotonic()
+        due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
+        pending = self._pending() if due else {}
+        for entry in entries:
+            if self._written[_uid(entry)].retry_seconds <= now:
+                await self._write(entry, pending if _uid(entry) in due else None)
+
+    async def _write(
+        self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]] | None
+    ) -> None:
+        """Write one status; without `pending`, only if its verdict changed."""
+        written, now = self._written[_uid(entry)], self.parts.clock.monotonic()
+        before = entry.obj.get("status") or {}
+        after = verdict_status(entry, before, self.parts.clock.now())
+        verdict_changed = any(before.get(key) != value for key, value in after.items())
+        if pending is None and not verdict_changed:
+            return
+        self._report(entry, before, after["conditions"][0], written)
+        after = {**before, **after}
+        if pending is not None:
+            after |= self._counts(entry, pending)
+        patch = merge_patch(before, after)
+        if not patch:
+            return
+        if pending is not None:
+            written.due_seconds = now + COUNTS_SECONDS
+        try:
+            path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
+            stored = await self.parts.client.patch(path, {"status": patch})
+        except NotFound:
+            # Gone; or the cluster has an older definition of the kind, without a status.
+            written.retry_seconds = now + FAILURE_SECONDS
+        except SchedulerError as failure:
+            written.retry_seconds = now + FAILURE_SECONDS
+            logger.warning(
+                "cannot write the status of SchedulerProfile %s: %s", entry.name, failure
+            )
+        else:
+            # The watch will show it too; until then the next comparison is with this.
+            if stored["metadata"].get("uid") == _uid(entry):
+                entry.obj = {**entry.obj, "status": stored.get("status") or {}}
+
+    def _counts(self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]]) -> JsonObject:
+        by_queue = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+        if entry.serving is not None:
+            by_queue |= pending.get(entry.serving.scheduler_name, {})
+        counts: JsonObject = {
+            "pendingPods": {"total": sum(by_queue.values()), **by_queue},
+            "scheduledPods": entry.scheduled_pods,
+        }
+        if entry.last_decision_seconds is not None:
+            clock = self.parts.clock
+            ago = timedelta(seconds=clock.monotonic() - entry.last_decision_seconds)
+            counts["lastDecisionTime"] = _timestamp(clock.now() - ago)
+        return counts
+
+    def _pending(self) -> Mapping[str, Mapping[str, int]]:
+        """Pods that wait, by schedulerName and queue."""
+        serving = self.parts.profiles.serving()
+        queue = self.parts.queue
+        if len(serving) == 1:
+            # Every pod in the queue is of this profile: no need to look at each.
+            return {name: queue.pending() for name in serving}
+        found = Counter((each.pod.spec.scheduler_name, each.place) for each in queue.entries())
+        pending: dict[str, Counter[str]] = {}
+        for (name, place), count in found.items():
+            if place in _QUEUES:
+                pending.setdefault(name, Counter())[_QUEUES[place]] += count
+        return pending
+
+    def _report(
+        self, entry: ProfileEntry, before: JsonObject, accepted: JsonObject, written: _Written
+    ) -> None:
+        """Record an event when a version is refused, or when all is well again."""
+        old = _condition(before, ACCEPTED)
+        keys = ("status", "reason", "message", "observedGeneration")
+        verdict = tuple(accepted[key] for key in keys)
+        if written.reported == verdict or verdict == tuple(old.get(key) for key in keys):
+            return
+        written.reported = verdict
+        good = accepted["status"] == "True"
+        if good and old.get("status") != "False":
+            return
+        metadata = entry.obj["metadata"]
+        self.parts.recorder.event(
+            ObjectReference(
+                KIND, API_VERSION, "", entry.name, _uid(entry), metadata.get("resourceVersion", "")
+            ),
+            "Normal" if good else "Warning",
+            accepted["reason"],
+            "Loading",
+            accepted["message"] or "the profile is accepted",
+            reporting_controller=_CONTROLLER,
+        )
+
+
+def verdict_status(entry: ProfileEntry, before: JsonObject, now: datetime) -> JsonObject:
+    """The part of a profile's status that depends on the profiles alone."""
+    refusal, serving = entry.refusal, entry.serving
+    remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
+    accepted = (
+        (ACCEPTED, "True", "Valid", remarks)
+        if refusal is None
+        else (ACCEPTED, "False", refusal.reason, refusal.message)
+    )
+    status: JsonObject = {
+        "observedGeneration": entry.generation,
+        "conditions": [
+            _stated(each, entry.generation, before, now)
+            for each in (accepted, _activity(entry, serving))
+        ],
+    }
+    if entry.good is not None:
+        status["lastGoodGeneration"] = entry.good.generation
+        status["lastGoodSpec"] = _without_nulls(entry.good_spec)
+    return status
+
+
+def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> tuple[str, str, str, str]:
+    if serving is None:
+        reason = entry.refusal.reason if entry.refusal else "NotServing"
+        return ACTIVE, "False", reason, "no version of this profile schedules pods"
+    if entry.refusal is not None:
+        message = f"generation {serving.generation} goes on until a newer one is accepted"
+        return ACTIVE, "True", "LastGoodVersion", message
+    return (
+        ACTIVE,
+        "True",
+        "Serving",
+        f'schedules pods with schedulerName "{serving.scheduler_name}"',
+    )
+
+
+def _stated(
+    statement: tuple[str, str, str, str], generation: int, before: JsonObject, now: datetime
+) -> JsonObject:
+    """A condition; the time is that of the last change of its status."""
+    type_, status, reason, message = statement
+    old = _condition(before, type_)
+    since = old["lastTransitionTime"] if old.get("status") == status else _timestamp(now)
+    return {
+        "type": type_,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+        "observedGeneration": generation,
+    }
+
+
+def _condition(status: JsonObject, type_: str) -> JsonObject:
+    conditions: Iterable[JsonObject] = status.get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == type_), {})
+
+
+def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObject:
+    """The JSON merge patch (RFC 7386) that makes one object the other; `after` holds no null."""
+    patch: JsonObject = {key: None for key in before if key not in after}
+    for key, value in after.items():
+        old = before.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            inner = merge_patch(old, value)
+            if inner:
+                patch[key] = inner
+        elif old != value or key not in before:
+            patch[key] = value
+    return patch
+
+
+def _without_nulls(value: Any) -> Any:  # noqa: ANN401 any JSON
+    """JSON without null members, which a merge patch cannot write; models read null as absent."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+def _uid(entry: ProfileEntry) -> str:
+    return str(entry.obj["metadata"].get("uid") or "")
+
+
+def _timestamp(time: datetime) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,348 @@
+"""The SchedulerProfiles that serve: from objects seen in the cluster to frameworks, while it runs.
+
+Event handlers hand in objects, the scheduler asks for frameworks and extenders, the status writer
+for verdicts. Invariant: a schedulerName is served by the newest version that could be accepted of
+the profile that wins it; a bad edit changes nothing but the verdict, and no edit changes anything
+in the middle of a scheduling cycle.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from stellwerk.errors import ProfileError
+from stellwerk.framework.handle import RandomNumbers, Services
+from stellwerk.framework.runtime import Framework
+from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
+from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
+from stellwerk.plugins.assembly import Assembly
+from stellwerk.scheduler.extenders.profile_extenders import ExtenderPool, ProfileExtenders
+
+logger = logging.getLogger(__name__)
+
+JsonObject = dict[str, Any]
+
+INVALID: Final = "Invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why the newest version of a profile is not accepted."""
+
+    reason: str
+    """For the condition: Invalid, SchedulerNameTaken or QueueSortDiffers."""
+    message: str
+
+
+@dataclass(slots=True)
+class ProfileEntry:
+    """One object as last seen, and what became of it."""
+
+    obj: JsonObject
+    newest: LoadedProfile | None = None
+    """The newest version, if it is valid in itself."""
+    flaw: Refusal | None = None
+    """Why the newest version is not valid."""
+    good: LoadedProfile | None = None
+    """The last version that was accepted."""
+    good_spec: JsonObject | None = None
+    """Its spec, as the user wrote it."""
+    serving: LoadedProfile | None = None
+    """The version that schedules pods now."""
+    refusal: Refusal | None = None
+    """The flaw, or the conflict with another profile; worked out anew when any profile changes."""
+    scheduled_pods: int = 0
+    last_decision_seconds: float | None = None
+    """Monotonic; None: no pod was decided yet."""
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return str(self.obj["metadata"]["name"])
+
+    @property
+    def generation(self) -> int:
+        """The generation that was looked at."""
+        return int(self.obj["metadata"].get("generation") or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileChange:
+    """What a change of profiles means to everybody else."""
+
+    scheduler_names: tuple[str, ...]
+    """Those whose framework was made, remade or taken away."""
+    queue_sort: bool
+    """Whether pods are to be put in another order."""
+
+
+class Profiles:
+    """See the module docstring."""
+
+    def __init__(
+        self,
+        services: Services,
+        known_plugins: Mapping[str, PluginDescription],
+        extenders: ExtenderPool,
+        on_change: Callable[[ProfileChange], None],
+        seeded: Callable[[int], RandomNumbers],
+    ) -> None:
+        """Prepare to serve.
+
+        Args:
+            services: what plugins are offered.
+            known_plugins: the plugins that profiles may name.
+            extenders: makes and closes extenders.
+            on_change: told when something else is served than before.
+            seeded: makes the generator of a profile with a `tieBreakSeed`.
+        """
+        self._services = services
+        self._known = known_plugins
+        self._extender_pool = extenders
+        self._on_change = on_change
+        self._seeded = seeded
+        self.entries: dict[str, ProfileEntry] = {}
+        """By object name."""
+        self._assemblies: dict[str, Assembly] = {}
+        """By schedulerName, as everything below."""
+        self._extenders: dict[str, ProfileExtenders] = {}
+        self._serving: dict[str, ProfileEntry] = {}
+        self._in_cycle = False
+        self._changed_in_cycle = False
+
+    # --- what event handlers tell ---------------------------------------------------------------
+
+    def on_object(self, obj: JsonObject, *, gone: bool) -> None:
+        """An object was added, changed or deleted."""
+        name = obj["metadata"]["name"]
+        if gone:
+            if self.entries.pop(name, None) is None:
+                return
+            logger.info("SchedulerProfile %s is gone", name)
+        else:
+            entry = self.entries.get(name)
+            if entry is not None and _same_object(entry.obj, obj):
+                same_spec = entry.obj.get("spec") == obj.get("spec")
+                entry.obj = obj
+                if same_spec:
+                    # Most events of a profile are echoes of its status.
+                    return
+            else:
+                entry = self.entries[name] = ProfileEntry(obj)
+                self._restore(entry)
+            self._load(entry)
+        if self._in_cycle:
+            self._changed_in_cycle = True
+        else:
+            self._serve()
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """For the time of a scheduling cycle: changes that come meanwhile count from the next on.
+
+        Only a cycle that waits for extenders can be overtaken. Its plugins keep state of PreFilter,
+        which those of another version may not understand.
+        """
+        self._in_cycle = True
+        try:
+            yield
+        finally:
+            self._in_cycle = False
+            if self._changed_in_cycle:
+                self._changed_in_cycle = False
+                self._serve()
+
+    # --- what the scheduler asks and tells ------------------------------------------------------
+
+    def framework(self, scheduler_name: str) -> Framework | None:
+        """The framework that serves a schedulerName."""
+        assembly = self._assemblies.get(scheduler_name)
+        return assembly.framework if assembly else None
+
+    def extenders(self, scheduler_name: str) -> ProfileExtenders | None:
+        """The extenders of the profile that serves a schedulerName; None if it has none."""
+        return self._extenders.get(scheduler_name)
+
+    def serves(self, scheduler_name: str) -> bool:
+        """Whether pods with this schedulerName are ours."""
+        return scheduler_name in self._assemblies
+
+    def profile(self, scheduler_name: str) -> LoadedProfile | None:
+        """The profile that serves a schedulerName."""
+        assembly = self._assemblies.get(scheduler_name)
+        return assembly.profile if assembly else None
+
+    def serving(self) -> Mapping[str, LoadedProfile]:
+        """The profiles that serve, by schedulerName."""
+        return {name: assembly.profile for name, assembly in self._assemblies.items()}
+
+    def why_unserved(self, scheduler_name: str) -> str:
+        """Say why no pod with this schedulerName is scheduled."""
+        for entry in self.entries.values():
+            if entry.refusal is not None and _scheduler_name(entry) == scheduler_name:
+                return f"SchedulerProfile {entry.name} is not accepted: {entry.refusal.message}"
+        return f'no SchedulerProfile serves schedulerName "{scheduler_name}" any more'
+
+    def decided(self, scheduler_name: str, now: float) -> None:
+        """A pod was decided, one way or the other."""
+        entry = self._serving.get(scheduler_name)
+        if entry is not None:
+            entry.last_decision_seconds = now
+
+    def scheduled(self, scheduler_name: str) -> None:
+        """A pod was bound."""
+        entry = self._serving.get(scheduler_name)
+        if entry is not None:
+            entry.scheduled_pods += 1
+
+    # --- loading one object ---------------------------------------------------------------------
+
+    def _load(self, entry: ProfileEntry) -> None:
+        try:
+            entry.newest, entry.flaw = load_profile(entry.obj, self._known), None
+        except ProfileError as error:
+            entry.newest, entry.flaw = None, Refusal(INVALID, str(error))
+
+    def _restore(self, entry: ProfileEntry) -> None:
+        """Find the last good version of an object that is new to this process in its status."""
+        status = entry.obj.get("status") or {}
+        spec = status.get("lastGoodSpec")
+        if spec is None:
+            return
+        metadata = {
+            **entry.obj["metadata"],
+            "generation": status.get("lastGoodGeneration") or 0,
+        }
+        try:
+            entry.good = load_profile({"metadata": metadata, "spec": spec}, self._known)
+            entry.good_spec = spec
+        except ProfileError as error:
+            logger.warning(
+                "the last good version of SchedulerProfile %s cannot be used: %s", entry.name, error
+            )
+
+    # --- serving all of them --------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        """Choose versions and make, remake or take away frameworks."""
+        refusals = {name: entry.refusal for name, entry in self.entries.items()}
+        order = self._queue_order()
+        changed: set[str] = set()
+        winners = self._choose()
+        while not self._assemble(winners, changed):
+            winners = self._choose()
+        self._serving = {profile.scheduler_name: entry for entry, profile in winners}
+        for entry in self.entries.values():
+            entry.serving = None
+        for entry, profile in winners:
+            entry.serving = profile
+            if profile is entry.newest:
+                entry.good, entry.good_spec = profile, entry.obj["spec"]
+        self._extenders = self._extender_pool.serve(
+            {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
+        )
+        self._log_refusals(refusals)
+        if changed:
+            reordered = order is not None and order != self._queue_order()
+            self._on_change(ProfileChange(tuple(sorted(changed)), reordered))
+
+    def _choose(self) -> list[tuple[ProfileEntry, LoadedProfile]]:
+        """The version of each profile that serves, where one does.
+
+        Newest versions first; one that loses to an older profile gives way to the last good version
+        of its own object, which may still get along with the others.
+        """
+        chosen = {
+            name: version
+            for name, entry in self.entries.items()
+            if (version := entry.newest or entry.good) is not None
+        }
+        for entry in self.entries.values():
+            entry.refusal = entry.flaw
+        while True:
+            gave_way = False
+            winners = []
+            for name, verdict in arbitrate(chosen.values()).items():
+                entry, version = self.entries[name], chosen[name]
+                if not isinstance(verdict, Rejected):
+                    winners.append((entry, version))
+                    continue
+                entry.refusal = entry.refusal or Refusal(verdict.reason, verdict.message)
+                if version is entry.newest and entry.good not in (None, version):
+                    chosen[name] = entry.good
+                    gave_way = True
+            if not gave_way:
+                return winners
+
+    def _assemble(
+        self, winners: list[tuple[ProfileEntry, LoadedProfile]], changed: set[str]
+    ) -> bool:
+        """Make what is served, noting what changed; False if a version turned out unfit."""
+        for entry, profile in winners:
+            try:
+                if self._take_up(profile):
+                    changed.add(profile.scheduler_name)
+            except Exception as failure:  # noqa: BLE001 a plugin may refuse its arguments in any way
+                if profile is entry.newest:
+                    entry.newest, entry.flaw = None, Refusal(INVALID, _in_words(failure))
+                else:
+                    entry.good = None
+                return False
+        names = {profile.scheduler_name for _, profile in winners}
+        for name in self._assemblies.keys() - names:
+            del self._assemblies[name]
+            changed.add(name)
+        return True
+
+    def _take_up(self, profile: LoadedProfile) -> bool:
+        """Serve a version; False if what serves already is the same."""
+        assembly = self._assemblies.get(profile.scheduler_name)
+        if assembly is not None and assembly.profile.spec == profile.spec:
+            assembly.profile = profile
+            return False
+        seed = profile.spec.tie_break_seed
+        if assembly is not None and assembly.profile.spec.tie_break_seed == seed:
+            assembly.reload(profile)
+        else:
+            services = self._services
+            if seed is not None:
+                services = replace(services, random=self._seeded(seed))
+            self._assemblies[profile.scheduler_name] = Assembly(profile, services)
+        logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
+        return True
+
+    def _queue_order(self) -> tuple[str, BaseModel | None] | None:
+        """The QueueSort plugin of all profiles with its arguments; None: no profile serves."""
+        for assembly in self._assemblies.values():
+            (name,) = assembly.profile.plugins.at(ExtensionPoint.QUEUE_SORT)
+            return name, assembly.profile.args.get(name)
+        return None
+
+    def _log_refusals(self, before: Mapping[str, Refusal | None]) -> None:
+        for name, entry in self.entries.items():
+            if entry.refusal == before.get(name):
+                continue
+            if entry.refusal is not None:
+                logger.error("SchedulerProfile %s is not accepted: %s", name, entry.refusal.message)
+            else:
+                logger.info("SchedulerProfile %s is accepted again", name)
+
+
+def _same_object(before: JsonObject, after: JsonObject) -> bool:
+    """Whether this is another version, and not another object with the same name."""
+    return bool(before["metadata"].get("uid") == after["metadata"].get("uid"))
+
+
+def _scheduler_name(entry: ProfileEntry) -> object:
+    spec = entry.obj.get("spec")
+    return spec.get("schedulerName") if isinstance(spec, dict) else None
+
+
+def _in_words(failure: Exception) -> str:
+    if isinstance(failure, ProfileError):
+        return str(failure)
+    return f"spec.plugins: {type(failure).__name__}: {failure}"

@@ -1,0 +1,106 @@
+"""The rules of events, in their stored (core/v1) form.
+
+Strict for those that came through events.k8s.io, lax for the others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apiserver.failures import Cause, bad_value, required
+from stellwerk_cluster.apiserver.names import qualified_name_errors
+from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TYPES: Final = ("Normal", "Warning")
+_LONGEST_WORD: Final = 128
+_LONGEST_NOTE: Final = 1024
+_FEWEST_IN_SERIES: Final = 2
+_IMMUTABLE: Final = (
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+    "type",
+    "action",
+    "eventTime",
+)
+
+
+def validate_old_event(event: JsonObject) -> list[Cause]:
+    """What is wrong with an event of the core group."""
+    regarding = event["involvedObject"].get("namespace", "")
+    namespace = event["metadata"].get("namespace", "")
+    if regarding and regarding != namespace:
+        text = "does not match event.namespace"
+        return [bad_value("involvedObject.namespace", regarding, text)]
+    return []
+
+
+def validate_old_event_update(new: JsonObject, _old: JsonObject, _subresource: str) -> list[Cause]:
+    """As for a new event."""
+    return validate_old_event(new)
+
+
+def validate_new_event(event: JsonObject) -> list[Cause]:
+    """What is wrong with an event of events.k8s.io."""
+    return list(_new_event_causes(event))
+
+
+def _new_event_causes(event: JsonObject) -> Iterator[Cause]:
+    if not event.get("eventTime"):
+        yield required("eventTime")
+    yield from _series_causes(event)
+    yield from _reporter_causes(event)
+    for name in ("action", "reason"):
+        if not event.get(name):
+            yield required(name)
+        else:
+            yield from _length_causes(event, name, _LONGEST_WORD)
+    yield from _length_causes(event, "message", _LONGEST_NOTE)
+    if event.get("type", "") not in _TYPES:
+        yield bad_value("type", "", f"has invalid value: {event.get('type', '')}")
+    for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
+        if event.get(name):
+            yield bad_value(name, "", "needs to be unset")
+
+
+def _reporter_causes(event: JsonObject) -> Iterator[Cause]:
+    controller = event.get("reportingComponent", "")
+    if not controller:
+        yield required("reportingController")
+    for error in qualified_name_errors(controller):
+        yield bad_value("reportingController", controller, error)
+    if not event.get("reportingInstance"):
+        yield required("reportingInstance")
+    else:
+        yield from _length_causes(event, "reportingInstance", _LONGEST_WORD)
+
+
+def _length_causes(event: JsonObject, name: str, longest: int) -> Iterator[Cause]:
+    if len(event.get(name, "")) > longest:
+        yield bad_value(name, "", f"can have at most {longest} characters")
+
+
+def _series_causes(event: JsonObject) -> Iterator[Cause]:
+    series = event.get("series")
+    if series is not None and (series.get("count") or 0) < _FEWEST_IN_SERIES:
+        yield bad_value("series.count", "", f"should be at least {_FEWEST_IN_SERIES}")
+
+
+def validate_new_event_update(new: JsonObject, old: JsonObject, _subresource: str) -> list[Cause]:
+    """Only the series of such an event may change."""
+    causes = [
+        bad_value(name, new.get(name), "field is immutable")
+        for name in _IMMUTABLE
+        if (new.get(name) or EMPTY) != (old.get(name) or EMPTY)
+    ]
+    return [*causes, *_series_causes(new)]

@@ -1,0 +1,157 @@
+"""What admission does to a new pod: priority, RuntimeClass, default tolerations, scheduling gates.
+
+Called once per created pod, after defaulting and before validation. Invariant: each step looks at
+other objects only through the `Reader`, and refuses with the words of its admission plugin.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apiserver.failures import StatusError, forbidden
+from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject, timestamp
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.admission.strategy import Reader
+    from stellwerk_cluster.apiserver.kinds import ResourceKind
+
+PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
+RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"
+_NO_EXECUTE_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_TOLERATION_SECONDS: Final = 300
+GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
+
+
+def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Run all admission steps.
+
+    Raises:
+        StatusError: a step refuses the pod (403).
+    """
+    _admit_priority(pod, cluster, kind)
+    _add_default_tolerations(pod["spec"])
+    _admit_runtime_class(pod, cluster, kind)
+    if pod["spec"].get("schedulingGates"):
+        pod["status"] = {**pod["status"], "conditions": [_gated_condition(cluster)]}
+
+
+def admit_pod_update(
+    new: JsonObject, _old: JsonObject, _cluster: Reader, _kind: ResourceKind
+) -> None:
+    """Put back default tolerations that an update takes away."""
+    _add_default_tolerations(new["spec"])
+
+
+def _gated_condition(cluster: Reader) -> JsonObject:
+    return {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": timestamp(cluster.now()),
+        "reason": "SchedulingGated",
+        "message": GATED_MESSAGE,
+    }
+
+
+def _admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    spec = pod["spec"]
+    priority_class = _priority_class(spec, cluster)
+    if priority_class is None and spec.get("priorityClassName"):
+        why = f"no PriorityClass with name {spec['priorityClassName']} was found"
+        raise _forbidden_pod(pod, kind, why)
+    chosen = priority_class or EMPTY
+    priority = chosen.get("value", 0)
+    policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
+    if priority_class is not None:
+        spec["priorityClassName"] = priority_class["metadata"]["name"]
+    given = spec.get("priority")
+    if given is not None and given != priority:
+        why = (
+            f"the integer value of priority ({given}) must not be provided in pod spec; "
+            f"priority admission controller computed {priority} from the given PriorityClass name"
+        )
+        raise _forbidden_pod(pod, kind, why)
+    asked = spec.get("preemptionPolicy")
+    if asked is not None and asked != policy:
+        why = (
+            f"the string value of PreemptionPolicy ({asked}) must not be provided in pod spec; "
+            f"priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise _forbidden_pod(pod, kind, why)
+    spec["priority"], spec["preemptionPolicy"] = priority, policy
+
+
+def _priority_class(spec: JsonObject, cluster: Reader) -> JsonObject | None:
+    name = spec.get("priorityClassName")
+    if name:
+        return cluster.find(PRIORITY_CLASSES, "", name)
+    defaults = [each for each in cluster.all(PRIORITY_CLASSES) if each.get("globalDefault")]
+    return min(defaults, key=lambda each: each["value"], default=None)
+
+
+def _admit_runtime_class(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    spec = pod["spec"]
+    name = spec.get("runtimeClassName")
+    runtime_class = cluster.find(RUNTIME_CLASSES, "", name) if name else None
+    if name and runtime_class is None:
+        raise _forbidden_pod(pod, kind, f'pod rejected: RuntimeClass "{name}" not found')
+    overhead = ((runtime_class or EMPTY).get("overhead") or EMPTY).get("podFixed")
+    if overhead is None:
+        if spec.get("overhead"):
+            why = (
+                "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+            )
+            raise _forbidden_pod(pod, kind, why)
+    elif spec.get("overhead", overhead) != overhead:
+        why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+        raise _forbidden_pod(pod, kind, why)
+    else:
+        spec["overhead"] = overhead
+    _add_runtime_scheduling(pod, (runtime_class or EMPTY).get("scheduling") or EMPTY, kind)
+
+
+def _add_runtime_scheduling(pod: JsonObject, scheduling: JsonObject, kind: ResourceKind) -> None:
+    spec = pod["spec"]
+    selector = dict(spec.get("nodeSelector") or {})
+    for key, value in (scheduling.get("nodeSelector") or EMPTY).items():
+        if selector.setdefault(key, value) != value:
+            why = (
+                f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
+                f"pod.spec.nodeSelector[{key}] = {selector[key]}"
+            )
+            raise _forbidden_pod(pod, kind, why)
+    if selector:
+        spec["nodeSelector"] = dict(sorted(selector.items()))
+    own = spec.get("tolerations") or []
+    added = [each for each in scheduling.get("tolerations") or () if each not in own]
+    if added:
+        spec["tolerations"] = [*own, *added]
+
+
+def _add_default_tolerations(spec: JsonObject) -> None:
+    tolerations = spec.get("tolerations") or []
+    missing = [
+        key for key in _NO_EXECUTE_KEYS if not any(_tolerates(each, key) for each in tolerations)
+    ]
+    if missing:
+        spec["tolerations"] = [
+            *tolerations,
+            *(
+                {
+                    "key": key,
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": _TOLERATION_SECONDS,
+                }
+                for key in missing
+            ),
+        ]
+
+
+def _tolerates(toleration: JsonObject, key: str) -> bool:
+    names_key: bool = toleration.get("key", key) == key
+    return names_key and toleration.get("effect", "NoExecute") == "NoExecute"
+
+
+def _forbidden_pod(pod: JsonObject, kind: ResourceKind, why: str) -> StatusError:
+    return forbidden(kind, pod["metadata"].get("name", ""), why)

@@ -1,0 +1,125 @@
+"""The rules of PriorityClasses and RuntimeClasses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.admission.pod_admission import PRIORITY_CLASSES
+from stellwerk_cluster.admission.pod_validation import quantity_causes, toleration_causes
+from stellwerk_cluster.apiserver.failures import (
+    Cause,
+    bad_value,
+    forbidden,
+    forbidden_field,
+    required,
+    unsupported,
+)
+from stellwerk_cluster.apiserver.names import label_errors
+from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.admission.strategy import Reader
+    from stellwerk_cluster.apiserver.kinds import ResourceKind
+
+HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+SYSTEM_CLASSES: Final = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+_POLICIES: Final = ("PreemptLowerPriority", "Never")
+
+
+def default_priority_class(priority_class: JsonObject) -> None:
+    """Preempting is the default."""
+    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def admit_priority_class(priority_class: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """At most one class may be the global default.
+
+    Raises:
+        StatusError: there is one already (403).
+    """
+    if not priority_class.get("globalDefault"):
+        return
+    name = priority_class["metadata"].get("name", "")
+    for other in cluster.all(PRIORITY_CLASSES):
+        if other.get("globalDefault") and other["metadata"]["name"] != name:
+            why = (
+                f"PriorityClass {other['metadata']['name']} is already marked as default. "
+                "Only one default can exist"
+            )
+            raise forbidden(kind, name, why)
+
+
+def admit_priority_class_update(
+    new: JsonObject, _old: JsonObject, cluster: Reader, kind: ResourceKind
+) -> None:
+    """As for a new class."""
+    admit_priority_class(new, cluster, kind)
+
+
+def validate_priority_class(priority_class: JsonObject) -> list[Cause]:
+    """What is wrong with a class."""
+    causes = []
+    name, value = priority_class["metadata"].get("name", ""), priority_class["value"]
+    if name.startswith("system-"):
+        if SYSTEM_CLASSES.get(name) != value:
+            text = (
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {name} is not a known system priority class"
+            )
+            causes.append(forbidden_field("metadata.name", text))
+    elif value > HIGHEST_USER_PRIORITY:
+        text = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
+        causes.append(forbidden_field("value", text))
+    if priority_class["preemptionPolicy"] not in _POLICIES:
+        causes.append(
+            unsupported("preemptionPolicy", priority_class["preemptionPolicy"], _POLICIES)
+        )
+    return causes
+
+
+def validate_priority_class_update(
+    new: JsonObject, old: JsonObject, _subresource: str
+) -> list[Cause]:
+    """What is wrong with a change of a class."""
+    causes = []
+    if new["value"] != old["value"]:
+        causes.append(forbidden_field("value", "may not be changed in an update."))
+    if new["preemptionPolicy"] != old["preemptionPolicy"]:
+        causes.append(bad_value("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
+    return causes
+
+
+def protect_priority_class(priority_class: JsonObject, kind: ResourceKind) -> None:
+    """The two system classes stay.
+
+    Raises:
+        StatusError: it is one of them (403).
+    """
+    name = priority_class["metadata"]["name"]
+    if name in SYSTEM_CLASSES:
+        raise forbidden(kind, name, "this is a system priority class and cannot be deleted")
+
+
+def validate_runtime_class(runtime_class: JsonObject) -> list[Cause]:
+    """What is wrong with a class."""
+    handler = runtime_class["handler"]
+    causes = [required("handler")] if not handler else []
+    causes += [
+        bad_value("handler", handler, error) for error in (label_errors(handler) if handler else ())
+    ]
+    overhead = (runtime_class.get("overhead") or EMPTY).get("podFixed") or EMPTY
+    causes += quantity_causes(overhead, "overhead.limits")
+    tolerations = (runtime_class.get("scheduling") or EMPTY).get("tolerations") or ()
+    return [*causes, *toleration_causes(tolerations, "scheduling.tolerations")]
+
+
+def validate_runtime_class_update(
+    new: JsonObject, old: JsonObject, _subresource: str
+) -> list[Cause]:
+    """What is wrong with a change of a class."""
+    if new["handler"] != old["handler"]:
+        return [bad_value("handler", new["handler"], "field is immutable")]
+    return []

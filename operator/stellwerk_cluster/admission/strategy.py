@@ -1,0 +1,69 @@
+"""What distinguishes one kind from another when it is written: the seam between verbs and rules.
+
+`apiserver.api` calls the functions of a `Strategy` in a fixed order: default, prepare, admit,
+validate. Invariant: every function may change the fresh object it is given in place, never the
+stored one beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from stellwerk_cluster.apiserver.names import subdomain_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
+
+    from stellwerk_cluster.apiserver.failures import Cause
+    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apiserver.objects import JsonObject
+
+
+class Reader(Protocol):
+    """What admission may ask about the rest of the cluster."""
+
+    def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
+        """The present object of that name, or None."""
+        ...
+
+    def all(self, storage_name: str, namespace: str | None = None) -> Iterable[JsonObject]:
+        """All present objects of a resource."""
+        ...
+
+    def now(self) -> datetime:
+        """The wall-clock time."""
+        ...
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _no_causes(*_: object) -> list[Cause]:
+    return []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """The rules of one kind; each has a neutral default."""
+
+    default: Callable[[JsonObject], None] = _nothing
+    """Fills in defaults; runs on create and on update."""
+    prepare_create: Callable[[JsonObject, Reader], None] = _nothing
+    """Clears what a client may not set."""
+    admit_create: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
+    """Changes or refuses (raises StatusError) with a look at other objects."""
+    validate: Callable[[JsonObject], list[Cause]] = _no_causes
+    prepare_update: Callable[[JsonObject, JsonObject, str], None] = _nothing
+    """(new, stored, subresource)"""
+    admit_update: Callable[[JsonObject, JsonObject, Reader, ResourceKind], None] = _nothing
+    validate_update: Callable[[JsonObject, JsonObject, str], list[Cause]] = _no_causes
+    """(new, stored, subresource)"""
+    admit_delete: Callable[[JsonObject, ResourceKind], None] = _nothing
+    name_errors: Callable[[str], Sequence[str]] = subdomain_errors
+    status_in_create: bool = False
+    """Whether the status of a create body is kept."""
+    metadata_by_status: bool = False
+    """Whether labels and annotations may be changed through the status subresource."""

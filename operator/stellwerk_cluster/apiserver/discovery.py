@@ -1,0 +1,180 @@
+"""Discovery documents, legacy and aggregated, computed from the table of kinds.
+
+Called by the HTTP layer. Invariant: what is listed here is served, and what is served is listed
+here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apiserver.objects import JsonObject
+
+VERSION: Final[JsonObject] = {
+    "major": "1",
+    "minor": "36",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
+    "gitVersion": "v1.36.2+stellwerk",
+    "gitCommit": "",
+    "gitTreeState": "",
+    "buildDate": "1970-01-01T00:00:00Z",
+    "goVersion": "",
+    "compiler": "",
+    "platform": "linux/amd64",
+}
+AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
+
+class Discovery:
+    """The documents that say what is served."""
+
+    def __init__(self, kinds: KindTable) -> None:
+        """Describe `kinds`."""
+        self._kinds = kinds
+
+    def versions(self, address: str) -> JsonObject:
+        """The document under /api."""
+        by_client = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": by_client}
+
+    def groups(self) -> JsonObject:
+        """The document under /apis."""
+        groups = [
+            self._group(name, versions) for name, versions in self._kinds.groups().items() if name
+        ]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+    def group(self, name: str) -> JsonObject | None:
+        """The document under /apis/GROUP, None if there is no such group."""
+        versions = self._kinds.groups().get(name)
+        if not versions or not name:
+            return None
+        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(name, versions)}
+
+    def resources(self, group: str, version: str) -> JsonObject | None:
+        """The document under /api/v1 or /apis/GROUP/VERSION, None if there is no such version."""
+        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
+        if not rows:
+            return None
+        resources = [entry for row in rows for entry in _legacy_entries(row)]
+        resources.sort(key=lambda each: each["name"])
+        return {
+            "kind": "APIResourceList",
+            **({"apiVersion": "v1"} if group else {}),
+            "groupVersion": rows[0].api_version,
+            "resources": resources,
+        }
+
+    def aggregated(self, *, core: bool) -> JsonObject:
+        """Everything in one document: the core group, or all others."""
+        items = [
+            {
+                "metadata": {"name": name} if name else {},
+                "versions": [self._aggregated_version(name, version) for version in versions],
+            }
+            for name, versions in self._kinds.groups().items()
+            if core == (name == "")
+        ]
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {},
+            "items": items,
+        }
+
+    def paths(self) -> list[str]:
+        """The paths of the root document."""
+        paths = ["/api", "/api/v1", "/apis"]
+        for name, versions in self._kinds.groups().items():
+            if name:
+                paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]
+        return sorted(
+            [*paths, "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+        )
+
+    @staticmethod
+    def _group(name: str, versions: list[str]) -> JsonObject:
+        listed = [{"groupVersion": f"{name}/{version}", "version": version} for version in versions]
+        return {"name": name, "versions": listed, "preferredVersion": listed[0]}
+
+    def _aggregated_version(self, group: str, version: str) -> JsonObject:
+        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
+        rows.sort(key=lambda row: row.plural)
+        return {
+            "version": version,
+            "resources": [_aggregated_entry(row) for row in rows],
+            "freshness": "Current",
+        }
+
+
+def etag(document: bytes) -> str:
+    """The entity tag of a document, by which clients ask whether theirs is still good."""
+    return f'"{hashlib.sha512(document).hexdigest().upper()}"'
+
+
+def _legacy_entries(row: ResourceKind) -> list[JsonObject]:
+    own: JsonObject = {
+        "name": row.plural,
+        "singularName": row.singular_name,
+        "namespaced": row.namespaced,
+        "kind": row.kind,
+        "verbs": list(row.verbs),
+    }
+    if row.short_names:
+        own["shortNames"] = list(row.short_names)
+    if row.categories:
+        own["categories"] = list(row.categories)
+    entries = [own]
+    for each in row.subresources:
+        entry: JsonObject = {
+            "name": f"{row.plural}/{each.name}",
+            "singularName": "",
+            "namespaced": row.namespaced,
+            "kind": each.kind or row.kind,
+            "verbs": list(each.verbs),
+        }
+        if each.group:
+            entry |= {"group": each.group, "version": each.version}
+        entries.append(entry)
+    return entries
+
+
+def _aggregated_entry(row: ResourceKind) -> JsonObject:
+    entry: JsonObject = {
+        "resource": row.plural,
+        "responseKind": _response_kind(row),
+        "scope": "Namespaced" if row.namespaced else "Cluster",
+        "singularResource": row.singular_name,
+        "verbs": list(row.verbs),
+    }
+    if row.short_names:
+        entry["shortNames"] = list(row.short_names)
+    if row.categories:
+        entry["categories"] = list(row.categories)
+    if row.subresources:
+        entry["subresources"] = [
+            {
+                "subresource": each.name,
+                "responseKind": {
+                    "group": each.group or (row.group if row.custom else ""),
+                    "version": each.version or (row.version if row.custom else ""),
+                    "kind": each.kind or row.kind,
+                },
+                "verbs": list(each.verbs),
+            }
+            for each in sorted(row.subresources, key=lambda each: each.name)
+        ]
+    return entry
+
+
+def _response_kind(row: ResourceKind) -> JsonObject:
+    # Built-in kinds leave group and version to the enclosing entry; custom ones repeat them.
+    if row.custom:
+        return {"group": row.group, "version": row.version, "kind": row.kind}
+    return {"group": "", "version": "", "kind": row.kind}

@@ -1,0 +1,259 @@
+"""Lists: selectors, pages, and which version of the collection a list shows.
+
+Called by the HTTP layer for list and deletecollection. Invariant: all pages of one list show the
+collection at the version of its first page, or the client is told that this version is gone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from stellwerk_cluster.apiserver.failures import (
+    Cause,
+    StatusError,
+    bad_request,
+    expired,
+    forbidden_field,
+    internal,
+    invalid_as,
+    unsupported,
+)
+from stellwerk_cluster.apiserver.selectors import Selection, parse_fields, parse_labels
+from stellwerk_cluster.apiserver.views import field_path
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apiserver.objects import Key
+    from stellwerk_cluster.apiserver.store import Collection, Entry, Store
+
+_FORMAT: Final = "meta.k8s.io/v1"
+_MATCHES: Final = ("Exact", "NotOlderThan", "")
+_INCONSISTENT: Final = -1
+_EXPIRED: Final = (
+    "The provided continue parameter is too old to display a consistent list result. "
+    "You can start a new list without the continue parameter, or use the continue token in this "
+    "response to retrieve the remainder of the results. Continuing with the provided token results "
+    "in an inconsistent list - objects that were created, modified, or deleted between the time "
+    "the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """The query of a list or watch."""
+
+    selection: Selection
+    limit: int = 0
+    token: str = ""
+    resource_version: str = ""
+    match: str = ""
+    watch: bool = False
+    timeout_seconds: int | None = None
+    bookmarks: bool = False
+    send_initial_events: bool | None = None
+
+    @property
+    def revision(self) -> int:
+        """The version asked for; 0: any."""
+        return int(self.resource_version or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer of a list."""
+
+    entries: list[Entry]
+    revision: int
+    token: str = ""
+    remaining: int | None = None
+
+
+def parse_list_options(
+    kind: ResourceKind, namespace: str | None, name: str, query: dict[str, str]
+) -> ListOptions:
+    """The options of a query; `name` narrows the list to one object.
+
+    Raises:
+        StatusError: an option is malformed (400), or options contradict each other (422).
+    """
+    fields = parse_fields(
+        query.get("fieldSelector", ""), kind, lambda field: field_path(kind, field)
+    )
+    if name:
+        fields = (*fields, lambda obj: obj["metadata"]["name"] == name)
+    selection = Selection(namespace, parse_labels(query.get("labelSelector", "")), fields)
+    options = ListOptions(
+        selection=selection,
+        limit=_integer(query, "limit") or 0,
+        token=query.get("continue", ""),
+        resource_version=query.get("resourceVersion", ""),
+        match=query.get("resourceVersionMatch", ""),
+        watch=_flag(query, "watch"),
+        timeout_seconds=_integer(query, "timeoutSeconds"),
+        bookmarks=_flag(query, "allowWatchBookmarks"),
+        send_initial_events=_flag(query, "sendInitialEvents")
+        if "sendInitialEvents" in query
+        else None,
+    )
+    cause = _contradiction(options)
+    if cause is not None:
+        raise invalid_as("ListOptions", "meta.k8s.io", "", [cause])
+    _check_revision(options)
+    return options
+
+
+def _integer(query: dict[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if not text:
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def _flag(query: dict[str, str], name: str) -> bool:
+    return query.get(name, "false").lower() not in ("false", "0", "f")
+
+
+def _contradiction(options: ListOptions) -> Cause | None:
+    field = "resourceVersionMatch"
+    if options.watch:
+        if options.send_initial_events is None and options.match:
+            text = (
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
+            return forbidden_field(field, text)
+        if options.send_initial_events is not None and options.match != "NotOlderThan":
+            return forbidden_field(
+                field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            )
+        return None
+    if options.send_initial_events is not None:
+        return forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+    return _match_contradiction(options)
+
+
+def _match_contradiction(options: ListOptions) -> Cause | None:
+    field = "resourceVersionMatch"
+    if not options.match:
+        return None
+    if options.token:
+        return forbidden_field(field, "resourceVersionMatch is forbidden when continue is provided")
+    if not options.resource_version:
+        return forbidden_field(
+            field, "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        )
+    if options.match not in _MATCHES:
+        return unsupported(field, options.match, _MATCHES)
+    if options.match == "Exact" and options.resource_version == "0":
+        text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        return forbidden_field(field, text)
+    return None
+
+
+def _check_revision(options: ListOptions) -> None:
+    version = options.resource_version
+    if not version or version.isdigit():
+        return
+    text = (
+        f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": '
+        "invalid syntax"
+    )
+    if options.watch:
+        raise internal(text)
+    raise bad_request(f"invalid resource version: {text}")
+
+
+def list_page(store: Store, kind: ResourceKind, options: ListOptions) -> Page:
+    """The objects a list shows. The caller has waited until the version asked for exists.
+
+    Raises:
+        StatusError: the version asked for is no longer known (410), or the token is malformed
+            (400).
+    """
+    collection = store.collection(kind.storage_name)
+    revision, after = store.revision, None
+    if options.token:
+        if options.resource_version not in ("", "0"):
+            message = "specifying resource version is not allowed when using continue"
+            raise bad_request(message)
+        asked, after = _read_token(options.token)
+        revision = store.revision if asked == _INCONSISTENT else asked
+        if revision < collection.compacted:
+            token = _make_token(_INCONSISTENT, after)
+            raise expired(_EXPIRED, metadata={"continue": token})
+    elif options.match == "Exact":
+        revision = options.revision
+        if revision < collection.compacted:
+            message = "The resourceVersion for the provided list is too old."
+            raise expired(message)
+    # The API server ignores the limit of a list at version 0, which it serves from its watch cache.
+    limit = 0 if options.resource_version == "0" else options.limit
+    return _cut(
+        collection, options.selection, revision, after, limit, at_present=revision == store.revision
+    )
+
+
+def _cut(
+    collection: Collection,
+    selection: Selection,
+    revision: int,
+    after: Key | None,
+    limit: int,
+    *,
+    at_present: bool,
+) -> Page:
+    namespace = selection.namespace
+    if at_present and after is None and not limit and selection.everything:
+        return Page(collection.entries(namespace), revision)
+    was = {} if at_present else collection.differences_from(revision)
+    keys = list(collection.keys(namespace, after))
+    if was:
+        vanished = [
+            key
+            for key in was
+            if collection.get(key) is None
+            and (namespace is None or key[0] == namespace)
+            and (after is None or key > after)
+        ]
+        keys = sorted([*keys, *vanished])
+    entries: list[Entry] = []
+    for position, key in enumerate(keys):
+        entry = was[key] if key in was else collection.get(key)
+        if entry is None or not selection.matches(entry.obj):
+            continue
+        if limit and len(entries) == limit:
+            remaining = len(keys) - position if selection.everything else None
+            return Page(entries, revision, _make_token(revision, entries[-1].key), remaining)
+        entries.append(entry)
+    return Page(entries, revision)
+
+
+def _make_token(revision: int, after: Key | None) -> str:
+    start = "/".join(after or ("", ""))
+    payload = orjson.dumps({"v": _FORMAT, "rv": revision, "start": start})
+    return base64.urlsafe_b64encode(payload).decode().rstrip("=")
+
+
+def _read_token(token: str) -> tuple[int, Key]:
+    try:
+        payload = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
+    except (binascii.Error, ValueError):
+        raise _bad_token("illegal base64 data at input byte 0") from None
+    try:
+        content = orjson.loads(payload)
+        namespace, _, name = content["start"].rpartition("/")
+        return int(content["rv"]), (namespace, name)
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        first = payload[:1].decode("latin-1")
+        raise _bad_token(f"invalid character '{first}' looking for beginning of value") from None
+
+
+def _bad_token(why: str) -> StatusError:
+    return bad_request(f"invalid continue token: continue key is not valid: {why}")

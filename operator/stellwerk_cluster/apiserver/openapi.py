@@ -1,0 +1,230 @@
+"""OpenAPI documents: as much as kubectl needs for `apply`, `explain` and its own validation.
+
+Computed from types.txt, the table of kinds and the schemas of CustomResourceDefinitions, one
+document per group version, and kept until the table changes. Invariant: every type that a document
+refers to is in that document.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from aiohttp import web
+
+from stellwerk_cluster.apiserver.descriptions import FIELDS, TYPES
+from stellwerk_cluster.apiserver.discovery import VERSION, etag
+from stellwerk_cluster.apiserver.schema import Field, types
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stellwerk_cluster.apiserver.custom import CustomKinds
+    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apiserver.objects import JsonObject
+
+_PREFIX: Final = "#/components/schemas/"
+_SCALARS: Final[dict[str, JsonObject]] = {
+    "string": {"type": "string"},
+    "bool": {"type": "boolean"},
+    "int": {"type": "integer", "format": "int64"},
+    "float": {"type": "number"},
+    "Quantity": {"type": "string"},
+    "IntOrString": {"type": "string", "format": "int-or-string"},
+    "Time": {"type": "string", "format": "date-time"},
+    "MicroTime": {"type": "string", "format": "date-time"},
+    "bytes": {"type": "string", "format": "byte"},
+    "any": {"type": "object"},
+}
+_WRITE_PARAMETERS: Final = [
+    {
+        "name": name,
+        "in": "query",
+        "description": text,
+        "schema": {"type": "string", "uniqueItems": True},
+    }
+    for name, text in (
+        ("dryRun", "All: answer as if, change nothing."),
+        ("fieldManager", "Name of the program that writes."),
+        ("fieldValidation", "Ignore, Warn or Strict: what to do about unknown fields."),
+    )
+]
+_VERBS: Final = {
+    "post": "create",
+    "put": "update",
+    "patch": "patch",
+    "get": "get",
+    "delete": "delete",
+}
+
+
+class OpenApi:
+    """The documents under /openapi."""
+
+    def __init__(self, kinds: KindTable, custom: CustomKinds) -> None:
+        """Describe built-in and custom kinds."""
+        self._kinds = kinds
+        self._custom = custom
+        self._documents: dict[str, bytes] = {}
+        self._changes = -1
+
+    def answer(self, request: web.BaseRequest, rest: list[str]) -> web.Response:
+        """The document of one path."""
+        self._forget_outdated()
+        match rest:
+            case ["v2"]:
+                content = self._cached("v2", self._v2)
+            case ["v3"]:
+                content = self._cached("v3", self._index)
+            case ["v3", "api", version]:
+                content = self._cached(f"api/{version}", lambda: self._v3("", version))
+            case ["v3", "apis", group, version]:
+                content = self._cached(f"apis/{group}/{version}", lambda: self._v3(group, version))
+            case _:
+                return web.Response(text="404 page not found\n", status=404)
+        tag = etag(content)
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers={"Etag": tag})
+        return web.Response(body=content, headers={"Content-Type": "application/json", "Etag": tag})
+
+    def _forget_outdated(self) -> None:
+        if self._changes != self._kinds.changes:
+            self._changes = self._kinds.changes
+            self._documents.clear()
+
+    def _cached(self, name: str, make: Callable[[], JsonObject]) -> bytes:
+        found = self._documents.get(name)
+        if found is None:
+            found = self._documents[name] = orjson.dumps(make())
+        return found
+
+    def _index(self) -> JsonObject:
+        paths = {}
+        for group, versions in self._kinds.groups().items():
+            for version in versions:
+                name = f"apis/{group}/{version}" if group else f"api/{version}"
+                content = self._cached(name, partial(self._v3, group, version))
+                paths[name] = {
+                    "serverRelativeURL": f"/openapi/v3/{name}?hash={etag(content).strip(chr(34))}"
+                }
+        return {"paths": paths}
+
+    def _v3(self, group: str, version: str) -> JsonObject:
+        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
+        schemas: JsonObject = {}
+        paths: JsonObject = {}
+        for row in rows:
+            self._add_schemas(row, schemas, _PREFIX)
+            paths.update(_paths(row))
+        return {
+            "openapi": "3.0.0",
+            "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
+            "paths": paths,
+            "components": {"schemas": schemas},
+        }
+
+    def _v2(self) -> JsonObject:
+        definitions: JsonObject = {}
+        for row in self._kinds:
+            self._add_schemas(row, definitions, "#/definitions/")
+        return {
+            "swagger": "2.0",
+            "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
+            "paths": {},
+            "definitions": definitions,
+        }
+
+    def _add_schemas(self, row: ResourceKind, schemas: JsonObject, prefix: str) -> None:
+        if row.custom:
+            schema = self._custom.openapi_schema(row)
+        else:
+            if row.type_name not in types():
+                return
+            _add_types(row.type_name, schemas, prefix)
+            schema = schemas.pop(_name(row.type_name))
+        identity = {"group": row.group, "version": row.version, "kind": row.kind}
+        schemas[_kind_name(row)] = {**schema, "x-kubernetes-group-version-kind": [identity]}
+
+
+def _kind_name(row: ResourceKind) -> str:
+    group = (
+        ".".join(reversed(row.group.split(".")))
+        if row.custom
+        else f"io.k8s.api.{row.group.partition('.')[0] or 'core'}"
+    )
+    return f"{group}.{row.version}.{row.kind}"
+
+
+def _name(type_name: str) -> str:
+    return f"io.k8s.{type_name}"
+
+
+def _add_types(type_name: str, schemas: JsonObject, prefix: str) -> None:
+    if _name(type_name) in schemas:
+        return
+    fields = types()[type_name]
+    schema: JsonObject = {"type": "object", "description": TYPES.get(type_name, "")}
+    schemas[_name(type_name)] = schema
+    schema["properties"] = {
+        field.name: _property(type_name, field, prefix) for field in fields.values()
+    }
+    required = [field.name for field in fields.values() if "required" in field.flags]
+    if required:
+        schema["required"] = required
+    for field in fields.values():
+        if field.element in types():
+            _add_types(field.element, schemas, prefix)
+
+
+def _property(type_name: str, field: Field, prefix: str) -> JsonObject:
+    text = FIELDS.get(f"{type_name}.{field.name}") or FIELDS.get(field.name, "")
+    if field.element in types():
+        inner: JsonObject = {"$ref": prefix + _name(field.element)}
+        if field.type == field.element:
+            return (
+                {"description": text, "allOf": [inner]}
+                if prefix == _PREFIX
+                else {**inner, "description": text}
+            )
+    else:
+        inner = _SCALARS[field.element]
+    if field.type.startswith("["):
+        schema: JsonObject = {"type": "array", "items": inner}
+        if field.merges:
+            schema["x-kubernetes-patch-strategy"] = "merge"
+            if field.merge_key:
+                schema["x-kubernetes-patch-merge-key"] = field.merge_key
+    elif field.type.startswith("{"):
+        schema = {"type": "object", "additionalProperties": inner}
+    else:
+        schema = dict(inner)
+    if "retain" in field.flags:
+        schema["x-kubernetes-patch-strategy"] = "merge,retainKeys"
+    return {"description": text, **schema}
+
+
+def _paths(row: ResourceKind) -> JsonObject:
+    root = f"/apis/{row.group}/{row.version}" if row.group else f"/api/{row.version}"
+    space = "/namespaces/{namespace}" if row.namespaced else ""
+    identity = {"group": row.group, "version": row.version, "kind": row.kind}
+
+    def operation(method: str) -> JsonObject:
+        action = {"post": "post", "put": "put", "patch": "patch", "get": "get", "delete": "delete"}[
+            method
+        ]
+        return {
+            "operationId": f"{method}{row.group}{row.version}{row.kind}",
+            "parameters": _WRITE_PARAMETERS if method in ("post", "put", "patch") else [],
+            "responses": {"200": {"description": "OK"}},
+            "x-kubernetes-action": action,
+            "x-kubernetes-group-version-kind": identity,
+        }
+
+    one = {
+        method: operation(method)
+        for method in ("get", "put", "patch", "delete")
+        if _VERBS[method] in row.verbs
+    }
+    many = {method: operation(method) for method in ("get", "post") if _VERBS[method] in row.verbs}
+    return {f"{root}{space}/{row.plural}": many, f"{root}{space}/{row.plural}/{{name}}": one}

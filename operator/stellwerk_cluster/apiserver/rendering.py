@@ -1,0 +1,251 @@
+"""Objects and lists in the form a client accepts: JSON, YAML, Table, metadata only.
+
+Called by the HTTP layer and by watches. Invariant: plain JSON is put together from the stored
+bytes, never serialised again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import orjson
+import yaml
+
+from stellwerk_cluster.apiserver.failures import ACCEPTED_BODIES, StatusError, bad_request
+from stellwerk_cluster.apiserver.store import Entry
+from stellwerk_cluster.apiserver.views import from_storage, is_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apiserver.listing import Page
+    from stellwerk_cluster.apiserver.objects import JsonObject
+    from stellwerk_cluster.apiserver.tables import Printer, Printers
+
+JSON: Final = "application/json"
+YAML: Final = "application/yaml"
+_AVAILABLE: Final = (
+    "application/json, application/yaml, application/vnd.kubernetes.protobuf, "
+    "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+)
+_PARTIAL: Final = "PartialObjectMetadata"
+_FINISHED_TEXT: Final = {
+    "Succeeded": "The pod has completed successfully.",
+    "Failed": "The pod failed.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What one request wants to see."""
+
+    media_type: str = JSON
+    transform: str = ""
+    """Table, PartialObjectMetadata, PartialObjectMetadataList, or empty for the objects
+    themselves.
+    """
+    version: str = "v1"
+    include: str = "Metadata"
+    """What the rows of a table carry beside their cells: Metadata, Object or None."""
+
+    def including(self, query: Mapping[str, str]) -> Form:
+        """The form with the query's includeObject.
+
+        Raises:
+            StatusError: it has a value it may not have (400).
+        """
+        include = query.get("includeObject", "")
+        if not include or self.transform != "Table":
+            return self
+        if include not in ("Metadata", "Object", "None"):
+            message = (
+                "Unable to convert to Table as requested: includeObject: Invalid value: "
+                f'"{include}": '
+                "must be 'Metadata', 'Object', 'None', or empty"
+            )
+            raise bad_request(message)
+        return replace(self, include=include)
+
+    def for_one(self, kind: ResourceKind) -> Form:
+        """The form for a single object.
+
+        Raises:
+            StatusError: the form is only for lists (406).
+        """
+        if self.transform == f"{_PARTIAL}List":
+            message = (
+                f"you requested {_PARTIAL}List, but the requested object is not a list "
+                f"(*{kind.group.partition('.')[0] or 'core'}.{kind.kind})"
+            )
+            raise StatusError(406, "NotAcceptable", message)
+        return self
+
+
+def _not_acceptable() -> StatusError:
+    message = f"406: Not Acceptable\n\nAvailable representations: {_AVAILABLE}"
+    return StatusError(406, "NotAcceptable", message, details={})
+
+
+PLAIN: Final = Form()
+
+
+def negotiate(accept: str) -> Form:
+    """The first acceptable form of an Accept header.
+
+    Raises:
+        StatusError: nothing in it can be produced (406).
+    """
+    if accept in ("", "*/*", JSON):
+        return PLAIN
+    unknown_version = False
+    for clause in accept.split(","):
+        media_type, *parameters = (part.strip() for part in clause.split(";"))
+        named = dict(part.split("=", 1) for part in parameters if "=" in part)
+        if media_type in (JSON, "*/*", "application/*"):
+            if "as" in named and named.get("v") not in ("v1", "v1beta1"):
+                unknown_version = True
+                continue
+            return Form(JSON, named.get("as", ""), named.get("v", "v1"))
+        if media_type == YAML and "as" not in named:
+            return Form(YAML)
+    if unknown_version:
+        message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
+        raise StatusError(406, "NotAcceptable", message)
+    raise _not_acceptable()
+
+
+class Renderer:
+    """Turns entries into bytes; holds the printers of tables."""
+
+    def __init__(self, printers: Printers) -> None:
+        """Print tables with `printers`."""
+        self._printers = printers
+
+    def one(self, kind: ResourceKind, entry: Entry, form: Form) -> bytes:
+        """One object."""
+        if form.transform == "Table":
+            return orjson.dumps(
+                self._table(kind, [entry], {"resourceVersion": str(entry.revision)}, form)
+            )
+        if form.transform == _PARTIAL:
+            return orjson.dumps(_partial(entry.obj, form))
+        if form.media_type == YAML:
+            return to_yaml(from_storage(kind, entry.obj))
+        if is_view(kind):
+            return orjson.dumps(from_storage(kind, entry.obj))
+        return entry.data
+
+    def many(self, kind: ResourceKind, page: Page, form: Form) -> bytes:
+        """A list."""
+        metadata: JsonObject = {"resourceVersion": str(page.revision)}
+        if page.token or (kind.custom and not form.transform):
+            metadata["continue"] = page.token
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+        if form.transform == "Table":
+            return orjson.dumps(self._table(kind, page.entries, metadata, form))
+        if form.transform == f"{_PARTIAL}List":
+            items = [_partial(entry.obj, form) for entry in page.entries]
+            return orjson.dumps(
+                _list_of(f"{_PARTIAL}List", f"meta.k8s.io/{form.version}", metadata, items)
+            )
+        if form.media_type == YAML or is_view(kind):
+            return self._converted_list(kind, page, metadata, form)
+        return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
+            kind.list_name.encode(),
+            kind.api_version.encode(),
+            orjson.dumps(metadata),
+            b",".join(list_items(kind, page.entries)),
+        )
+
+    def watched(
+        self, kind: ResourceKind, obj: JsonObject, form: Form, *, with_columns: bool
+    ) -> JsonObject:
+        """The object of a watch event, in a form other than plain JSON."""
+        if form.transform == "Table":
+            entry = Entry(("", ""), obj, 0)
+            metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
+            table = self._table(kind, [entry], metadata, form)
+            return table if with_columns else {**table, "columnDefinitions": None}
+        if form.transform:
+            return _partial(obj, form)
+        return from_storage(kind, obj)
+
+    def _converted_list(
+        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: Form
+    ) -> bytes:
+        items = [from_storage(kind, entry.obj) for entry in page.entries]
+        if not kind.custom:
+            items = [
+                {name: value for name, value in item.items() if name not in ("kind", "apiVersion")}
+                for item in items
+            ]
+        body = _list_of(kind.list_name, kind.api_version, metadata, items)
+        return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
+
+    def _table(
+        self, kind: ResourceKind, entries: Iterable[Entry], metadata: JsonObject, form: Form
+    ) -> JsonObject:
+        printer = self._printers.printer(kind)
+        return {
+            "kind": "Table",
+            "apiVersion": f"meta.k8s.io/{form.version}",
+            "metadata": metadata,
+            "columnDefinitions": printer.definitions(),
+            "rows": [_row(printer, kind, entry.obj, form) for entry in entries],
+        }
+
+
+def list_items(kind: ResourceKind, entries: Iterable[Entry]) -> list[bytes]:
+    """The bytes of list items: items of built-in kinds carry neither kind nor apiVersion."""
+    if kind.custom:
+        return [entry.data for entry in entries]
+    prefix = b'{"kind":"%b","apiVersion":"%b",' % (kind.kind.encode(), kind.api_version.encode())
+    cut = len(prefix)
+    return [b"{" + entry.data[cut:] for entry in entries]
+
+
+def to_yaml(body: JsonObject) -> bytes:
+    """The object as YAML, keys in order."""
+    text: str = yaml.safe_dump(body, default_flow_style=False, sort_keys=True, allow_unicode=True)
+    return text.encode()
+
+
+def _row(printer: Printer, kind: ResourceKind, obj: JsonObject, form: Form) -> JsonObject:
+    conditions = _row_conditions(kind, obj)
+    return {
+        "cells": printer.cells(obj),
+        **({"conditions": conditions} if conditions else {}),
+        "object": _row_object(kind, obj, form),
+    }
+
+
+def _row_conditions(kind: ResourceKind, obj: JsonObject) -> list[JsonObject]:
+    """Finished pods are marked, so that clients can hide them."""
+    phase = (obj.get("status") or {}).get("phase") if kind.kind == "Pod" else None
+    if phase not in _FINISHED_TEXT:
+        return []
+    text = _FINISHED_TEXT[phase]
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": text}]
+
+
+def _row_object(kind: ResourceKind, obj: JsonObject, form: Form) -> JsonObject | None:
+    if form.include == "None":
+        return None
+    return from_storage(kind, obj) if form.include == "Object" else _partial(obj, form)
+
+
+def _list_of(
+    kind: str, api_version: str, metadata: JsonObject, items: list[JsonObject]
+) -> JsonObject:
+    return {"kind": kind, "apiVersion": api_version, "metadata": metadata, "items": items}
+
+
+def _partial(obj: JsonObject, form: Form) -> JsonObject:
+    return {
+        "kind": _PARTIAL,
+        "apiVersion": f"meta.k8s.io/{form.version}",
+        "metadata": obj["metadata"],
+    }

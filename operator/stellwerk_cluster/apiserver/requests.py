@@ -1,0 +1,184 @@
+"""From a path to what it names, and from a body to an object.
+
+Called by the HTTP layer. Invariant: a path that is parsed here names a kind that is served.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+import yaml
+
+from stellwerk_cluster.apiserver.api import WriteOptions
+from stellwerk_cluster.apiserver.failures import (
+    bad_request,
+    invalid_as,
+    no_such_resource,
+    too_long,
+    unsupported,
+    unsupported_body,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apiserver.objects import JsonObject, JsonValue, Key
+
+_JSON: Final = "application/json"
+_YAML: Final = "application/yaml"
+_LONGEST_MANAGER: Final = 128
+_VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a path names."""
+
+    kind: ResourceKind
+    namespace: str | None
+    """None: across all namespaces, or a cluster-scoped kind."""
+    name: str = ""
+    subresource: str = ""
+    watch: bool = False
+    """Whether the path itself asks for a watch, in the old style."""
+
+    @property
+    def key(self) -> Key:
+        """The key of the object it names."""
+        return self.namespace or "", self.name
+
+
+def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
+    """What the parts of a path name; None if the group is not served.
+
+    Raises:
+        StatusError: the version is served, but has no such resource (404).
+    """
+    if parts[0] == "api":
+        group, version, rest = "", parts[1], parts[2:]
+    else:
+        group, version, rest = parts[1], parts[2], parts[3:]
+    if version not in kinds.groups().get(group, ()):
+        if group in kinds.groups():
+            raise no_such_resource()
+        return None
+    watch = rest[0] == "watch"
+    rest = rest[1:] if watch else rest
+    if not rest:
+        raise no_such_resource()
+    namespace: str | None = None
+    # /namespaces/NAME and /namespaces/NAME/(status|finalize) are about the namespace itself.
+    if rest[0] == "namespaces" and rest[2:] and rest[2] not in ("status", "finalize"):
+        namespace, rest = rest[1], rest[2:]
+    kind = kinds.find(group, version, rest[0])
+    if kind is None or (namespace is not None and not kind.namespaced):
+        raise no_such_resource()
+    name = rest[1] if len(rest) > 1 else ""
+    subresource = "/".join(rest[2:])
+    if subresource and kind.subresource(subresource) is None:
+        raise no_such_resource()
+    return Target(kind, namespace, name, subresource, watch)
+
+
+def parse_body(content: bytes, media_type: str) -> JsonValue:
+    """The value in a body.
+
+    Raises:
+        StatusError: the media type is not read here (415).
+        ValueError: the body is malformed.
+    """
+    if media_type in (_JSON, ""):
+        return orjson.loads(content)
+    if media_type == _YAML:
+        try:
+            return yaml.safe_load(content)
+        except yaml.YAMLError as error:
+            raise ValueError(str(error)) from error
+    raise unsupported_body()
+
+
+def object_body(
+    content: bytes, media_type: str, kind: ResourceKind, kinds: KindTable
+) -> JsonObject:
+    """The object in the body of a create or update, whose kind and apiVersion, if given, fit.
+
+    Raises:
+        StatusError: it is malformed or of another kind (400), or in another format (415).
+    """
+    try:
+        body = parse_body(content, media_type)
+    except ValueError:
+        raise _unrecognized(
+            kind, "unexpected end of JSON input", content.decode("utf-8", "replace")
+        ) from None
+    if not isinstance(body, dict):
+        why = (
+            "json: cannot unmarshal array into Go value of type struct { APIVersion string "
+            '"json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+        )
+        raise _unrecognized(kind, why, content.hex())
+    _check_kind(body, kind, kinds)
+    return body
+
+
+def _unrecognized(kind: ResourceKind, why: str, shown: str) -> Exception:
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
+        "version/kind; "
+        f"json parse error: {why} ({shown or '<empty>'})"
+    )
+
+
+def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
+    given_kind, given_version = (
+        body.get("kind") or kind.kind,
+        body.get("apiVersion") or kind.api_version,
+    )
+    if given_kind == kind.kind and given_version == kind.api_version:
+        return
+    group, _, _version = given_version.rpartition("/")
+    known = kinds.named(group, given_kind)
+    if known is not None and known.api_version == given_version:
+        why = (
+            f"converting ({_go_package(known)}.{known.kind}) to "
+            f"({_internal(kind)}.{kind.kind}): unknown conversion"
+        )
+    else:
+        why = (
+            f'no kind "{given_kind}" is registered for version "{given_version}" '
+            'in scheme "pkg/api/legacyscheme/scheme.go:30"'
+        )
+    message = f'{given_kind} in version "{given_version}" cannot be handled as a {kind.kind}: {why}'
+    raise bad_request(message)
+
+
+def _go_package(kind: ResourceKind) -> str:
+    return kind.version
+
+
+def _internal(kind: ResourceKind) -> str:
+    return kind.group.partition(".")[0] or "core"
+
+
+def write_options(query: Mapping[str, str], verb: str) -> WriteOptions:
+    """The options of a create, update or patch.
+
+    Raises:
+        StatusError: an option has a value it may not have (422).
+    """
+    causes = []
+    if query.get("dryRun", "All") not in ("All", ""):
+        shown = [query["dryRun"]]
+        causes.append(unsupported("dryRun", shown, ("All",)))
+    manager = query.get("fieldManager", "")
+    if len(manager.encode()) > _LONGEST_MANAGER:
+        causes.append(too_long("fieldManager", _LONGEST_MANAGER))
+    validation = query.get("fieldValidation", "")
+    if validation not in _VALIDATIONS:
+        causes.append(unsupported("fieldValidation", validation, _VALIDATIONS))
+    if causes:
+        raise invalid_as(f"{verb}Options", "meta.k8s.io", "", causes)
+    return WriteOptions(dry_run=query.get("dryRun") == "All", field_validation=validation or "Warn")

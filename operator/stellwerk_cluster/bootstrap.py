@@ -1,0 +1,60 @@
+"""What a cluster holds before anybody has made anything.
+
+These are namespaces, the system priority classes, the API's own service and lease. Called once by
+`cluster.EmbeddedCluster`. Invariant: everything is written through the API, under its rules.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.admission.scheduling_classes import SYSTEM_CLASSES
+from stellwerk_cluster.apiserver.objects import micro_timestamp
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.apiserver.api import Api
+
+NAMESPACES: Final = ("kube-system", "kube-public", "default", "kube-node-lease")
+_DESCRIPTIONS: Final = {
+    "system-cluster-critical": "For pods the cluster cannot do without; they may move.",
+    "system-node-critical": "For pods a node cannot do without; they stay where they are.",
+}
+API_ADDRESS: Final = "10.0.0.1"
+_LEASE_SECONDS: Final = 3600
+
+
+def bootstrap(api: Api) -> None:
+    """Create the objects of an empty cluster."""
+    kinds = api.kinds
+    for name in NAMESPACES:
+        api.create(kinds.resource("namespaces"), "", {"metadata": {"name": name}})
+    classes = kinds.resource("priorityclasses", "scheduling.k8s.io")
+    for name, value in SYSTEM_CLASSES.items():
+        body = {"metadata": {"name": name}, "value": value, "description": _DESCRIPTIONS[name]}
+        api.create(classes, "", body)
+    service = {
+        "metadata": {
+            "name": "kubernetes",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "clusterIP": API_ADDRESS,
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}],
+        },
+    }
+    api.create(kinds.resource("services"), "default", service)
+    lease = {
+        "metadata": {
+            "name": "apiserver-stellwerk",
+            "labels": {
+                "apiserver.kubernetes.io/identity": "kube-apiserver",
+                "kubernetes.io/hostname": "embedded",
+            },
+        },
+        "spec": {
+            "holderIdentity": "apiserver-stellwerk",
+            "leaseDurationSeconds": _LEASE_SECONDS,
+            "renewTime": micro_timestamp(api.now()),
+        },
+    }
+    api.create(kinds.resource("leases", "coordination.k8s.io"), "kube-system", lease)

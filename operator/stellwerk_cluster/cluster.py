@@ -1,0 +1,193 @@
+"""The embedded cluster as one object: API server, controllers and hollow nodes.
+
+`stellwerk cluster`, the demo, flows and benchmarks use `EmbeddedCluster`. Invariant: when `start`
+returns, the port answers and the nodes exist; when `stop` returns, nothing of the cluster runs any
+more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random  # noqa: TID251  (the composition root makes the generator it injects)
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from aiohttp import web
+
+from stellwerk.clock import SystemClock
+from stellwerk_cluster import kubeconfig
+from stellwerk_cluster.apiserver.api import Api
+from stellwerk_cluster.apiserver.custom import CustomKinds
+from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
+from stellwerk_cluster.apiserver.kinds import KindTable
+from stellwerk_cluster.apiserver.openapi import OpenApi
+from stellwerk_cluster.apiserver.rendering import Renderer
+from stellwerk_cluster.apiserver.store import EVENT_WINDOW, Store
+from stellwerk_cluster.apiserver.tables import Printers
+from stellwerk_cluster.apiserver.watching import WatchServer
+from stellwerk_cluster.bootstrap import bootstrap
+from stellwerk_cluster.controllers.catalogue import make_controllers
+from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
+from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.work import Worker, WorkLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from stellwerk.clock import Clock
+    from stellwerk_cluster.apiserver.objects import JsonObject
+
+_SHUTDOWN_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What a cluster runs beside its API."""
+
+    controllers: bool = True
+    kubelet: KubeletOptions | None = field(default_factory=KubeletOptions)
+    """None: bound pods stay Pending and deleted pods stay terminating, as without any kubelet."""
+    heartbeats: bool = True
+    """Whether nodes, those created later too, are reported Ready and renew their leases."""
+    event_window: int = EVENT_WINDOW
+    compaction_seconds: float | None = None
+    """How often changes older than one such period are forgotten; None: only the window limits
+    them.
+    """
+    seed: int | None = None
+    """Of generated names and uids; None: different in every run."""
+
+
+class EmbeddedCluster:
+    """A cluster that lives as long as this object is open."""
+
+    def __init__(
+        self,
+        nodes: int | Sequence[JsonObject] = 3,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        clock: Clock | None = None,
+        options: ClusterOptions | None = None,
+    ) -> None:
+        """Prepare a cluster with that many nodes, or with these manifests; port 0: any free one.
+
+        The API (`api`, `store`) works at once, in process; the port opens with `start`.
+
+        Raises:
+            StatusError: a node manifest is invalid.
+        """
+        self.options = options or ClusterOptions()
+        self.clock = clock or SystemClock()
+        self._host, self._port = host, port
+        rng = random.Random(self.options.seed)
+        self.store = Store(window=self.options.event_window)
+        self.api = Api(self.store, KindTable(), self.clock, rng)
+        custom = CustomKinds(self.api)
+        self.api.custom = custom
+        printers = Printers(self.clock)
+        printers.custom = custom
+        renderer = Renderer(printers)
+        self._watches = WatchServer(self.store, self.clock, rng, renderer)
+        self._server = HttpServer(
+            self.api, renderer, self._watches, OpenApi(self.api.kinds, custom)
+        )
+        bootstrap(self.api)
+        manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
+        register_nodes(self.api, manifests)
+        self.work = WorkLoop(self._workers())
+        self._runner: web.ServerRunner | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _workers(self) -> list[Worker]:
+        workers: list[Worker] = []
+        if self.options.controllers:
+            workers += make_controllers(self.api)
+        if self.options.kubelet is not None:
+            workers.append(HollowKubelet(self.api, self.options.kubelet))
+        if self.options.heartbeats:
+            workers.append(NodeHeartbeat(self.api))
+        return workers
+
+    @property
+    def url(self) -> str:
+        """Where the API answers."""
+        return f"http://{self._host}:{self._port}"
+
+    async def start(self) -> None:
+        """Open the port and let controllers and kubelets run; after `stop`, the same port again.
+
+        Raises:
+            OSError: the port cannot be opened.
+        """
+        self._watches.open()
+        server = web.Server(self._server.handle, request_factory=_request, access_log=None)
+        self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+        self._server.address = f"{self._host}:{self._port}"
+        self._tasks.append(
+            asyncio.create_task(self.work.run(), name="embedded cluster: controllers")
+        )
+        if self.options.compaction_seconds is not None:
+            compaction = self._compact(self.options.compaction_seconds)
+            self._tasks.append(asyncio.create_task(compaction, name="embedded cluster: compaction"))
+
+    async def stop(self) -> None:
+        """End all watches, close the port and stop controllers and kubelets."""
+        self._watches.close()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks.clear()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def write_kubeconfig(self, path: Path) -> None:
+        """Write a kubeconfig that leads here.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        kubeconfig.write_kubeconfig(path, self.url)
+
+    async def _compact(self, period_seconds: float) -> None:
+        while True:
+            horizon = self.store.revision
+            await asyncio.sleep(period_seconds)
+            self.store.compact(horizon)
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+
+def _request(*args: Any) -> web.BaseRequest:
+    message, payload, protocol, writer, task = args
+    return web.BaseRequest(
+        message,
+        payload,
+        protocol,
+        writer,
+        task,
+        asyncio.get_running_loop(),
+        client_max_size=LARGEST_BODY_BYTES,
+    )

@@ -1,0 +1,124 @@
+"""`stellwerk cluster`: the embedded cluster as a process of its own.
+
+Called by the command line. Invariant: the kubeconfig appears only once the port answers, and goes
+with the process.
+"""
+
+import asyncio
+import gc
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.crd import crd_manifest
+from stellwerk.models.profile import (
+    DEFAULT_PROFILE_MANIFEST,
+    GROUP,
+    PLURAL,
+    TAKEOVER_PROFILE_MANIFEST,
+)
+from stellwerk_cluster.apiserver.failures import StatusError
+from stellwerk_cluster.cluster import EmbeddedCluster
+
+_LARGEST_CLUSTER: Final = 100_000
+
+
+def open_cluster(nodes: str | int | list[dict[str, Any]], port: int = 0) -> EmbeddedCluster:
+    """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
+
+    A text is a number, or names a file of manifests. The cluster has the default profile, and one
+    for the pods that name no scheduler: nobody else serves them here, and the manifests of the
+    Kubernetes documentation run unedited.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a manifest in it is refused.
+    """
+    manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
+    try:
+        cluster = EmbeddedCluster(manifests, port=port)
+    except StatusError as error:
+        raise ConfigurationError(f"--nodes: {error}") from error
+    install_profiles(cluster)
+    return cluster
+
+
+def install_profiles(cluster: EmbeddedCluster) -> None:
+    """Create the CustomResourceDefinition and both profiles."""
+    api = cluster.api
+    definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
+    api.create(definitions, "", crd_manifest())
+    profiles = api.kinds.resource(PLURAL, GROUP)
+    for manifest in (DEFAULT_PROFILE_MANIFEST, TAKEOVER_PROFILE_MANIFEST):
+        api.create(profiles, "", _copied(manifest))
+
+
+async def serve_cluster(nodes: str, port: int, kubeconfig: Path) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigurationError: the nodes, the port or the kubeconfig's path cannot be used.
+    """
+    cluster = open_cluster(nodes, port)
+    # Objects live as long as the cluster: the collector need not look at them again and again.
+    gc.freeze()
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await cluster.start()
+    except OSError as error:
+        raise ConfigurationError(f"cannot listen on port {port}: {error.strerror}") from error
+    try:
+        _write(cluster, kubeconfig)
+        print(
+            f"serving a cluster at {cluster.url}; try: kubectl --kubeconfig {kubeconfig} get nodes"
+        )
+        await stop.wait()
+    finally:
+        await cluster.stop()
+        kubeconfig.unlink(missing_ok=True)  # noqa: ASYNC240 nothing is served any more
+
+
+def _write(cluster: EmbeddedCluster, kubeconfig: Path) -> None:
+    try:
+        cluster.write_kubeconfig(kubeconfig)
+    except OSError as error:
+        raise ConfigurationError(f"cannot write {kubeconfig}: {error.strerror}") from error
+
+
+def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
+    """A number, or the Node manifests of a YAML or JSON file."""
+    if nodes.isdigit():
+        count = int(nodes)
+        if count > _LARGEST_CLUSTER:
+            raise ConfigurationError(f"--nodes {count}: at most {_LARGEST_CLUSTER}")
+        return count
+    path = Path(nodes)
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigurationError(f"--nodes {nodes}: not a number, and {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"{nodes}: not YAML: {reason}") from error
+    return [node for document in documents if document for node in _nodes_of(nodes, document)]
+
+
+def _nodes_of(file: str, document: object) -> list[dict[str, Any]]:
+    if isinstance(document, dict) and document.get("kind") in {"List", "NodeList"}:
+        return [node for item in document.get("items") or () for node in _nodes_of(file, item)]
+    if not isinstance(document, dict) or document.get("kind", "Node") != "Node":
+        kind = document.get("kind") if isinstance(document, dict) else type(document).__name__
+        raise ConfigurationError(f"{file}: expected Node manifests, found {kind}")
+    return [document]
+
+
+def _copied(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in manifest.items()
+    }

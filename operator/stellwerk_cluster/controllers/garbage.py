@@ -1,0 +1,129 @@
+"""Garbage collection by owner references: background, foreground and orphaning.
+
+Invariant: an object all of whose owners are gone does not stay, and an owner that waits in the
+foreground goes only after what blocks it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
+from stellwerk_cluster.apiserver.objects import is_terminating, meta, with_value
+from stellwerk_cluster.apiserver.store import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.controllers.index import Location
+from stellwerk_cluster.work import WorkQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apiserver.objects import JsonObject
+    from stellwerk_cluster.controllers.index import Index
+
+_FOREGROUND: Final = "foregroundDeletion"
+_ORPHAN: Final = "orphan"
+
+
+class GarbageCollector:
+    """Deletes what nobody owns any more."""
+
+    def __init__(self, api: Api, index: Index) -> None:
+        """Follow everything in the store of `api`."""
+        self._api = api
+        self._index = index
+        self.queue = WorkQueue(api.clock)
+        api.store.listeners.append(self._on_change)
+
+    def _on_change(self, storage_name: str, event: StoreEvent) -> None:
+        obj = event.entry.obj
+        if event.type == DELETED:
+            for location in self._index.dependents(meta(obj)["uid"]):
+                self.queue.add(location)
+            self._look_at_owners(obj)
+        elif is_terminating(obj) and meta(obj).get("finalizers"):
+            self.queue.add(Location(storage_name, event.entry.key))
+        elif event.type == ADDED and "ownerReferences" in meta(obj):
+            owners = meta(obj)["ownerReferences"]
+            if all(owner["uid"] not in self._index.by_uid for owner in owners):
+                self.queue.add(Location(storage_name, event.entry.key))
+
+    def _look_at_owners(self, obj: JsonObject) -> None:
+        """An owner in foreground deletion may be waiting for this object."""
+        for owner in meta(obj).get("ownerReferences") or ():
+            location = self._index.by_uid.get(owner["uid"])
+            if location is not None:
+                self.queue.add(location)
+
+    def reconcile(self, key: Hashable) -> None:
+        """Decide about one object."""
+        assert isinstance(key, Location)  # noqa: S101  (this queue holds locations only)
+        obj = self._api.find(key.storage_name, *key.key)
+        kind = self._kind(key.storage_name)
+        if obj is None or kind is None:
+            return
+        finalizers = meta(obj).get("finalizers") or ()
+        if is_terminating(obj):
+            if _ORPHAN in finalizers:
+                self._orphan(kind, key, obj)
+            elif _FOREGROUND in finalizers:
+                self._delete_dependents_first(kind, key, obj)
+            return
+        owners = meta(obj).get("ownerReferences") or ()
+        if owners and all(owner["uid"] not in self._index.by_uid for owner in owners):
+            delete(
+                self._api,
+                kind,
+                key.key,
+                DeleteOptions(uid=meta(obj)["uid"], propagation="Background"),
+            )
+
+    def _kind(self, storage_name: str) -> ResourceKind | None:
+        return next((row for row in self._api.kinds if row.storage_name == storage_name), None)
+
+    def _orphan(self, kind: ResourceKind, location: Location, owner: JsonObject) -> None:
+        uid = meta(owner)["uid"]
+        for dependent in self._index.dependents(uid):
+            dependent_kind = self._kind(dependent.storage_name)
+            if dependent_kind is not None:
+                self._api.modify(
+                    dependent_kind, dependent.key, lambda obj: _without_owner(obj, uid)
+                )
+        self._release(kind, location, _ORPHAN)
+
+    def _delete_dependents_first(
+        self, kind: ResourceKind, location: Location, owner: JsonObject
+    ) -> None:
+        blocked = False
+        uid = meta(owner)["uid"]
+        for dependent in self._index.dependents(uid):
+            obj = self._api.find(dependent.storage_name, *dependent.key)
+            dependent_kind = self._kind(dependent.storage_name)
+            if obj is None or dependent_kind is None:
+                continue
+            blocked = blocked or any(
+                each["uid"] == uid and each.get("blockOwnerDeletion")
+                for each in meta(obj)["ownerReferences"]
+            )
+            if not is_terminating(obj):
+                delete(
+                    self._api,
+                    dependent_kind,
+                    dependent.key,
+                    DeleteOptions(propagation="Foreground"),
+                )
+        if not blocked:
+            self._release(kind, location, _FOREGROUND)
+
+    def _release(self, kind: ResourceKind, location: Location, finalizer: str) -> None:
+        def released(obj: JsonObject) -> JsonObject:
+            left = [each for each in meta(obj).get("finalizers") or () if each != finalizer]
+            return with_value(obj, ("metadata", "finalizers"), left or None)
+
+        self._api.modify(kind, location.key, released)
+
+
+def _without_owner(obj: JsonObject, uid: str) -> JsonObject:
+    left = [each for each in meta(obj).get("ownerReferences") or () if each["uid"] != uid]
+    return with_value(obj, ("metadata", "ownerReferences"), left or None)

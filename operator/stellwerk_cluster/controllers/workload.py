@@ -1,0 +1,199 @@
+"""What the controllers of workloads share: their queue, ownership, pods from templates, events.
+
+Base class of ReplicaSets, Deployments, StatefulSets, DaemonSets and Jobs. Invariant: a controller
+creates only objects that name the workload as their controller, and deletes no others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
+from stellwerk_cluster.apiserver.objects import (
+    EMPTY,
+    JsonObject,
+    Key,
+    controller_of,
+    is_terminating,
+    key_of,
+    labels_of,
+    micro_timestamp,
+    timestamp,
+    with_value,
+)
+from stellwerk_cluster.apiserver.store import ADDED, StoreEvent
+from stellwerk_cluster.work import WorkQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.controllers.index import Index
+
+MOST_CREATED_AT_ONCE: Final = 200
+"""Pods created in one go, so that a large workload does not keep the event loop from other work."""
+_FINISHED: Final = ("Succeeded", "Failed")
+
+
+class WorkloadController:
+    """A controller of one kind of workload; subclasses say what `sync` does."""
+
+    group = "apps"
+    plural = ""
+    children: tuple[str, ...] = ("pods",)
+    """Resources whose changes concern the workload that controls them."""
+
+    def __init__(self, api: Api, index: Index) -> None:
+        """Follow the workloads and their children in the store of `api`."""
+        self.api = api
+        self.index = index
+        self.queue = WorkQueue(api.clock)
+        self.kind = api.kinds.resource(self.plural, self.group)
+        self.pods = api.kinds.resource("pods")
+        collection = api.store.collection(self.kind.storage_name)
+        collection.listeners.append(self._on_workload)
+        for child in self.children:
+            api.store.collection(child).listeners.append(self._on_child)
+        for entry in collection.entries():
+            self._on_workload(StoreEvent(ADDED, entry, None))
+
+    def _on_workload(self, event: StoreEvent) -> None:
+        self.queue.add(event.entry.key)
+
+    def _on_child(self, event: StoreEvent) -> None:
+        owner = controller_of(event.entry.obj)
+        if owner is not None and owner["kind"] == self.kind.kind:
+            self.queue.add((event.entry.key[0], owner["name"]))
+
+    def reconcile(self, key: Hashable) -> None:
+        """Bring one workload closer to what it should be."""
+        assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
+        workload = self.api.find(self.kind.storage_name, *key)
+        if workload is not None and not is_terminating(workload):
+            self.sync(workload)
+
+    def sync(self, workload: JsonObject) -> None:
+        """Create and delete what is missing and too much, and write the status."""
+        raise NotImplementedError
+
+    # What subclasses use.
+
+    def owned_pods(self, workload: JsonObject) -> list[JsonObject]:
+        """The pods that the workload controls."""
+        return self.index.owned(workload["metadata"]["uid"], "pods")
+
+    def owner_reference(self, workload: JsonObject) -> JsonObject:
+        """The reference by which a child names the workload as its controller."""
+        return {
+            "apiVersion": self.kind.api_version,
+            "kind": self.kind.kind,
+            "name": workload["metadata"]["name"],
+            "uid": workload["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def pod_from_template(
+        self, workload: JsonObject, *, labels: JsonObject | None = None, **names: str
+    ) -> JsonObject:
+        """A pod of the workload with more `labels`; `names` is its name or generateName."""
+        template = workload["spec"]["template"]
+        inherited = template.get("metadata") or EMPTY
+        own_labels = {**(inherited.get("labels") or {}), **(labels or {})}
+        return {
+            "metadata": {
+                **names,
+                "labels": own_labels,
+                "annotations": dict(inherited.get("annotations") or {}),
+                "ownerReferences": [self.owner_reference(workload)],
+            },
+            "spec": dict(template["spec"]),
+        }
+
+    def create_pod(self, workload: JsonObject, pod: JsonObject) -> None:
+        """Create a pod in the namespace of the workload."""
+        self.api.create(self.pods, workload["metadata"]["namespace"], pod)
+
+    def delete_pod(self, pod: JsonObject) -> None:
+        """Delete a pod, with its grace period."""
+        delete(self.api, self.pods, key_of(pod), DeleteOptions(uid=pod["metadata"]["uid"]))
+
+    def write_status(self, workload: JsonObject, status: JsonObject) -> None:
+        """Replace the status of the workload, keeping its conditions unless new ones are given."""
+        kept = {
+            name: (workload.get("status") or EMPTY).get(name)
+            for name in ("conditions", "collisionCount")
+        }
+        merged = {**{name: value for name, value in kept.items() if value is not None}, **status}
+        key: Key = key_of(workload)
+        self.api.modify(self.kind, key, lambda obj: with_value(obj, ("status",), merged))
+
+    def report(self, workload: JsonObject, reason: str, message: str) -> None:
+        """Write an event about the workload."""
+        metadata = workload["metadata"]
+        now = self.api.now()
+        stamp = timestamp(now)
+        event = {
+            "metadata": {
+                "name": f"{metadata['name']}.{now.timestamp():.6f}.{self.api.store.revision}"
+            },
+            "involvedObject": {
+                "kind": self.kind.kind,
+                "apiVersion": self.kind.api_version,
+                "name": metadata["name"],
+                "namespace": metadata["namespace"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
+            },
+            "reason": reason,
+            "message": message,
+            "type": "Normal",
+            "source": {"component": f"{self.kind.kind.lower()}-controller"},
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+            "eventTime": micro_timestamp(now),
+            "action": reason,
+            "reportingComponent": f"{self.kind.kind.lower()}-controller",
+            "reportingInstance": "embedded",
+        }
+        self.api.create(self.api.kinds.resource("events"), metadata["namespace"], event)
+
+
+def is_active(pod: JsonObject) -> bool:
+    """Whether a pod counts: neither finished nor on its way out."""
+    return not is_terminating(pod) and pod["status"].get("phase") not in _FINISHED
+
+
+def is_ready(pod: JsonObject) -> bool:
+    """Whether the pod's Ready condition is True."""
+    return any(
+        condition["type"] == "Ready" and condition.get("status") == "True"
+        for condition in pod["status"].get("conditions") or ()
+    )
+
+
+def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
+    """Sorts pods so that those to be deleted first come first.
+
+    Unbound, pending, not ready, youngest.
+    """
+    created: str = pod["metadata"]["creationTimestamp"]
+    inverted = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
+    return (
+        bool(pod["spec"].get("nodeName")),
+        pod["status"].get("phase") == "Running",
+        is_ready(pod),
+        inverted,
+    )
+
+
+def ready_count(pods: list[JsonObject]) -> int:
+    """How many of the pods are ready."""
+    return sum(1 for pod in pods if is_ready(pod))
+
+
+def has_labels(obj: JsonObject, wanted: JsonObject) -> bool:
+    """Whether the object carries all these labels."""
+    labels = labels_of(obj)
+    return all(labels.get(key) == value for key, value in wanted.items())

@@ -1,0 +1,201 @@
+"""The objects of hollow nodes, and their heartbeats.
+
+`hollow_nodes` makes manifests for N equal machines; `NodeHeartbeat` plays the status side of a
+kubelet for every node. Invariant: a hollow node is Ready from its first status on, and its
+addresses are its own.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.admission.nodes import NOT_READY
+from stellwerk_cluster.apiserver.objects import (
+    JsonObject,
+    deep_copy,
+    micro_timestamp,
+    timestamp,
+)
+from stellwerk_cluster.apiserver.store import ADDED
+from stellwerk_cluster.work import WorkQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterable
+
+    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.apiserver.store import StoreEvent
+
+ZONES: Final = ("zone-a", "zone-b", "zone-c")
+REGION: Final = "region-1"
+CAPACITY: Final = {"cpu": "4", "memory": "32Gi", "pods": "110", "ephemeral-storage": "100Gi"}
+KUBELET_VERSION: Final = "v1.36.2"
+_FIRST_ADDRESS: Final = IPv4Address("10.1.0.1")
+_LEASE_SECONDS: Final = 40
+_RENEW_SECONDS: Final = 30.0
+_START_SECONDS: Final = 0.5
+_FIRST_ADOPTED: Final = 1 << 16
+"""Nodes that were made later get their addresses from here on."""
+_LEASE_NAMESPACE: Final = "kube-node-lease"
+_PRESSURES: Final = (
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+
+
+def hollow_nodes(count: int) -> list[JsonObject]:
+    """Manifests of nodes `node-1` to `node-N`, zones round robin."""
+    return [
+        {
+            "metadata": {
+                "name": f"node-{number}",
+                "labels": {
+                    "beta.kubernetes.io/arch": "amd64",
+                    "beta.kubernetes.io/os": "linux",
+                    "kubernetes.io/arch": "amd64",
+                    "kubernetes.io/hostname": f"node-{number}",
+                    "kubernetes.io/os": "linux",
+                    "node.kubernetes.io/instance-type": "hollow",
+                    "topology.kubernetes.io/region": REGION,
+                    "topology.kubernetes.io/zone": ZONES[(number - 1) % len(ZONES)],
+                },
+            }
+        }
+        for number in range(1, count + 1)
+    ]
+
+
+def ready_node(manifest: JsonObject, number: int, now: str) -> JsonObject:
+    """The node of a manifest, with what a kubelet would report where the manifest is silent."""
+    node = deep_copy(manifest)
+    name = node["metadata"]["name"]
+    labels = node["metadata"].setdefault("labels", {})
+    labels.setdefault("kubernetes.io/hostname", name)
+    labels.setdefault("kubernetes.io/os", "linux")
+    labels.setdefault("kubernetes.io/arch", "amd64")
+    status = node.setdefault("status", {})
+    allocatable = status.get("allocatable") or status.get("capacity") or CAPACITY
+    status.setdefault("capacity", dict(allocatable))
+    status["allocatable"] = dict(allocatable)
+    given = {condition["type"] for condition in status.get("conditions") or ()}
+    own = [condition for condition in _conditions(now) if condition["type"] not in given]
+    status["conditions"] = [*(status.get("conditions") or ()), *own]
+    address = str(_FIRST_ADDRESS + number)
+    default_addresses = [
+        {"type": "InternalIP", "address": address},
+        {"type": "Hostname", "address": name},
+    ]
+    status.setdefault("addresses", default_addresses)
+    given_info = {key: value for key, value in (status.get("nodeInfo") or {}).items() if value}
+    status["nodeInfo"] = {**_node_info(name), **given_info}
+    return node
+
+
+def _conditions(now: str) -> list[JsonObject]:
+    pressures = [(type_, "False", reason, text) for type_, reason, text in _PRESSURES]
+    ready = ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+    return [
+        {
+            "type": type_,
+            "status": status,
+            "reason": reason,
+            "message": text,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        for type_, status, reason, text in (*pressures, ready)
+    ]
+
+
+def _node_info(name: str) -> JsonObject:
+    return {
+        "architecture": "amd64",
+        "bootID": name,
+        "containerRuntimeVersion": "hollow://1",
+        "kernelVersion": "hollow",
+        "kubeProxyVersion": "",
+        "kubeletVersion": KUBELET_VERSION,
+        "machineID": name,
+        "operatingSystem": "linux",
+        "osImage": "Hollow",
+        "systemUUID": name,
+    }
+
+
+def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
+    """Create nodes that are Ready, without the taint that every new node gets.
+
+    Raises:
+        StatusError: a manifest is invalid.
+    """
+    kind = api.kinds.resource("nodes")
+    now = timestamp(api.now())
+    for number, manifest in enumerate(manifests):
+        entry = api.create(kind, "", ready_node(manifest, number, now))
+        api.modify(kind, entry.key, without_not_ready_taint)
+
+
+def without_not_ready_taint(node: JsonObject) -> JsonObject:
+    """The node without the taint of admission, as the node lifecycle controller leaves it."""
+    taints = [each for each in node["spec"].get("taints") or () if each["key"] != NOT_READY]
+    spec = {name: value for name, value in node["spec"].items() if name != "taints"}
+    return {**node, "spec": {**spec, "taints": taints} if taints else spec}
+
+
+class NodeHeartbeat:
+    """The node side of every kubelet: reports new nodes as Ready and renews their leases."""
+
+    def __init__(self, api: Api, *, renew_seconds: float = _RENEW_SECONDS) -> None:
+        """Keep all nodes alive that are and will be in the store of `api`."""
+        self._api = api
+        self._nodes = api.kinds.resource("nodes")
+        self._kind = api.kinds.resource("leases", "coordination.k8s.io")
+        self._renew_seconds = renew_seconds
+        self._adopted = 0
+        self.queue = WorkQueue(api.clock)
+        nodes = api.store.collection("nodes")
+        entries = nodes.entries()
+        for position, entry in enumerate(entries):
+            # Spread over the period, so that 5,000 nodes do not beat at once.
+            self.queue.add_after(entry.key[1], renew_seconds * position / len(entries))
+        nodes.listeners.append(self._on_node)
+
+    def _on_node(self, event: StoreEvent) -> None:
+        if event.type == ADDED:
+            self.queue.add_after(event.entry.key[1], _START_SECONDS)
+
+    def reconcile(self, key: Hashable) -> None:
+        """Report and renew one node, for as long as it exists."""
+        name = str(key)
+        node = self._api.find("nodes", "", name)
+        if node is None:
+            return
+        if not any(each["type"] == "Ready" for each in node["status"].get("conditions") or ()):
+            self._adopted += 1
+            number = _FIRST_ADOPTED + self._adopted
+            now = timestamp(self._api.now())
+            self._api.modify(self._nodes, ("", name), lambda obj: ready_node(obj, number, now))
+        self._renew(name, node["metadata"]["uid"])
+        self.queue.add_after(name, self._renew_seconds)
+
+    def _renew(self, name: str, uid: str) -> None:
+        lease_key = (_LEASE_NAMESPACE, name)
+        renewed = micro_timestamp(self._api.now())
+        if self._api.find(self._kind.storage_name, *lease_key) is None:
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+            body = {
+                "metadata": {"name": name, "ownerReferences": [owner]},
+                "spec": {
+                    "holderIdentity": name,
+                    "leaseDurationSeconds": _LEASE_SECONDS,
+                    "renewTime": renewed,
+                },
+            }
+            self._api.create(self._kind, _LEASE_NAMESPACE, body)
+            return
+        self._api.modify(
+            self._kind,
+            lease_key,
+            lambda lease: {**lease, "spec": {**lease["spec"], "renewTime": renewed}},
+        )

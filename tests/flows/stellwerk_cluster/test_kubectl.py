@@ -1,0 +1,150 @@
+"""kubectl works on the embedded cluster, command by command."""
+
+import asyncio
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stellwerk_cluster.cluster import EmbeddedCluster
+
+KUBECTL = shutil.which("kubectl") or shutil.which("kubectl.1.33")
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      nodeName: node-1
+      containers: [{name: c, image: registry.example/web:1, resources: {requests: {cpu: 100m}}}]
+"""
+
+
+class Kubectl:
+    """Runs kubectl against one cluster."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
+        assert KUBECTL is not None
+        environment = {
+            "KUBECONFIG": str(self._kubeconfig),
+            "HOME": str(self._kubeconfig.parent),
+            "PATH": "/usr/bin:/bin",
+        }
+        done = subprocess.run(
+            [KUBECTL, *arguments],
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+            env=environment,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    if KUBECTL is None:
+        pytest.skip("kubectl is not installed")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    cluster = EmbeddedCluster(3)
+    asyncio.run_coroutine_threadsafe(cluster.start(), loop).result(10)
+    kubeconfig = tmp_path_factory.mktemp("kubectl") / "kubeconfig"
+    cluster.write_kubeconfig(kubeconfig)
+    yield Kubectl(kubeconfig)
+    asyncio.run_coroutine_threadsafe(cluster.stop(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(10)
+    loop.close()
+
+
+def test_get_wide_shows_ready_nodes_in_three_zones(kubectl: Kubectl) -> None:
+    rows = kubectl("get", "nodes", "-o", "wide", "-L", "topology.kubernetes.io/zone").splitlines()
+    assert [row.split()[:2] for row in rows[1:]] == [[f"node-{n}", "Ready"] for n in (1, 2, 3)]
+    assert {row.split()[-1] for row in rows[1:]} == {"zone-a", "zone-b", "zone-c"}
+
+
+def test_apply_is_idempotent_and_the_deployment_rolls_out(kubectl: Kubectl) -> None:
+    assert "created" in kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+    assert "unchanged" in kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert kubectl("get", "deployment", "web", "--no-headers").split()[1] == "2/2"
+    kubectl("scale", "deployment", "web", "--replicas=1")
+    kubectl("set", "image", "deployment/web", "c=registry.example/web:2")
+    kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+    assert "registry.example/web:2" in kubectl("describe", "deployment", "web")
+    kubectl("delete", "deployment", "web")
+    kubectl("wait", "--for=delete", "pod", "-l", "app=web", "--timeout=20s")
+
+
+def test_nodes_can_be_labelled_tainted_and_cordoned(kubectl: Kubectl) -> None:
+    kubectl("label", "node", "node-2", "disk=ssd")
+    kubectl("taint", "node", "node-2", "dedicated=x:NoSchedule")
+    kubectl("cordon", "node-2")
+    described = kubectl("describe", "node", "node-2")
+    assert "disk=ssd" in described
+    assert "dedicated=x:NoSchedule" in described
+    assert "SchedulingDisabled" in kubectl("get", "node", "node-2")
+    kubectl("uncordon", "node-2")
+    kubectl("taint", "node", "node-2", "dedicated-")
+    kubectl("label", "node", "node-2", "disk-")
+
+
+def test_a_namespace_and_what_is_in_it_can_be_deleted(kubectl: Kubectl) -> None:
+    namespace = '{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}'
+    kubectl("create", "-f", "-", stdin=namespace)
+    kubectl("run", "job", "-n", "team", "--image=registry.example/job:1")
+    kubectl("annotate", "pod", "-n", "team", "job", "note=yes")
+    kubectl("delete", "namespace", "team", "--timeout=20s")
+    assert "team" not in kubectl("get", "namespaces")
+
+
+def test_explain_knows_built_in_kinds(kubectl: Kubectl) -> None:
+    assert "<map[string]string>" in kubectl("explain", "pod.spec.nodeSelector")
+    assert "containers" in kubectl("explain", "deployment.spec.template.spec")
+
+
+def test_a_custom_kind_can_be_defined_explained_and_used(kubectl: Kubectl) -> None:
+    definition = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gears.lab.example}
+spec:
+  group: lab.example
+  scope: Cluster
+  names: {plural: gears, kind: Gear, shortNames: [gr]}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    additionalPrinterColumns: [{name: Size, type: integer, jsonPath: .spec.size}]
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            description: What the gear is like.
+            properties: {size: {type: integer, minimum: 1, default: 3}}
+"""
+    kubectl("apply", "-f", "-", stdin=definition)
+    kubectl("wait", "--for=condition=Established", "crd/gears.lab.example", "--timeout=5s")
+    gear = "apiVersion: lab.example/v1\nkind: Gear\nmetadata: {name: one}\nspec: {}\n"
+    kubectl("apply", "-f", "-", stdin=gear)
+    assert kubectl("get", "gr", "one", "--no-headers").split()[1] == "3"
+    assert "What the gear is like." in kubectl("explain", "gear.spec")
+    kubectl("delete", "crd", "gears.lab.example")

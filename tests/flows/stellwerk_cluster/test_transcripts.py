@@ -1,0 +1,179 @@
+"""The embedded API answers what a real API server answered: the recorded scenarios, replayed.
+
+`NOT_YET` names the steps that still differ, each with the reason; it must only shrink.
+"""
+
+import asyncio
+import importlib.util
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.repository import TRANSCRIPTS
+
+COMPACTED = ("lists", "watch")
+SLOW = ("lists", "watch", "crd")
+
+_GO_DUMP = "the API server appends a dump of its own data structures to the message"
+_FIELDS = "the answer quotes the object with its managedFields"
+_CEL = "CEL rules of definitions are not evaluated"
+_AFTER_CEL = "follows from a write that a CEL rule would have refused"
+
+NOT_YET: dict[str, dict[int, str]] = {
+    "binding": {},
+    "concurrency": {},
+    "concurrency-more": {},
+    "crd": {
+        8: "no storageVersionHash; verbs in another order",
+        20: _CEL,
+        23: _CEL,
+        24: _CEL,
+        32: _CEL,
+        33: "the API version is checked before the fields",
+        39: "the answer to an unknown kind of patch names other media types",
+        42: _CEL,
+        44: _AFTER_CEL,
+        45: _AFTER_CEL,
+        46: "errors below status are named from the root",
+        47: _AFTER_CEL,
+        50: _AFTER_CEL,
+        51: _AFTER_CEL,
+        52: _AFTER_CEL,
+        54: "a missing scale subresource is named like a missing object",
+        61: _AFTER_CEL,
+        66: _CEL,
+        67: _GO_DUMP,
+        82: _AFTER_CEL,
+        83: _AFTER_CEL,
+    },
+    "default-tolerations": {},
+    "deletion": {},
+    "dry-run": {},
+    "errors": {
+        17: "fields that stand twice in a body are not noticed",
+        18: "fields that stand twice in a body are not noticed",
+        20: _FIELDS,
+        22: "the answer quotes the patch as Go prints maps",
+        23: "the JSON parser words its errors differently",
+        25: _FIELDS,
+        31: "the HTTP library refuses unknown methods itself",
+        35: _FIELDS,
+    },
+    "events": {},
+    "eviction": {},
+    "lists": {},
+    "namespaces": {},
+    "nodes": {19: _FIELDS, 20: "the same error is reported four times"},
+    "other-kinds": {
+        24: _GO_DUMP,
+        36: "the lease of the API server has no peer address",
+        46: "LimitRange admission",
+        47: "LimitRange admission",
+        51: "ResourceQuota admission",
+    },
+    "pdb": {},
+    "pod-defaults": {},
+    "pod-errors": dict.fromkeys((27, 28, 29, 30, 31, 36), _GO_DUMP),
+    "pod-status": {},
+    "priority-admission": {},
+    "priorityclasses": {},
+    "runtimeclass": {},
+    "runtimeclass-more": {},
+    "scheduling-gates": dict.fromkeys((12, 14, 19), _GO_DUMP),
+    "tables": {},
+    "watch": {
+        78: _FIELDS,
+        79: _FIELDS,
+    },
+}
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, TRANSCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def replay() -> Iterator[ModuleType]:
+    if not TRANSCRIPTS.is_dir():
+        pytest.skip("the recorded transcripts are not beside this repository")
+    load("normalise")
+    yield load("replay")
+    for name in ("normalise", "replay"):
+        del sys.modules[name]
+
+
+@contextmanager
+def serving(options: ClusterOptions) -> Iterator[str]:
+    """An empty cluster in a thread of its own: the replay client blocks."""
+    loop = asyncio.new_event_loop()
+    cluster = EmbeddedCluster(0, options=options)
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(cluster.start(), loop).result(10)
+    try:
+        yield cluster.url
+    finally:
+        asyncio.run_coroutine_threadsafe(cluster.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+def without_descriptions(value: Any) -> Any:
+    """Texts on table columns are our own."""
+    if isinstance(value, dict):
+        return {
+            key: without_descriptions(each) for key, each in value.items() if key != "description"
+        }
+    if isinstance(value, list):
+        return [without_descriptions(each) for each in value]
+    return value
+
+
+def expected_of(answer: dict[str, Any]) -> dict[str, Any]:
+    headers = {key: value for key, value in answer.get("headers", {}).items() if key != "Vary"}
+    return {**answer, "headers": headers} if "headers" in answer else answer
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(each, marks=pytest.mark.slow if each in SLOW else ())
+        for each in sorted(NOT_YET)
+    ],
+)
+def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -> None:
+    options = ClusterOptions(
+        controllers=False,
+        kubelet=None,
+        heartbeats=False,
+        compaction_seconds=3 if scenario in COMPACTED else None,
+    )
+    differences = []
+    with serving(options) as url:
+        client = replay.Replay(url, {"admin": "admin"})
+        client.on_restart = None
+        for text in (TRANSCRIPTS / "api" / f"{scenario}.jsonl").read_text().splitlines():
+            line = json.loads(text)
+            outcome = client.step(line) if "step" in line else None
+            if outcome is None or line.get("unstable") or line["step"] in NOT_YET[scenario]:
+                continue
+            expected, answered = (without_descriptions(each) for each in outcome)
+            found = replay.compare(expected_of(expected), answered, managed=False)
+            differences += [(line["step"], line["note"], *each) for each in found]
+        for watch in client.watches.values():
+            watch["conn"].close()
+    assert differences == []

@@ -1,0 +1,260 @@
+"""Old configurations become profiles: pairs of files, and what is refused."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from stellwerk.convert.conversion import convert, convert_text, render
+from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.models.profile import load_profile
+from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
+from tests.support.repository import ROOT
+
+CASES = ROOT / "tests" / "data" / "convert"
+
+KNOWN = {
+    **KNOWN_PLUGINS,
+    "MyPlugin": describe("MyPlugin", "filter score"),
+    "MyPreScore": describe("MyPreScore", "preScore"),
+    "MyReserve": describe("MyReserve", "reserve"),
+}
+
+JsonObject = dict[str, Any]
+
+
+def names() -> list[str]:
+    return sorted(path.name.removesuffix(".in.yaml") for path in CASES.glob("*.in.yaml"))
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_configuration_becomes_profiles(name: str) -> None:
+    converted = convert_text((CASES / f"{name}.in.yaml").read_text())
+    warnings = CASES / f"{name}.warnings.txt"
+    assert render(converted) == (CASES / f"{name}.out.yaml").read_text()
+    assert list(converted.warnings) == (
+        warnings.read_text().splitlines() if warnings.exists() else []
+    )
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_converted_profile_loads(name: str) -> None:
+    for manifest in convert_text((CASES / f"{name}.in.yaml").read_text()).manifests:
+        config = manifest["spec"].get("pluginConfig", [])
+        own = [each for each in config if each["name"] != "MyPlugin"]
+        spec = {**manifest["spec"], "pluginConfig": own}
+        loaded = load_profile({**manifest, "spec": spec}, KNOWN)
+        assert loaded.scheduler_name == manifest["spec"]["schedulerName"]
+
+
+def config(version: str = "v1", **fields: Any) -> JsonObject:
+    return {
+        "apiVersion": f"kubescheduler.config.k8s.io/{version}",
+        "kind": "KubeSchedulerConfiguration",
+        **fields,
+    }
+
+
+def policy(**fields: Any) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Policy", **fields}
+
+
+def spec(document: JsonObject) -> JsonObject:
+    (manifest,) = convert(document).manifests
+    written: JsonObject = manifest["spec"]
+    return written
+
+
+@pytest.mark.parametrize(
+    ("global_", "own", "written"),
+    [
+        pytest.param(None, None, 0, id="unset was adaptive"),
+        pytest.param(0, None, 0, id="0 was adaptive"),
+        pytest.param(70, None, 70, id="the configuration's counts"),
+        pytest.param(70, 30, 30, id="the profile's counts more"),
+        pytest.param(70, 0, 0, id="the profile's 0 counts more"),
+    ],
+)
+def test_percentage_is_always_written(global_: int | None, own: int | None, written: int) -> None:
+    document = config(
+        percentageOfNodesToScore=global_,
+        profiles=[{"schedulerName": "p", "percentageOfNodesToScore": own}],
+    )
+    assert spec(document)["percentageOfNodesToScore"] == written
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta3", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1"])
+def test_an_empty_configuration_is_the_default_scheduler(version: str) -> None:
+    assert spec(config(version))["schedulerName"] == "default-scheduler"
+
+
+def test_a_policy_without_lists_has_the_default_plugins_with_the_old_weights() -> None:
+    assert spec(policy()) == {
+        "schedulerName": "default-scheduler",
+        "percentageOfNodesToScore": 0,
+        "weights": {"TaintToleration": 1, "NodeAffinity": 1, "InterPodAffinity": 1},
+    }
+
+
+def test_a_policy_filters_and_scores_with_exactly_what_it_names() -> None:
+    document = policy(
+        predicates=[{"name": "PodFitsResources"}, {"name": "MatchInterPodAffinity"}],
+        priorities=[{"name": "ImageLocalityPriority"}, {"name": "InterPodAffinityPriority"}],
+    )
+    (manifest,) = convert(document).manifests
+    plugins = load_profile(manifest, KNOWN).plugins
+    filters = set(plugins.at(ExtensionPoint.FILTER))
+    assert filters == {
+        "NodeResourcesFit",
+        "InterPodAffinity",
+        # Mandatory whatever a policy says, and newer than policies.
+        "TaintToleration",
+        "NodeUnschedulable",
+        "DynamicResources",
+        "NodeDeclaredFeatures",
+    }
+    assert plugins.weights == {"ImageLocality": 1, "InterPodAffinity": 1, "DynamicResources": 2}
+
+
+def test_an_empty_list_of_priorities_scores_nothing() -> None:
+    (manifest,) = convert(policy(priorities=[])).manifests
+    assert set(load_profile(manifest, KNOWN).plugins.weights) == {"DynamicResources"}
+
+
+def test_the_policy_that_a_configuration_names_is_read() -> None:
+    text = yaml.safe_dump(
+        config(
+            "v1alpha1",
+            schedulerName="mine",
+            algorithmSource={"policy": {"file": {"path": "/etc/policy.json"}}},
+        )
+    )
+    files = {"/etc/policy.json": yaml.safe_dump(policy(alwaysCheckAllPredicates=True))}
+    (manifest,) = convert_text(text, files.__getitem__).manifests
+    assert manifest["spec"]["schedulerName"] == "mine"
+    assert manifest["spec"]["checkAllFilters"] is True
+
+
+def test_a_policy_that_cannot_be_read_is_warned_about() -> None:
+    source = {"policy": {"file": {"path": "/etc/policy.json"}}}
+    converted = convert(config("v1alpha1", algorithmSource=source))
+    assert any("convert /etc/policy.json" in warning for warning in converted.warnings)
+
+
+def test_the_source_is_left_as_it_was() -> None:
+    document = yaml.safe_load((CASES / "v1beta1-old-plugins.in.yaml").read_text())
+    before = yaml.safe_dump(document)
+    convert(document)
+    assert yaml.safe_dump(document) == before
+
+
+def test_a_file_may_hold_several_configurations() -> None:
+    text = yaml.safe_dump_all([config(), policy()])
+    assert len(convert_text(text).manifests) == 2
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        pytest.param(
+            policy(priorities=[{"name": "ImageLocalityPriority", "weight": -1}]),
+            "priorities[0].weight",
+            id="negative weight of a priority",
+        ),
+        pytest.param(
+            policy(
+                priorities=[
+                    {
+                        "name": "RequestedToCapacityRatioPriority",
+                        "argument": {
+                            "requestedToCapacityRatioArguments": {
+                                "shape": [{"utilization": 0, "score": 0}],
+                                "resources": [{"name": "CPU", "weight": -3}],
+                            }
+                        },
+                    }
+                ]
+            ),
+            "priorities[0].argument.requestedToCapacityRatioArguments.resources[0].weight",
+            id="negative weight of a resource",
+        ),
+        pytest.param(
+            config(profiles=[{"schedulerName": "a"}, {}]),
+            "profiles[1].schedulerName",
+            id="one of several profiles without a name",
+        ),
+        pytest.param(
+            config(profiles=[{"schedulerName": "a"}, {"schedulerName": "a"}]),
+            "profiles[1].schedulerName",
+            id="two profiles of one name",
+        ),
+        pytest.param(config(profiles={}), "profiles", id="profiles as an object"),
+        pytest.param(
+            config(profiles=[{"plugins": {"score": {"enabled": {"name": "x"}}}}]),
+            "profiles[0].plugins.score.enabled",
+            id="plugins as an object",
+        ),
+        pytest.param(
+            config(profiles=[{"plugins": {"score": {"enabled": [{"name": "A", "weight": -1}]}}}]),
+            "profiles[0].plugins.score.enabled[0].weight",
+            id="negative weight of a plugin",
+        ),
+        pytest.param(
+            config(
+                profiles=[
+                    {"pluginConfig": [{"name": "InterPodAffinity"}, {"name": "InterPodAffinity"}]}
+                ]
+            ),
+            "profiles[0].pluginConfig[1]",
+            id="arguments twice",
+        ),
+        pytest.param(
+            config(
+                profiles=[
+                    {
+                        "pluginConfig": [
+                            {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 101}}
+                        ]
+                    }
+                ]
+            ),
+            "spec.pluginConfig[0].args.hardPodAffinityWeight",
+            id="an argument out of range",
+        ),
+        pytest.param(
+            config(extenders=[{"filterVerb": "filter"}]),
+            "spec.extenders[0].urlPrefix",
+            id="an extender without a URL",
+        ),
+        pytest.param(
+            config(extenders=[{"urlPrefix": "http://x", "prioritizeVerb": "p", "weight": -1}]),
+            "extenders[0].weight",
+            id="negative weight of an extender",
+        ),
+    ],
+)
+def test_refused_values(document: JsonObject, field: str) -> None:
+    with pytest.raises(ProfileError) as caught:
+        convert(document)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("", "the file is empty", id="nothing"),
+        pytest.param("a: [", "not valid YAML or JSON", id="broken"),
+        pytest.param("- 1", "expected a KubeSchedulerConfiguration or Policy", id="a list"),
+        pytest.param("a: 1", "an object without kind", id="no kind"),
+        pytest.param("{apiVersion: v1, kind: Pod}", "cannot convert Pod of v1", id="a pod"),
+        pytest.param(
+            "{apiVersion: kubescheduler.config.k8s.io/v2, kind: KubeSchedulerConfiguration}",
+            "cannot convert KubeSchedulerConfiguration of kubescheduler.config.k8s.io/v2",
+            id="a version of the future",
+        ),
+    ],
+)
+def test_other_files(text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        convert_text(text)
