@@ -35,10 +35,10 @@ from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.extenders.profile_extenders import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.observers.debugger import Debugger
-from stellwerk.scheduler.observers.instruments import Gauges, ProfileStopwatch, TimedEvents
+from stellwerk.scheduler.observers.instruments import Gauges, ProfileStopwatch, TimedWatchHandlers
 from stellwerk.scheduler.observers.queue_metrics import QueueMetrics
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.preemption import Preemptor
+from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profiles import ProfileChange, Profiles
@@ -46,7 +46,7 @@ from stellwerk.scheduler.profiles.queueing import ProfileQueueing
 from stellwerk.scheduler.profiles.unserved import UnservedPods
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.status_reports import StatusReports
-from stellwerk.scheduler.waiting_pods import PermitRoom
+from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics
 
@@ -112,14 +112,14 @@ class Operator:
             cache=cache,
             objects=ObjectStore(),
             priority_classes=PriorityClasses(),
-            waiting=PermitRoom(),
+            waiting=WaitingPodsMap(),
             bindings=BindingTasks(),
             raw=raw,
             reports=StatusReports(client, clock),
         )
         active, nominator = ActiveQueue(), Nominator()
         self.guard = TimerGuard(options.plugin_limit_seconds)
-        self.handlers = TimedEvents(
+        self.handlers = TimedWatchHandlers(
             EventHandlers(self.parts, self.barrier.on_synced), self.parts, clock.monotonic
         )
         self.extenders = ExtenderPool(client, raw, cache, clock, metrics)
@@ -142,7 +142,7 @@ class Operator:
             max_unschedulable_seconds=options.max_unschedulable_seconds,
         )
         queue_metrics.serve(self.parts.queue)
-        self.parts.preemptor = Preemptor(self.parts)
+        self.parts.preemptor = PreemptionExecutor(self.parts)
         self.scheduler = Scheduler(self.parts, active, self.handlers)
         self.debugger = Debugger(self.parts)
         self._gauges = Gauges(self.parts)

@@ -22,7 +22,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from stellwerk.client.credentials import load_credentials
-from stellwerk.framework.interface import ClusterEvents
+from stellwerk.framework.interface import WatchHandlers
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED
@@ -72,10 +72,10 @@ def large_pod(number: int) -> JsonObject:
     }
 
 
-class _Counting(ClusterEvents):
+class _Counting(WatchHandlers):
     """Counts pods, hands them on, and notes the thread's CPU time at the first and the last."""
 
-    def __init__(self, last: int, sink: ClusterEvents | None) -> None:
+    def __init__(self, last: int, sink: WatchHandlers | None) -> None:
         self.count = 0
         self.done = asyncio.Event()
         self.cpu_seconds = 0.0

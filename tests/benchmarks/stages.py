@@ -37,7 +37,8 @@ _SEAMS: Final[dict[str, tuple[tuple[type[Any], str], ...]]] = {
     "event: unbound pod": ((EventHandlers, "_pod_unbound"),),
     "confirm": ((EventHandlers, "_pod_bound"),),
     "queue": tuple(
-        (SchedulingQueue, name) for name in ("add", "take", "done", "delete", "on_change")
+        (SchedulingQueue, name)
+        for name in ("add", "pop", "done", "delete", "move_all_to_active_or_backoff")
     ),
     "update snapshot": ((Cache, "update_snapshot"),),
     "filter": ((Framework, "find_feasible"),),

@@ -604,7 +604,7 @@ def test_what_fails_is_undone_forgotten_requeued_and_then_told(
 
     async def flow(world: InProcess, script: Script) -> None:
         queue, cache = world.parts.queue, world.parts.cache
-        requeue, tell = queue.requeue_failed, world.notes.event
+        requeue, tell = queue.add_unschedulable_if_not_present, world.notes.event
 
         def undone(_: object, each: Any, __: str) -> None:
             order.append(f"unreserve, assumed {cache.is_assumed(each.uid)}")
@@ -618,7 +618,7 @@ def test_what_fails_is_undone_forgotten_requeued_and_then_told(
             tell(regarding, *args, **kwargs)
 
         script.answers["First.unreserve"] = undone
-        monkeypatch.setattr(queue, "requeue_failed", requeued)
+        monkeypatch.setattr(queue, "add_unschedulable_if_not_present", requeued)
         monkeypatch.setattr(world.notes, "event", told)
         world.apply(pod("a"))
         await settled(world, "a")

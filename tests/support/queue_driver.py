@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from stellwerk.backend.queued_pod import Place, QueuedPod
     from stellwerk.backend.scheduling_queue import ActiveItem
-    from stellwerk.framework.events import ClusterChange, QueueingHint
+    from stellwerk.framework.events import ClusterChange, ClusterEventWithHint
     from stellwerk.models.pod import PodInfo
 
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Policy:
     """One set of rules for every profile, open to the test's changes."""
 
-    registered: Mapping[str, Sequence[QueueingHint]] = field(default_factory=dict)
+    registered: Mapping[str, Sequence[ClusterEventWithHint]] = field(default_factory=dict)
     backoffs: Backoff = field(default_factory=Backoff)
     gates: dict[str, str] = field(default_factory=dict)
     """uid → the plugin that gates the pod."""
@@ -43,7 +43,7 @@ class Policy:
         gate = self.gates.get(pod.uid)
         return unschedulable(gate, "gated") if gate else OK
 
-    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[QueueingHint]]:
+    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
         assert scheduler_name
         return self.registered
 
@@ -106,10 +106,10 @@ class QueueDriver:
     def pop(self) -> QueuedPod | None:
         """The next pod, as the scheduling coroutine gets it; None: it would wait."""
         while self.active:
-            taken = self.queue.take(heappop(self.active)[2], self.now)
+            taken = self.queue.pop(heappop(self.active)[2], self.now)
             if taken is not None:
                 return taken
-        return self.queue.next_from_backoff(self.now)
+        return self.queue.pop_from_backoff(self.now)
 
     def pop_named(self, name: str) -> QueuedPod:
         """The next pod, which must be this one."""
@@ -122,7 +122,9 @@ class QueueDriver:
         self, entry: QueuedPod, *unschedulable_plugins: str, pending: Sequence[str] = ()
     ) -> Place | None:
         """Give a pod back: rejected by these plugins, or, without any, because something broke."""
-        return self.queue.requeue_failed(entry, unschedulable_plugins, pending, now=self.now)
+        return self.queue.add_unschedulable_if_not_present(
+            entry, unschedulable_plugins, pending, now=self.now
+        )
 
     def reject(self, pod: PodInfo, *unschedulable_plugins: str) -> QueuedPod:
         """Add a pod to an idle queue and let it be rejected."""
@@ -132,7 +134,7 @@ class QueueDriver:
         return entry
 
     def change(self, change: ClusterChange) -> int:
-        return self.queue.on_change(change, self.now)
+        return self.queue.move_all_to_active_or_backoff(change, self.now)
 
     def advance(self, seconds: float) -> None:
         """Let time pass, with the timers ticking as the scheduler's do."""

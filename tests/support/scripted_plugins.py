@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from stellwerk.framework.events import Action, QueueingHint, Resource
+from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
 from stellwerk.framework.interface import FilterResult, Handle, PermitResult, PreFilterResult
 from stellwerk.framework.status import OK, SKIP
 from stellwerk.plugins import registry
@@ -64,9 +64,9 @@ class _Scripted:
     def __init__(self, handle: Handle, _: object) -> None:
         SCRIPT.handles[self.name] = handle
 
-    def events_to_register(self) -> list[QueueingHint]:
+    def events_to_register(self) -> list[ClusterEventWithHint]:
         return [
-            QueueingHint(Resource.NODE, Action.ADD),
+            ClusterEventWithHint(Resource.NODE, Action.ADD),
         ]
 
     def pre_enqueue(self, pod: Any) -> Any:

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from stellwerk.backend.queued_pod import QueuedPod, Requeue
+from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
+    ClusterEventWithHint,
     HintFunction,
     HintScope,
-    QueueingHint,
     Resource,
 )
 from stellwerk.models.pod import PodInfo
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 _PODS: Final = frozenset({Resource.POD, Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD})
 _QUEUE, _QUEUE_SKIP, _ERROR = "Queue", "QueueSkip", "Error"
 """Answers, as the metric names them."""
-_EVERY_EVENT: Final = (QueueingHint(Resource.WILDCARD, Action.ALL),)
+_EVERY_EVENT: Final = (ClusterEventWithHint(Resource.WILDCARD, Action.ALL),)
 
 
 class RegisteredHint(NamedTuple):
@@ -74,7 +74,7 @@ class WeighedHint:
 
     hint: HintFunction | None
     plugin: str
-    strategy: Requeue
+    strategy: QueueingStrategy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,16 +84,20 @@ class ConcernedHints:
     levels: Sequence[Sequence[WeighedHint]]
     """By what of a pod they read, the hints that hold for most pods first (as in HintScope); no
     level after the last one that has hints."""
-    best: Requeue
+    best: QueueingStrategy
     """No further hint can say more than this."""
 
 
 class RejectorHints:
     """The hints of one set of rejectors."""
 
-    def __init__(self, rejectors: Rejectors, hints: Mapping[str, Sequence[QueueingHint]]) -> None:
+    def __init__(
+        self, rejectors: Rejectors, hints: Mapping[str, Sequence[ClusterEventWithHint]]
+    ) -> None:
         self._pending = rejectors.pending
-        self._best = Requeue.IMMEDIATELY if rejectors.pending else Requeue.AFTER_BACKOFF
+        self._best = (
+            QueueingStrategy.IMMEDIATELY if rejectors.pending else QueueingStrategy.AFTER_BACKOFF
+        )
         self._hints = [
             hint
             for plugin in sorted(rejectors.unschedulable | rejectors.pending)
@@ -130,12 +134,16 @@ class RejectorHints:
             by_scope.pop()
         return ConcernedHints(by_scope, self._best)
 
-    def _strategy(self, plugin: str) -> Requeue:
-        return Requeue.IMMEDIATELY if plugin in self._pending else Requeue.AFTER_BACKOFF
+    def _strategy(self, plugin: str) -> QueueingStrategy:
+        return (
+            QueueingStrategy.IMMEDIATELY
+            if plugin in self._pending
+            else QueueingStrategy.AFTER_BACKOFF
+        )
 
 
 def registered(
-    plugin: str, hints: Mapping[str, Sequence[QueueingHint]]
+    plugin: str, hints: Mapping[str, Sequence[ClusterEventWithHint]]
 ) -> Sequence[RegisteredHint]:
     """The registrations of a plugin; one that has none to ask for waits for every event."""
     found = [RegisteredHint(plugin, *_fields(hint)) for hint in hints.get(plugin, _EVERY_EVENT)]
@@ -155,7 +163,7 @@ def _any_matches(hints: Sequence[RegisteredHint], change: ClusterChange) -> bool
     return any(hint.matches(change) for hint in hints)
 
 
-def _fields(hint: QueueingHint) -> tuple[Resource, Action, HintFunction | None, HintScope]:
+def _fields(hint: ClusterEventWithHint) -> tuple[Resource, Action, HintFunction | None, HintScope]:
     return hint.resource, hint.action, hint.hint, hint.scope
 
 
@@ -166,9 +174,9 @@ class HintEvaluation:
         self._change = change
         self._observer = observer
 
-    def strategy_for(self, concerned: ConcernedHints, pod: PodInfo) -> Requeue:
+    def strategy_for(self, concerned: ConcernedHints, pod: PodInfo) -> QueueingStrategy:
         """What all hints together say of one pod."""
-        found = Requeue.SKIP
+        found = QueueingStrategy.SKIP
         for hints in concerned.levels:
             for hint in hints:
                 if hint.strategy > found and self.ask(hint, [pod])[0]:

@@ -39,7 +39,7 @@ BACKING_OFF: Final = frozenset({Place.BACKOFF, Place.ERROR_BACKOFF})
 TAKEN: Final = frozenset({Place.IN_FLIGHT, Place.BINDING})
 
 
-class Requeue(IntEnum):
+class QueueingStrategy(IntEnum):
     """What a change means for a rejected pod; the higher one wins (`queueingStrategy`)."""
 
     SKIP = 0

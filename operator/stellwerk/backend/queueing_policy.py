@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.framework.events import ClusterChange, QueueingHint
+from stellwerk.framework.events import ClusterChange, ClusterEventWithHint
 from stellwerk.framework.status import Status
 from stellwerk.models.pod import PodInfo
 
@@ -27,7 +27,7 @@ class QueueingPolicy(Protocol):
         """
         ...
 
-    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[QueueingHint]]:
+    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
         """What the plugins of a profile registered; one that is missing waits for every event."""
         ...
 

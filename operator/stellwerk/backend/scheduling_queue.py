@@ -3,7 +3,7 @@
 Event handlers add, update and delete pods and report changes in the cluster; the scheduling
 coroutine takes pods and gives back those that failed; a timer flushes. activeQ itself is a priority
 queue elsewhere, fed through `push`: entries that leave it early stay there as stale items, which
-`take` refuses. Invariant: each pod has one entry and each entry one `place`, from `add` until it is
+`pop` refuses. Invariant: each pod has one entry and each entry one `place`, from `add` until it is
 deleted or bound (`delete`), so that no pod is lost and none is taken twice.
 """
 
@@ -26,10 +26,10 @@ from stellwerk.backend.queued_pod import (
     Place,
     QueuedPod,
     QueueEvent,
-    Requeue,
+    QueueingStrategy,
 )
 from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
-from stellwerk.backend.waiting_index import WaitingIndex
+from stellwerk.backend.unschedulable_pods import UnschedulablePods
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.pod import PodInfo
 
@@ -61,12 +61,12 @@ class SchedulingQueue:
         self._policy = policy
         self._observer = observer
         self._wake = wake
-        """Called when backoffQ has a pod and activeQ none: `next_from_backoff` would find it."""
+        """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
         self._max_unschedulable_seconds = max_unschedulable_seconds
         self._entries: dict[str, QueuedPod] = {}
         self._counts = [0] * len(Place)
         self._backoff = BackoffQueue()
-        self._waiting = WaitingIndex(policy.hints, observer)
+        self._waiting = UnschedulablePods(policy.hints, observer)
         self._longest_waiting: OrderedDict[str, QueuedPod] = OrderedDict()
         """WAITING entries by uid, in the order of queued_at."""
         self._in_flight = InFlightEvents()
@@ -113,7 +113,7 @@ class SchedulingQueue:
     def delete(self, uid: str) -> PodInfo | None:
         """A pod was deleted or bound; returns it as last seen (None: it was unknown).
 
-        The attempt of a taken pod goes on; `requeue_failed` will refuse it.
+        The attempt of a taken pod goes on; `add_unschedulable_if_not_present` will refuse it.
         """
         self.nominator.remove(uid)
         entry = self._entries.pop(uid, None)
@@ -123,7 +123,7 @@ class SchedulingQueue:
         self._put(entry, Place.GONE)
         return entry.newest
 
-    def on_change(
+    def move_all_to_active_or_backoff(
         self,
         change: ClusterChange,
         now: float,
@@ -146,11 +146,11 @@ class SchedulingQueue:
 
     # --- what the scheduling coroutine does -----------------------------------------------------
 
-    def take(self, entry: QueuedPod, now: float) -> QueuedPod | None:
+    def pop(self, entry: QueuedPod, now: float) -> QueuedPod | None:
         """Take an entry that came out of activeQ; None if it is stale. It is then in flight."""
-        return self._take(entry, now) if entry.place is Place.ACTIVE else None
+        return self._pop(entry, now) if entry.place is Place.ACTIVE else None
 
-    def next_from_backoff(self, now: float) -> QueuedPod | None:
+    def pop_from_backoff(self, now: float) -> QueuedPod | None:
         """Take the next pod of backoffQ if activeQ is empty; pods that broke wait to the end."""
         if self._counts[Place.ACTIVE]:
             return None
@@ -158,9 +158,9 @@ class SchedulingQueue:
         if entry is None:
             return None
         self._note(entry, "active", QueueEvent.POP_FROM_BACKOFF)
-        return self._take(entry, now)
+        return self._pop(entry, now)
 
-    def requeue_failed(
+    def add_unschedulable_if_not_present(
         self,
         entry: QueuedPod,
         unschedulable_plugins: Iterable[str] = (),
@@ -218,7 +218,7 @@ class SchedulingQueue:
             else:
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
-    def ask_gate(self, uid: str) -> None:
+    def rerun_pre_enqueue(self, uid: str) -> None:
         """A gated pod's plugin may let it pass now; then it waits for its other rejectors only."""
         entry = self._entries.get(uid)
         if entry is not None and entry.place is Place.GATED:
@@ -228,7 +228,9 @@ class SchedulingQueue:
         """The profile changed: every pod that it rejected or gated deserves another attempt."""
         self._waiting.refresh_hints(scheduler_name)
         for entry in self._waiting.of_profile(scheduler_name):
-            self._requeue(entry, Requeue.AFTER_BACKOFF, QueueEvent.PROFILE_CHANGE.value, now)
+            self._requeue(
+                entry, QueueingStrategy.AFTER_BACKOFF, QueueEvent.PROFILE_CHANGE.value, now
+            )
         self._in_flight.record(
             _everything(QueueEvent.PROFILE_CHANGE), scheduler_name=scheduler_name
         )
@@ -254,7 +256,7 @@ class SchedulingQueue:
         for entry in [entry for entry in too_long if entry.place is Place.UNSCHEDULABLE]:
             entry.was_flushed = True
             event = QueueEvent.UNSCHEDULABLE_TIMEOUT.value
-            self._requeue(entry, Requeue.AFTER_BACKOFF, event, now)
+            self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, event, now)
 
     # --- what others ask ------------------------------------------------------------------------
 
@@ -326,11 +328,13 @@ class SchedulingQueue:
         entry = self._entries[pod.uid] = QueuedPod(pod, pod, now)
         self._activate(entry, event.value, now)
 
-    def _requeue(self, entry: QueuedPod, strategy: Requeue, event: str, now: float) -> None:
+    def _requeue(
+        self, entry: QueuedPod, strategy: QueueingStrategy, event: str, now: float
+    ) -> None:
         """`requeuePodWithQueueingStrategy`, v1.36."""
-        if strategy is Requeue.SKIP:
+        if strategy is QueueingStrategy.SKIP:
             self._lay_down(entry, event)
-        elif strategy is Requeue.AFTER_BACKOFF and is_backing_off(entry, now):
+        elif strategy is QueueingStrategy.AFTER_BACKOFF and is_backing_off(entry, now):
             self._back_off(entry, event)
         else:
             self._activate(entry, event, now)
@@ -428,7 +432,7 @@ class SchedulingQueue:
         self._waiting.add(entry)
         for change in _own_changes(before, pod):
             strategy = self._waiting.strategy_for(entry, change)
-            if strategy is Requeue.SKIP:
+            if strategy is QueueingStrategy.SKIP:
                 continue
             self._requeue(entry, strategy, change.name, now)
             if entry.place is not place:
@@ -436,7 +440,7 @@ class SchedulingQueue:
 
     # --- attempts -------------------------------------------------------------------------------
 
-    def _take(self, entry: QueuedPod, now: float) -> QueuedPod:
+    def _pop(self, entry: QueuedPod, now: float) -> QueuedPod:
         self._put(entry, Place.IN_FLIGHT)
         entry.taken_at = now
         entry.attempts += 1
@@ -454,15 +458,19 @@ class SchedulingQueue:
         entry.was_flushed = False
         set_backoff(entry, self._policy.backoff(entry.pod.spec.scheduler_name))
 
-    def _missed(self, entry: QueuedPod) -> Requeue:
+    def _missed(self, entry: QueuedPod) -> QueueingStrategy:
         """What the changes during the attempt mean (`determineSchedulingHintForInFlightPod`)."""
         if not entry.rejectors:
-            return Requeue.AFTER_BACKOFF
+            return QueueingStrategy.AFTER_BACKOFF
         changes = self._in_flight.since_taken(entry.pod)
         if changes is None:
-            return Requeue.AFTER_BACKOFF
-        best = Requeue.IMMEDIATELY if entry.pending_plugins else Requeue.AFTER_BACKOFF
-        found = Requeue.SKIP
+            return QueueingStrategy.AFTER_BACKOFF
+        best = (
+            QueueingStrategy.IMMEDIATELY
+            if entry.pending_plugins
+            else QueueingStrategy.AFTER_BACKOFF
+        )
+        found = QueueingStrategy.SKIP
         for change in changes:
             found = max(found, self._waiting.strategy_for(entry, change))
             if found is best:

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from stellwerk.framework.calls import is_trusted
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import ClusterChange, HintFunction, QueueingHint
+from stellwerk.framework.events import ClusterChange, ClusterEventWithHint, HintFunction
 from stellwerk.framework.interface import (
     Candidate,
     FilterResult,
@@ -141,11 +141,13 @@ class ContainedPlugin:
         codes = _column(result.codes, len(arguments[2]), "verdicts").astype(np.int32)
         return FilterResult(codes, self._synchronous(result.status, "Filter", _check_own_status))
 
-    def checked_hints(self, answer: object) -> list[QueueingHint]:
+    def checked_hints(self, answer: object) -> list[ClusterEventWithHint]:
         """Registrations whose hint functions are contained, too."""
         if not isinstance(answer, (list, tuple)):
-            raise Breach(f"answered {type(answer).__name__}, not a sequence of QueueingHint")
-        hints = [_of_kind(each, QueueingHint) for each in answer]
+            raise Breach(
+                f"answered {type(answer).__name__}, not a sequence of ClusterEventWithHint"
+            )
+        hints = [_of_kind(each, ClusterEventWithHint) for each in answer]
         return [replace(each, hint=self._hint(each.hint)) for each in hints]
 
     def _hint(self, hint: HintFunction | None) -> HintFunction | None:
@@ -224,7 +226,9 @@ def _check_permit(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> Pe
     return result
 
 
-def _check_hints(plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]) -> list[QueueingHint]:
+def _check_hints(
+    plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]
+) -> list[ClusterEventWithHint]:
     return plugin.checked_hints(answer)
 
 

@@ -134,7 +134,7 @@ HintFunction: TypeAlias = Callable[[PodInfo, ClusterChange], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class QueueingHint:
+class ClusterEventWithHint:
     """A plugin's registration: these changes may end my rejection, if the hint says so."""
 
     resource: Resource

@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from stellwerk.framework.cached_statuses import CachedStatuses
 from stellwerk.framework.calls import Call, PointCalls
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import ProfileHandle
@@ -24,11 +25,10 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.kept_statuses import KeptStatuses
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.reuse import (
+    CachedColumn,
     ColumnCache,
-    KeptColumn,
     SpecColumns,
     all_fit,
 )
@@ -136,7 +136,7 @@ class FilterPhase:
                 self._recheck_nominated(found, pod)
         found.evaluated = snapshot.node_count if candidates is None else int(candidates.sum())
 
-    def take_promised(self, pod: PodInfo, found: Feasibility) -> bool:
+    def evaluate_nominated_node(self, pod: PodInfo, found: Feasibility) -> bool:
         """Whether the node nominated to the pod takes it; then it is the only one that counts.
 
         `evaluateNominatedNode`: it is looked at before all others, which are then spared.
@@ -193,7 +193,7 @@ class FilterPhase:
         """Whether each row's verdicts depend on the pod's spec and what is on that row alone."""
         return not self._split_by_reuse(state, pod)[1]
 
-    def _kept_statuses(self, found: Feasibility, pod: PodInfo) -> KeptStatuses | None:
+    def _kept_statuses(self, found: Feasibility, pod: PodInfo) -> CachedStatuses | None:
         """Every row's status, up to date; None: not to be had without asking every filter."""
         kept_calls, others = self._split_by_reuse(found.state, pod)
         if others or found.node_names is not None:
@@ -204,7 +204,7 @@ class FilterPhase:
         kept = statuses.get(together)
         rows = None if kept is None else kept.stale(snapshot, pod)
         if kept is None or rows is None:
-            kept = statuses[together] = KeptStatuses(snapshot.size, nominations)
+            kept = statuses[together] = CachedStatuses(snapshot.size, nominations)
             rows = np.flatnonzero(snapshot.alive)
         statuses_now = _NOTHING_ASKED
         if len(rows):
@@ -315,7 +315,7 @@ class FilterPhase:
         changed = None if fits is None else self._cache.changed_since(fits, log)
         codes = [self._kept_codes(state, pod, call, columns) for call in calls]
         if fits is None or changed is None:
-            fits = columns.fits[together] = KeptColumn(all_fit(codes, slice(None)), position)
+            fits = columns.fits[together] = CachedColumn(all_fit(codes, slice(None)), position)
         else:
             rows = changed.rows
             fits.values[rows] = all_fit(codes, rows)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, run
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.pod import PodInfo
@@ -141,7 +141,7 @@ class Plugin(Protocol):
 class EnqueueExtensions(Plugin, Protocol):
     """Says which cluster events may end this plugin's rejections; without it, every event does."""
 
-    def events_to_register(self) -> Sequence[QueueingHint]: ...
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]: ...
 
 
 @runtime_checkable
@@ -348,7 +348,7 @@ class ClusterClient(Protocol):
     ) -> JsonObject: ...
 
 
-class ClusterEvents(Protocol):
+class WatchHandlers(Protocol):
     """What kopf's handlers call; `event_type` is kopf's: None for the items of a list.
 
     A synthetic DELETED (the object vanished while a watch was broken) carries only metadata.

@@ -18,13 +18,13 @@ from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from stellwerk.framework.kept_statuses import KeptStatuses
+    from stellwerk.framework.cached_statuses import CachedStatuses
 
 Element = TypeVar("Element", bound=np.generic)
 MAX_CACHE_BYTES = 128 << 20
 
 
-class KeptColumn(Generic[Element]):
+class CachedColumn(Generic[Element]):
     """One plugin's answer for all rows, current up to a position of a change log."""
 
     __slots__ = ("normalized", "position", "uniform", "values")
@@ -44,11 +44,11 @@ class SpecColumns:
     __slots__ = ("filters", "fits", "scores", "statuses")
 
     def __init__(self) -> None:
-        self.filters: dict[str, KeptColumn[np.int32]] = {}
-        self.scores: dict[str, KeptColumn[np.int64]] = {}
-        self.fits: dict[tuple[str, ...], KeptColumn[np.bool_]] = {}
+        self.filters: dict[str, CachedColumn[np.int32]] = {}
+        self.scores: dict[str, CachedColumn[np.int64]] = {}
+        self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
         """By the plugins taken together: True where all of them let the pod pass."""
-        self.statuses: dict[tuple[str, ...], KeptStatuses] = {}
+        self.statuses: dict[tuple[str, ...], CachedStatuses] = {}
         """By the plugins taken together, nominated pods counted; only where it was asked for."""
 
 
@@ -82,10 +82,10 @@ class ColumnCache:
 
     def refresh(
         self,
-        kept: KeptColumn[Element] | None,
+        kept: CachedColumn[Element] | None,
         reuse: Reuse,
         compute: Callable[[NodeView], npt.NDArray[Element]],
-    ) -> KeptColumn[Element]:
+    ) -> CachedColumn[Element]:
         """The column, current: computed whole, or only in the rows changed since it was kept."""
         snapshot = self._snapshot
         log = log_of(snapshot, reuse)
@@ -94,12 +94,12 @@ class ColumnCache:
             return kept
         changed = None if kept is None else self.changed_since(kept, log)
         if kept is None or changed is None:
-            return KeptColumn(compute(NodeView(snapshot)).copy(), position)
+            return CachedColumn(compute(NodeView(snapshot)).copy(), position)
         kept.values[changed.rows] = compute(changed)
         kept.position = position
         return kept
 
-    def changed_since(self, kept: KeptColumn[Element], log: ChangeLog) -> NodeView | None:
+    def changed_since(self, kept: CachedColumn[Element], log: ChangeLog) -> NodeView | None:
         """The rows to recompute; None: too many, or the snapshot has grown: recompute everything.
 
         Whoever is handed the view must not change it.

@@ -139,7 +139,7 @@ class Framework:
         try:
             # Extenders may refuse the promised node, and then the others are wanted after all.
             promised = sample and not self.extenders_choose
-            if not (promised and self._filtering.take_promised(pod, found)):
+            if not (promised and self._filtering.evaluate_nominated_node(pod, found)):
                 self._filtering.filter(pod, found)
                 if sample and self.percentage_of_nodes_to_score is not None:
                     self._sample(found, pod, self._filtering.candidate_rows(found))

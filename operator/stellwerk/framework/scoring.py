@@ -20,7 +20,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.reuse import ColumnCache, KeptColumn
+from stellwerk.framework.reuse import CachedColumn, ColumnCache
 from stellwerk.framework.status import Code, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
@@ -173,7 +173,7 @@ class ScorePhase:
         key: Hashable,
         state: CycleState,
         pod: PodInfo,
-    ) -> KeptColumn[np.int64]:
+    ) -> CachedColumn[np.int64]:
         """The plugin's raw scores of all rows, brought up to date."""
         plugin = scorer.plugin
         columns = self._cache.columns(key).scores

@@ -1,4 +1,4 @@
-"""kopf in, method calls out: watch events become calls of the ClusterEvents protocol.
+"""kopf in, method calls out: watch events become calls of the WatchHandlers protocol.
 
 The first import of anything here imports kopf.
 """

@@ -1,4 +1,4 @@
-"""The objects of one kind on their way into ClusterEvents, whichever way they came.
+"""The objects of one kind on their way into WatchHandlers, whichever way they came.
 
 kopf's handlers call `deliver`; the fast lane and the periodic lists mark where a list begins and
 ends. Adds what a cache cannot live without: deletions that no watch reported, no event twice, and a
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.framework.interface import ClusterEvents, JsonObject
+    from stellwerk.framework.interface import JsonObject, WatchHandlers
     from stellwerk.handlers.watched import WatchedKind
     from stellwerk.metrics import Metrics
 
@@ -39,7 +39,7 @@ class Delivery:
     def __init__(
         self,
         watched: WatchedKind,
-        events: ClusterEvents,
+        events: WatchHandlers,
         metrics: Metrics,
         read_again: Callable[[Delivery, str, KnownObject], None],
     ) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import aiohttp
 
     from stellwerk.client.credentials import Credentials
-    from stellwerk.framework.interface import ClusterClient, ClusterEvents
+    from stellwerk.framework.interface import ClusterClient, WatchHandlers
     from stellwerk.handlers.fastlane import FastLane
     from stellwerk.handlers.watched import WatchedKind
     from stellwerk.metrics import Metrics
@@ -154,7 +154,7 @@ def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> Non
 
 async def run_operator(
     *,
-    events: ClusterEvents,
+    events: WatchHandlers,
     client: ClusterClient,
     credentials: Credentials,
     metrics: Metrics,

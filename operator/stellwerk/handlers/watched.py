@@ -16,7 +16,7 @@ from stellwerk.models import profile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.framework.interface import ClusterEvents, JsonObject
+    from stellwerk.framework.interface import JsonObject, WatchHandlers
 
     Sink = Callable[[str | None, JsonObject], None]
 
@@ -47,8 +47,8 @@ class WatchedKind:
         inside = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         return f"{self.group_version_path}{inside}/{self.plural}/{quote(name, safe='')}"
 
-    def sink(self, events: ClusterEvents) -> Sink:
-        """Return the function of ClusterEvents that takes this kind's events."""
+    def sink(self, events: WatchHandlers) -> Sink:
+        """Return the function of WatchHandlers that takes this kind's events."""
         match self.kind:
             case "Pod":
                 return events.on_pod

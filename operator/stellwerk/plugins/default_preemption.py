@@ -13,7 +13,7 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     Candidate,
     Diagnosis,
@@ -31,7 +31,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run import DryRun
-from stellwerk.plugins.preemption.dry_run_results import KeptTrials
+from stellwerk.plugins.preemption.dry_run_results import DryRunResults
 from stellwerk.plugins.preemption.victim_order import best_candidates, is_leaving_as_victim
 from stellwerk.snapshot.columns import RowColumn
 
@@ -70,7 +70,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self._handle = handle
         self._args = args
         self._budgets = DisruptionBudgets(handle.objects)
-        self._kept = KeptTrials(handle)
+        self._kept = DryRunResults(handle)
 
     # --- PreEnqueue -----------------------------------------------------------------------------
 
@@ -79,7 +79,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         return _UNDER_WAY if self._handle.is_preempting(pod.uid) else OK
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # Whoever carries the preemption out has PreEnqueue asked again when it comes to its end.
         # (kube-scheduler asks at every pod's deletion, which hundreds of preemptors make costly.)
         return ()

@@ -12,7 +12,7 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     SKIP_FILTER,
     Diagnosis,
@@ -83,7 +83,7 @@ class DynamicResources(
         return self.name
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # Nothing that happens in the cluster makes a pod with claims schedulable here.
         return ()
 

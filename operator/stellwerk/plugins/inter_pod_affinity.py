@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -259,7 +259,7 @@ class InterPodAffinity(
         return normalized.astype(np.int64)
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return affinity_hints(self._counts)
 
     # --- terms ----------------------------------------------------------------------------------

@@ -11,7 +11,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     SKIP_FILTER,
     EnqueueExtensions,
@@ -131,9 +137,9 @@ class NodeAffinity(
     # --- queueing hints -------------------------------------------------------------------------
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(
+            ClusterEventWithHint(
                 Resource.NODE,
                 Action.ADD | Action.UPDATE_NODE_LABEL,
                 self._began_to_match,

@@ -11,7 +11,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -53,12 +59,12 @@ class NodeDeclaredFeatures(StatelessPlugin, PreFilterPlugin, FilterPlugin, Enque
         return FilterResult.of_mask(np.array(missing, dtype=np.bool_), _MISSING)
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(
+            ClusterEventWithHint(
                 Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE, _declares_other
             ),
-            QueueingHint(Resource.POD, Action.UPDATE_POD, _needs_other, HintScope.POD),
+            ClusterEventWithHint(Resource.POD, Action.UPDATE_POD, _needs_other, HintScope.POD),
         )
 
 

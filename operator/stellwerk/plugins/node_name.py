@@ -11,7 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, QueueingHint, Resource
+from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.pod import PodInfo
@@ -42,5 +42,5 @@ class NodeName(StatelessPlugin, FilterPlugin, EnqueueExtensions):
         return None if pod.node_name else pod.spec
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
-        return (QueueingHint(Resource.NODE, Action.ADD),)
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        return (ClusterEventWithHint(Resource.NODE, Action.ADD),)

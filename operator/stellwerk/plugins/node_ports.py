@@ -11,7 +11,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -49,10 +55,10 @@ class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtension
         return FilterResult.of_mask(_conflicts(nodes, pod.spec.host_ports), _TAKEN)
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(Resource.POD, Action.DELETE, _freed_a_wanted_port, HintScope.SPEC),
-            QueueingHint(Resource.NODE, Action.ADD),
+            ClusterEventWithHint(Resource.POD, Action.DELETE, _freed_a_wanted_port, HintScope.SPEC),
+            ClusterEventWithHint(Resource.NODE, Action.ADD),
         )
 
 

@@ -11,7 +11,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     EnqueueExtensions,
@@ -112,13 +118,13 @@ class NodeResourcesFit(
     # --- queueing hints -------------------------------------------------------------------------
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(Resource.POD, Action.DELETE, _was_removed),
-            QueueingHint(
+            ClusterEventWithHint(Resource.POD, Action.DELETE, _was_removed),
+            ClusterEventWithHint(
                 Resource.POD, Action.UPDATE_POD_SCALE_DOWN, self._frees_something, HintScope.POD
             ),
-            QueueingHint(
+            ClusterEventWithHint(
                 Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, _offers_more_of_enough
             ),
         )

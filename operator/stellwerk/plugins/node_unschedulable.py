@@ -9,7 +9,13 @@ from typing import ClassVar, Final
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.pod import PodInfo
@@ -36,10 +42,12 @@ class NodeUnschedulable(StatelessPlugin, FilterPlugin, EnqueueExtensions):
         return FilterResult.of_mask(nodes.unschedulable(), _UNSCHEDULABLE)
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, _became_schedulable),
-            QueueingHint(
+            ClusterEventWithHint(
+                Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, _became_schedulable
+            ),
+            ClusterEventWithHint(
                 Resource.POD, Action.UPDATE_POD_TOLERATION, _learned_to_tolerate, HintScope.POD
             ),
         )

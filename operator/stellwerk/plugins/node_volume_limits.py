@@ -14,7 +14,13 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -111,15 +117,15 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         return attached
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(Resource.CSI_NODE, Action.ADD),
-            QueueingHint(Resource.CSI_NODE, Action.UPDATE_OTHER, _limit_grew),
-            QueueingHint(Resource.POD, Action.DELETE, _freed_volume),
-            QueueingHint(
+            ClusterEventWithHint(Resource.CSI_NODE, Action.ADD),
+            ClusterEventWithHint(Resource.CSI_NODE, Action.UPDATE_OTHER, _limit_grew),
+            ClusterEventWithHint(Resource.POD, Action.DELETE, _freed_volume),
+            ClusterEventWithHint(
                 Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_own_claim, HintScope.POD
             ),
-            QueueingHint(
+            ClusterEventWithHint(
                 Resource.VOLUME_ATTACHMENT, Action.DELETE, _may_use_attachment, HintScope.POD
             ),
         )

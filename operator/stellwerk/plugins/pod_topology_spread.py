@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -227,7 +227,7 @@ class PodTopologySpread(
         return normalized
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return spread_hints(self._constraints)
 
 

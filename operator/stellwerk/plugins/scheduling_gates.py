@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from typing_extensions import override
 
-from stellwerk.framework.events import Action, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import Action, ClusterEventWithHint, HintScope, Resource
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.status import OK, Status, unresolvable
 from stellwerk.models.pod import PodInfo
@@ -30,9 +30,9 @@ class SchedulingGates(StatelessPlugin, PreEnqueuePlugin, EnqueueExtensions):
         return unresolvable(self.name, f"waiting for scheduling gates: [{' '.join(gates)}]")
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(
+            ClusterEventWithHint(
                 Resource.POD,
                 Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
                 is_own_update,

@@ -9,7 +9,13 @@ from typing import ClassVar, Final
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     FilterPlugin,
@@ -72,10 +78,14 @@ class TaintToleration(
         return normalize_to_lowest(scores)
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, _became_tolerable),
-            QueueingHint(Resource.POD, Action.UPDATE_POD_TOLERATION, is_own_update, HintScope.POD),
+            ClusterEventWithHint(
+                Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, _became_tolerable
+            ),
+            ClusterEventWithHint(
+                Resource.POD, Action.UPDATE_POD_TOLERATION, is_own_update, HintScope.POD
+            ),
         )
 
 

@@ -15,7 +15,13 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -226,18 +232,20 @@ class VolumeBinding(
     # --- queueing -------------------------------------------------------------------------------
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         changed = Action.ADD | Action.UPDATE_OTHER
         return (
-            QueueingHint(Resource.STORAGE_CLASS, changed, _topologies_changed),
-            QueueingHint(Resource.PERSISTENT_VOLUME_CLAIM, changed, uses_own_claim, HintScope.POD),
-            QueueingHint(Resource.PERSISTENT_VOLUME, changed),
-            QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-            QueueingHint(Resource.CSI_NODE, changed, _migration_changed),
-            QueueingHint(
+            ClusterEventWithHint(Resource.STORAGE_CLASS, changed, _topologies_changed),
+            ClusterEventWithHint(
+                Resource.PERSISTENT_VOLUME_CLAIM, changed, uses_own_claim, HintScope.POD
+            ),
+            ClusterEventWithHint(Resource.PERSISTENT_VOLUME, changed),
+            ClusterEventWithHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            ClusterEventWithHint(Resource.CSI_NODE, changed, _migration_changed),
+            ClusterEventWithHint(
                 Resource.CSI_DRIVER, Action.UPDATE_OTHER, _stopped_counting, HintScope.POD
             ),
-            QueueingHint(Resource.CSI_STORAGE_CAPACITY, changed, _capacity_grew),
+            ClusterEventWithHint(Resource.CSI_STORAGE_CAPACITY, changed, _capacity_grew),
         )
 
     def _usable_claims(self, pod: PodInfo) -> list[JsonObject] | str:

@@ -14,7 +14,13 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -101,11 +107,11 @@ class VolumeRestrictions(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         return FilterResult(codes, _STATUSES.__getitem__)
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            QueueingHint(Resource.POD, Action.DELETE, _freed_disk_or_claim, HintScope.POD),
-            QueueingHint(Resource.NODE, Action.ADD),
-            QueueingHint(
+            ClusterEventWithHint(Resource.POD, Action.DELETE, _freed_disk_or_claim, HintScope.POD),
+            ClusterEventWithHint(Resource.NODE, Action.ADD),
+            ClusterEventWithHint(
                 Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD, uses_named_claim, HintScope.POD
             ),
         )

@@ -13,7 +13,13 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -88,15 +94,15 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
         return FilterResult.of_mask(_elsewhere(nodes, state.read(_NAME, _Zones)), _CONFLICT)
 
     @override
-    def events_to_register(self) -> Sequence[QueueingHint]:
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         changed = Action.ADD | Action.UPDATE_OTHER
         return (
-            QueueingHint(Resource.STORAGE_CLASS, Action.ADD, _waits_for_consumer),
-            QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
-            QueueingHint(
+            ClusterEventWithHint(Resource.STORAGE_CLASS, Action.ADD, _waits_for_consumer),
+            ClusterEventWithHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL),
+            ClusterEventWithHint(
                 Resource.PERSISTENT_VOLUME_CLAIM, changed, uses_named_claim, HintScope.POD
             ),
-            QueueingHint(Resource.PERSISTENT_VOLUME, changed, _moved),
+            ClusterEventWithHint(Resource.PERSISTENT_VOLUME, changed, _moved),
         )
 
     def _claim_zones(

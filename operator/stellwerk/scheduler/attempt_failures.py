@@ -14,7 +14,7 @@ from stellwerk.framework.interface import pod_reference
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Nomination
+from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, NominatingInfo
 from stellwerk.scheduler.status_reports import Report
 
 logger = logging.getLogger(__name__)
@@ -30,14 +30,14 @@ class Failure:
     message: str
     unschedulable_plugins: frozenset[str] = frozenset()
     pending_plugins: frozenset[str] = frozenset()
-    nomination: Nomination | None = None
+    nomination: NominatingInfo | None = None
     rejected: bool = False
     """True: plugins found no room. False: something broke, and is tried again after a backoff."""
 
     @classmethod
     def error(cls, message: str) -> "Failure":
         """Something broke."""
-        return cls(message, nomination=Nomination(""))
+        return cls(message, nomination=NominatingInfo(""))
 
 
 class AttemptFailures:
@@ -67,7 +67,7 @@ class AttemptFailures:
         parts, now = self._parts, self._parts.clock.monotonic()
         profile = parts.metrics.profile(queued.pod.spec.scheduler_name)
         profile.attempt("unschedulable" if failure.rejected else "error", now - started_seconds)
-        place = parts.queue.requeue_failed(
+        place = parts.queue.add_unschedulable_if_not_present(
             queued,
             failure.unschedulable_plugins,
             failure.pending_plugins,

@@ -17,8 +17,8 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt import Attempt
 from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import Nomination, nomination_patch
-from stellwerk.scheduler.waiting_pods import HeldPod
+from stellwerk.scheduler.pod_status import NominatingInfo, nomination_patch
+from stellwerk.scheduler.waiting_pods import PermitWaitingPod
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class BindingCycle:
         status = by_extender or await binding.bind(state, assumed, node_name)
         return None if status.ok else _not_bound(status)
 
-    async def _wait_on_permit(self, held: HeldPod) -> Status:
+    async def _wait_on_permit(self, held: PermitWaitingPod) -> Status:
         parts = self._parts
         waited_since = parts.clock.monotonic()
         with parts.bindings.waiting(held.pod.uid):
@@ -131,7 +131,7 @@ class BindingCycle:
 
     async def _announce(self, attempt: Attempt, node_name: str) -> None:
         pod = attempt.pod
-        patch = nomination_patch(pod, Nomination(node_name))
+        patch = nomination_patch(pod, NominatingInfo(node_name))
         if not patch:
             return
         attempt.announced = True
@@ -171,7 +171,7 @@ class BindingCycle:
         parts.observe_scheduled(attempt.queued, now, attempt.started_seconds)
 
     def _requeue(self, attempt: Attempt, failure: Failure) -> None:
-        failure.nomination = Nomination("", in_any_case=attempt.announced)
+        failure.nomination = NominatingInfo("", in_any_case=attempt.announced)
         self._failures.handle(attempt.queued, failure, attempt.started_seconds)
 
     def _release(self, attempt: Attempt, assumed: PodInfo) -> bool:

@@ -1,6 +1,6 @@
 """What a Pod, a Node or any other watched object means to the cache and the queue.
 
-Implements ClusterEvents for kopf's handlers; synchronous, no I/O. Invariant: after an event, the
+Implements WatchHandlers for kopf's handlers; synchronous, no I/O. Invariant: after an event, the
 cache and the queue show the object as the event does, and every pod that the change may help has
 been told.
 """
@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.framework.interface import ClusterEvents
+from stellwerk.framework.interface import WatchHandlers
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.parts import Parts
@@ -37,7 +37,7 @@ _RESOURCES: Final = {
 """Kinds whose changes can wake pods; the others are only kept."""
 
 
-class EventHandlers(ClusterEvents):
+class EventHandlers(WatchHandlers):
     """See the module docstring."""
 
     def __init__(self, parts: Parts, on_synced: Callable[[str], None]) -> None:
@@ -129,7 +129,7 @@ class EventHandlers(ClusterEvents):
 
     def _nomination_changed(self, pod: PodInfo) -> None:
         if pod.nominated_node_name:
-            self._parts.queue.on_change(
+            self._parts.queue.move_all_to_active_or_backoff(
                 ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, pod, None),
                 self._parts.clock.monotonic(),
                 max_priority=pod.priority,

@@ -21,10 +21,10 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.status_reports import StatusReports
-from stellwerk.scheduler.waiting_pods import PermitRoom
+from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 
 if TYPE_CHECKING:
-    from stellwerk.scheduler.preemption import Preemptor
+    from stellwerk.scheduler.preemption import PreemptionExecutor
     from stellwerk.scheduler.profiles.profiles import Profiles
     from stellwerk.scheduler.profiles.queueing import ProfileQueueing
     from stellwerk.scheduler.profiles.unserved import UnservedPods
@@ -41,14 +41,14 @@ class Parts:
     cache: Cache
     objects: ObjectStore
     priority_classes: PriorityClasses
-    waiting: PermitRoom
+    waiting: WaitingPodsMap
     bindings: BindingTasks
     raw: RawObjects
     reports: StatusReports
     queue: SchedulingQueue = field(init=False)
     profiles: "Profiles" = field(init=False)
     queueing: "ProfileQueueing" = field(init=False)
-    preemptor: "Preemptor" = field(init=False)
+    preemptor: "PreemptionExecutor" = field(init=False)
     unserved: "UnservedPods" = field(init=False)
     unconfirmed: dict[str, float] = field(default_factory=dict)
     """Pods that were bound (at that monotonic time) and that the watch has not shown bound yet."""
@@ -59,7 +59,7 @@ class Parts:
 
     def changed(self, change: ClusterChange) -> None:
         """Tell the queue what may wake pods."""
-        self.queue.on_change(change, self.clock.monotonic())
+        self.queue.move_all_to_active_or_backoff(change, self.clock.monotonic())
 
     def notify(self) -> None:
         """Something was seen in the cluster."""
@@ -69,7 +69,7 @@ class Parts:
     def room_freed(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
         """An assumption was taken back: who waits for room may try, the pod itself perhaps not."""
         self.preemptor.on_leaving(assumed.uid)
-        self.queue.on_change(
+        self.queue.move_all_to_active_or_backoff(
             ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, assumed, None),
             self.clock.monotonic(),
             except_uid=assumed.uid if except_itself else "",

@@ -18,7 +18,7 @@ SCHEDULER_ERROR: Final = "SchedulerError"
 
 
 @dataclass(frozen=True, slots=True)
-class Nomination:
+class NominatingInfo:
     """What is to become of status.nominatedNodeName."""
 
     node_name: str
@@ -28,7 +28,7 @@ class Nomination:
 
 
 def status_patch(
-    pod: PodInfo, now: datetime, *, reason: str, message: str, nomination: Nomination | None
+    pod: PodInfo, now: datetime, *, reason: str, message: str, nomination: NominatingInfo | None
 ) -> dict[str, Any] | None:
     """The patch that makes PodScheduled False with this reason; None if the pod says so already."""
     status = _condition_patch(pod, now, POD_SCHEDULED, "False", reason, message)
@@ -44,7 +44,7 @@ def disruption_patch(
     return {"status": status} if status else None
 
 
-def nomination_patch(pod: PodInfo, nomination: Nomination | None) -> dict[str, Any]:
+def nomination_patch(pod: PodInfo, nomination: NominatingInfo | None) -> dict[str, Any]:
     """The part of a status patch that sets or removes the nomination, if it changes."""
     if nomination is None:
         return {}

@@ -20,7 +20,7 @@ from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import error, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import Nomination, disruption_patch
+from stellwerk.scheduler.pod_status import NominatingInfo, disruption_patch
 from stellwerk.scheduler.status_reports import Report
 
 logger = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ async def narrowed(
     return replace(found, candidates=tuple(candidates))
 
 
-class PreemptorGone(SchedulerError):  # noqa: N818 named for what happened
+class PreemptorDeleted(SchedulerError):  # noqa: N818 named for what happened
     """The pod for which room is made was deleted meanwhile."""
 
 
@@ -120,7 +120,7 @@ class _UnderWay:
     """What came of telling it."""
 
 
-class Preemptor:
+class PreemptionExecutor:
     """See the module docstring."""
 
     def __init__(
@@ -178,7 +178,7 @@ class Preemptor:
             under_way = self._under_way[preemptor]
             if self._is_over(under_way):
                 if under_way.last_answer is None:
-                    self._parts.queue.ask_gate(preemptor)
+                    self._parts.queue.rerun_pre_enqueue(preemptor)
                 else:
                     self._end(preemptor)
 
@@ -256,7 +256,7 @@ class Preemptor:
             waiting.remove(uid)
             if not waiting:
                 del self._waiting_for[under_way.last_victim]
-        self._parts.queue.ask_gate(uid)
+        self._parts.queue.rerun_pre_enqueue(uid)
         return under_way.task
 
     async def _send_all_away(
@@ -298,7 +298,7 @@ class Preemptor:
             self._remove_nomination(other)
 
     def _remove_nomination(self, pod: PodInfo) -> None:
-        self._parts.reports.put(Report(pod, nomination=Nomination("", in_any_case=True)))
+        self._parts.reports.put(Report(pod, nomination=NominatingInfo("", in_any_case=True)))
 
     def _withdraw(self, pod: PodInfo) -> None:
         """The room will not be made: take the promise back and let the pod try again."""
@@ -353,11 +353,11 @@ class Preemptor:
         """Make a call, again after a while if the API is overloaded or away.
 
         Raises:
-            PreemptorGone: nobody needs the room any more.
+            PreemptorDeleted: nobody needs the room any more.
         """
         for delay_seconds in RETRY_DELAYS_SECONDS:
             if pod.uid not in self._parts.queue:
-                raise PreemptorGone(f"{pod.key} is gone, the other victims may stay")
+                raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
             try:
                 return await call()
             except (Throttled, Unavailable) as failure:

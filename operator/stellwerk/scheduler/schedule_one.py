@@ -25,7 +25,7 @@ from stellwerk.scheduler.binding_cycle import BindingCycle, not_permitted
 from stellwerk.scheduler.extenders.profile_extenders import Rejections
 from stellwerk.scheduler.observers.decision_log import TRACE, trace_scores
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import Nomination
+from stellwerk.scheduler.pod_status import NominatingInfo
 from stellwerk.scheduler.preemption import narrowed
 from stellwerk.snapshot.node_view import NodeView
 
@@ -60,7 +60,7 @@ class ScheduleOne:
         if framework is None:
             parts.unserved.lay_down_if_unserved(pod)
             return
-        if self._needless(pod):
+        if self._skip_pod_schedule(pod):
             parts.queue.done(pod.uid)
             return
         extenders = parts.profiles.extenders(pod.spec.scheduler_name)
@@ -79,9 +79,9 @@ class ScheduleOne:
         if decision.failure is not None:
             self._failures.handle(attempt.queued, decision.failure, attempt.started_seconds)
             return
-        self._commit(attempt, decision.node_name)
+        self._assume_and_reserve(attempt, decision.node_name)
 
-    def _needless(self, pod: PodInfo) -> bool:
+    def _skip_pod_schedule(self, pod: PodInfo) -> bool:
         """Whether the pod is going away or assumed already (`skipPodSchedule`)."""
         parts = self._parts
         if pod.terminating:
@@ -147,10 +147,10 @@ class ScheduleOne:
         if post.candidates and attempt.extenders:
             post = await narrowed(pod, post, attempt.extenders.extenders)
         message = fit_error(diagnosis, post.status.message)
-        nomination = Nomination("") if post.clear_nomination else None
+        nomination = NominatingInfo("") if post.clear_nomination else None
         if post.status.ok and post.candidates:
             chosen = parts.preemptor.start(pod, post, attempt.framework)
-            nomination = Nomination(chosen) if chosen else nomination
+            nomination = NominatingInfo(chosen) if chosen else nomination
         return Failure(
             message=message,
             unschedulable_plugins=diagnosis.unschedulable_plugins,
@@ -161,7 +161,7 @@ class ScheduleOne:
 
     # --- assume, and hand over to a binding task ------------------------------------------------
 
-    def _commit(self, attempt: Attempt, node_name: str) -> None:
+    def _assume_and_reserve(self, attempt: Attempt, node_name: str) -> None:
         """Assume and Reserve; then the pod is out of the coroutine's hands.
 
         Permit is asked in the first step of the binding task, which comes before the next cycle: a

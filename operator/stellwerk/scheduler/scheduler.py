@@ -13,7 +13,7 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
-from stellwerk.framework.interface import ClusterEvents
+from stellwerk.framework.interface import WatchHandlers
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
@@ -70,7 +70,7 @@ class ActiveQueue:
 class Scheduler:
     """See the module docstring."""
 
-    def __init__(self, parts: Parts, active: ActiveQueue, handlers: ClusterEvents) -> None:
+    def __init__(self, parts: Parts, active: ActiveQueue, handlers: WatchHandlers) -> None:
         self._parts = parts
         self._active = active
         self.handlers = handlers
@@ -120,12 +120,12 @@ class Scheduler:
         parts = self._parts
         while True:
             if self._active.empty():
-                early = parts.queue.next_from_backoff(parts.clock.monotonic())
+                early = parts.queue.pop_from_backoff(parts.clock.monotonic())
                 if early is not None:
                     return early
             entry = await self._active.next()
             if entry is not None:
-                taken = parts.queue.take(entry, parts.clock.monotonic())
+                taken = parts.queue.pop(entry, parts.clock.monotonic())
                 if taken is not None:
                     return taken
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.framework.interface import ClusterClient
     from stellwerk.models.pod import PodInfo
-    from stellwerk.scheduler.pod_status import Nomination
+    from stellwerk.scheduler.pod_status import NominatingInfo
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Report:
     reason: str = ""
     """Of the condition PodScheduled=False; empty: leave the condition alone."""
     message: str = ""
-    nomination: Nomination | None = None
+    nomination: NominatingInfo | None = None
     """None: leave it alone."""
 
     def followed_by(self, later: Report) -> Report:

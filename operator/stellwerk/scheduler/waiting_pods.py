@@ -19,7 +19,7 @@ from stellwerk.models.pod import PodInfo
 _UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))
 
 
-class HeldPod(WaitingPod):
+class PermitWaitingPod(WaitingPod):
     """One waiting pod; its answer is a future."""
 
     def __init__(self, pod: PodInfo, waits: Mapping[str, float]) -> None:
@@ -79,18 +79,18 @@ class HeldPod(WaitingPod):
         return True
 
 
-class PermitRoom(WaitingPods):
+class WaitingPodsMap(WaitingPods):
     """All waiting pods, by uid."""
 
     def __init__(self) -> None:
-        self._held: dict[str, HeldPod] = {}
+        self._held: dict[str, PermitWaitingPod] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def hold(self, pod: PodInfo, waits: Mapping[str, float]) -> HeldPod:
+    def hold(self, pod: PodInfo, waits: Mapping[str, float]) -> PermitWaitingPod:
         """Let a pod wait."""
-        held = self._held[pod.uid] = HeldPod(pod, waits)
+        held = self._held[pod.uid] = PermitWaitingPod(pod, waits)
         return held
 
     def release(self, uid: str) -> None:
@@ -104,7 +104,7 @@ class PermitRoom(WaitingPods):
         return list(self._held.values())
 
     @override
-    def get_waiting(self, uid: str) -> HeldPod | None:
+    def get_waiting(self, uid: str) -> PermitWaitingPod | None:
         return self._held.get(uid)
 
 

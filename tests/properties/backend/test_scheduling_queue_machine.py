@@ -23,7 +23,13 @@ from hypothesis.stateful import (
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queued_pod import Place, QueuedPod
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
 from tests.support.builders import make_node, pod_info
@@ -51,12 +57,14 @@ def is_own(pod: PodInfo, change: ClusterChange) -> bool:
 
 
 HINTS = {
-    "Fit": [QueueingHint(Resource.NODE, Action.ADD, fits_new_node)],
+    "Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD, fits_new_node)],
     "Spread": [
-        QueueingHint(Resource.POD, Action.DELETE, has_tier_of_deleted, HintScope.SPEC_AND_LABELS)
+        ClusterEventWithHint(
+            Resource.POD, Action.DELETE, has_tier_of_deleted, HintScope.SPEC_AND_LABELS
+        )
     ],
-    "Own": [QueueingHint(Resource.POD, Action.UPDATE_POD_LABEL, is_own, HintScope.POD)],
-    "Gate": [QueueingHint(Resource.NODE, Action.DELETE)],
+    "Own": [ClusterEventWithHint(Resource.POD, Action.UPDATE_POD_LABEL, is_own, HintScope.POD)],
+    "Gate": [ClusterEventWithHint(Resource.NODE, Action.DELETE)],
     "Deaf": [],
 }
 """Extender is missing on purpose: it waits for every event."""
@@ -82,18 +90,18 @@ class ModelPod:
     """Changes during the attempt (None: everything); None: not in flight."""
 
 
-def registrations(plugin: str) -> list[QueueingHint] | None:
+def registrations(plugin: str) -> list[ClusterEventWithHint] | None:
     found = HINTS.get(plugin)
     if plugin == "Fit":
         # New nodes are watched, taints are not: upstream's workaround adds them without a hint.
-        return [*HINTS["Fit"], QueueingHint(Resource.NODE, Action.UPDATE_NODE_TAINT)]
+        return [*HINTS["Fit"], ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE_TAINT)]
     return found
 
 
-def registered(plugin: str, change: ClusterChange) -> list[QueueingHint]:
+def registered(plugin: str, change: ClusterChange) -> list[ClusterEventWithHint]:
     hints = registrations(plugin)
     if hints is None:
-        return [QueueingHint(Resource.WILDCARD, Action.ALL)]
+        return [ClusterEventWithHint(Resource.WILDCARD, Action.ALL)]
     kinds = {change.resource}
     if change.resource in {Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD}:
         kinds.add(Resource.POD)
@@ -145,7 +153,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
                 strategy = self.asked(model, change)
                 if strategy:
                     self.requeue(model, strategy)
-        self.driver.queue.on_change(
+        self.driver.queue.move_all_to_active_or_backoff(
             change, self.driver.now, max_priority=None if max_priority == 1000 else max_priority
         )
 
@@ -192,10 +200,10 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
                 gates[model.pod.uid] = "Gate"
 
     @rule(pick=st.integers(0, 99))
-    def ask_gate(self, pick: int) -> None:
+    def rerun_pre_enqueue(self, pick: int) -> None:
         model = self.choose(pick, lambda _: True)
         if model is not None:
-            self.driver.queue.ask_gate(model.pod.uid)
+            self.driver.queue.rerun_pre_enqueue(model.pod.uid)
             if model.place is Place.GATED:
                 self.requeue(model, 0)
 
@@ -291,7 +299,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
     def fail(self, pick: int, unschedulable: set[str], pending: set[str], *, error: bool) -> None:
         uid = list(self.taken)[pick % len(self.taken)]
         entry = self.taken.pop(uid)
-        place = self.driver.queue.requeue_failed(
+        place = self.driver.queue.add_unschedulable_if_not_present(
             entry, unschedulable, pending, error=error, now=self.driver.now
         )
         model = self.pods.get(uid)

@@ -7,7 +7,13 @@ import pytest
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queued_pod import Place
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.models.pod import PodInfo
 from tests.support.builders import pod_info
 from tests.support.queue_driver import Policy, QueueDriver
@@ -15,7 +21,7 @@ from tests.support.queue_driver import Policy, QueueDriver
 NODE_ADDED = ClusterChange(Resource.NODE, Action.ADD)
 NODE_LABELLED = ClusterChange(Resource.NODE, Action.UPDATE_NODE_LABEL)
 POD_DELETED = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE)
-FIT = {"Fit": [QueueingHint(Resource.NODE, Action.ADD)]}
+FIT = {"Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD)]}
 
 
 @pytest.fixture
@@ -73,7 +79,7 @@ def test_taking_counts_the_attempt_and_puts_the_pod_in_flight(driver: QueueDrive
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")
     assert (entry.attempts, entry.place, entry.taken_at) == (1, Place.IN_FLIGHT, driver.now)
-    assert driver.queue.take(entry, driver.now) is None
+    assert driver.queue.pop(entry, driver.now) is None
 
 
 def test_done_ends_what_can_still_be_rejected(driver: QueueDriver) -> None:
@@ -120,7 +126,9 @@ def test_a_pod_whose_attempt_broke_backs_off_and_is_not_taken_early(driver: Queu
 def test_an_error_outweighs_the_plugins_that_rejected(driver: QueueDriver) -> None:
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")
-    place = driver.queue.requeue_failed(entry, ["Fit"], error=True, now=driver.now)
+    place = driver.queue.add_unschedulable_if_not_present(
+        entry, ["Fit"], error=True, now=driver.now
+    )
     assert place is Place.ERROR_BACKOFF
     assert not entry.rejectors
 
@@ -195,7 +203,7 @@ def test_other_changes_do_not_bring_it_back(
 
 
 def test_a_pending_plugin_is_answered_without_backoff(driver: QueueDriver) -> None:
-    driver.policy.registered = {**FIT, "Gang": [QueueingHint(Resource.POD, Action.DELETE)]}
+    driver.policy.registered = {**FIT, "Gang": [ClusterEventWithHint(Resource.POD, Action.DELETE)]}
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")
     driver.change(NODE_ADDED)
@@ -204,7 +212,9 @@ def test_a_pending_plugin_is_answered_without_backoff(driver: QueueDriver) -> No
 
 
 def test_an_own_update_during_the_attempt_wakes_no_other_pod(driver: QueueDriver) -> None:
-    driver.policy.registered = {"Fit": [QueueingHint(Resource.POD, Action.UPDATE_POD_LABEL)]}
+    driver.policy.registered = {
+        "Fit": [ClusterEventWithHint(Resource.POD, Action.UPDATE_POD_LABEL)]
+    }
     driver.add(pod_info("a"), pod_info("b"))
     first, second = driver.pop_named("a"), driver.pop_named("b")
     driver.queue.update(pod_info("a", labels={"tier": "web"}), driver.now)
@@ -237,7 +247,7 @@ def test_backoff_is_kept_while_others_are_in_line(driver: QueueDriver) -> None:
     driver.reject(pod_info("a"), "Fit")
     driver.add(pod_info("b"))
     driver.change(NODE_ADDED)
-    assert driver.queue.next_from_backoff(driver.now) is None
+    assert driver.queue.pop_from_backoff(driver.now) is None
     assert driver.wakes == 0
 
 
@@ -250,7 +260,7 @@ def test_a_pod_past_its_backoff_goes_straight_to_activeq(driver: QueueDriver) ->
 
 
 def test_an_idle_queue_takes_the_earliest_window_then_activeq_order(driver: QueueDriver) -> None:
-    driver.policy.registered = {"Fit": [QueueingHint(Resource.NODE, Action.ADD)]}
+    driver.policy.registered = {"Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD)]}
     pods = [pod_info("low"), pod_info("high", priority=5), pod_info("later", priority=9)]
     driver.add(*pods)
     taken = [driver.pop_named(name) for name in ("later", "high", "low")]
@@ -263,19 +273,19 @@ def test_an_idle_queue_takes_the_earliest_window_then_activeq_order(driver: Queu
 
 
 def test_a_nomination_frees_only_pods_of_at_most_its_priority(driver: QueueDriver) -> None:
-    driver.policy.registered = {"Fit": [QueueingHint(Resource.POD, Action.DELETE)]}
+    driver.policy.registered = {"Fit": [ClusterEventWithHint(Resource.POD, Action.DELETE)]}
     low = driver.reject(pod_info("low", priority=1), "Fit")
     high = driver.reject(pod_info("high", priority=3), "Fit")
-    assert driver.queue.on_change(POD_DELETED, driver.now, max_priority=2) == 1
+    assert driver.queue.move_all_to_active_or_backoff(POD_DELETED, driver.now, max_priority=2) == 1
     assert (low.place, high.place) == (Place.BACKOFF, Place.UNSCHEDULABLE)
 
 
 def test_a_pod_is_not_woken_by_the_room_that_it_left_itself(driver: QueueDriver) -> None:
-    driver.policy.registered = {"Fit": [QueueingHint(Resource.POD, Action.DELETE)]}
+    driver.policy.registered = {"Fit": [ClusterEventWithHint(Resource.POD, Action.DELETE)]}
     leaving = driver.reject(pod_info("leaving"), "Fit")
     other = driver.reject(pod_info("other"), "Fit")
     uid = leaving.pod.uid
-    assert driver.queue.on_change(POD_DELETED, driver.now, except_uid=uid) == 1
+    assert driver.queue.move_all_to_active_or_backoff(POD_DELETED, driver.now, except_uid=uid) == 1
     assert (leaving.place, other.place) == (Place.UNSCHEDULABLE, Place.BACKOFF)
 
 
@@ -294,14 +304,14 @@ def test_a_change_of_everything_wakes_the_rejected_but_not_the_gated(driver: Que
 def gated_driver() -> QueueDriver:
     hints = {
         "SchedulingGates": [
-            QueueingHint(
+            ClusterEventWithHint(
                 Resource.POD,
                 Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
                 own_gates_gone,
                 HintScope.POD,
             )
         ],
-        "Fit": [QueueingHint(Resource.NODE, Action.ADD)],
+        "Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD)],
     }
     driver = QueueDriver(Policy(registered=hints))
     driver.policy.gates["uid-default-a"] = "SchedulingGates"
@@ -375,10 +385,10 @@ def test_a_rejected_pod_that_a_plugin_gates_is_asked_about_only_when_that_plugin
     asked = len(driver.policy.asked_first)
     assert driver.change(NODE_ADDED) == 0
     assert len(driver.policy.asked_first) == asked
-    driver.queue.ask_gate("uid-default-a")
+    driver.queue.rerun_pre_enqueue("uid-default-a")
     assert driver.queue.place("uid-default-a") is Place.GATED
     driver.policy.gates.clear()
-    driver.queue.ask_gate("uid-default-a")
+    driver.queue.rerun_pre_enqueue("uid-default-a")
     assert driver.queue.place("uid-default-a") is Place.UNSCHEDULABLE
     assert driver.change(NODE_ADDED) == 1
 
@@ -386,8 +396,8 @@ def test_a_rejected_pod_that_a_plugin_gates_is_asked_about_only_when_that_plugin
 def test_only_gated_pods_are_asked_about() -> None:
     driver = QueueDriver()
     driver.add(pod_info("a"))
-    driver.queue.ask_gate("uid-default-a")
-    driver.queue.ask_gate("uid-default-nobody")
+    driver.queue.rerun_pre_enqueue("uid-default-a")
+    driver.queue.rerun_pre_enqueue("uid-default-nobody")
     assert driver.queue.place("uid-default-a") is Place.ACTIVE
 
 
@@ -434,7 +444,9 @@ def test_an_update_in_error_backoff_does_not_shorten_it(driver: QueueDriver) -> 
 
 
 def test_a_status_update_does_not_wake_a_rejected_pod(driver: QueueDriver) -> None:
-    driver.policy.registered = {"Fit": [QueueingHint(Resource.POD, Action.UPDATE_POD_LABEL)]}
+    driver.policy.registered = {
+        "Fit": [ClusterEventWithHint(Resource.POD, Action.UPDATE_POD_LABEL)]
+    }
     entry = driver.reject(pod_info("a"), "Fit")
     driver.queue.update(replace(pod_info("a"), conditions=({"type": "PodScheduled"},)), driver.now)
     assert entry.place is Place.UNSCHEDULABLE
@@ -447,7 +459,7 @@ def test_a_pod_rejected_by_an_extender_is_woken_by_its_own_status(driver: QueueD
 
 
 def test_a_rejected_pod_waits_on_under_its_new_spec(driver: QueueDriver) -> None:
-    needs_two = QueueingHint(
+    needs_two = ClusterEventWithHint(
         Resource.NODE, Action.ADD, lambda pod, _: pod.amounts.requests["cpu"] <= 2000
     )
     driver.policy.registered = {"Fit": [needs_two]}
@@ -459,7 +471,7 @@ def test_a_rejected_pod_waits_on_under_its_new_spec(driver: QueueDriver) -> None
 
 
 def test_an_echo_of_the_same_version_changes_nothing(driver: QueueDriver) -> None:
-    driver.policy.registered = {"Fit": [QueueingHint(Resource.POD, Action.UPDATE_POD)]}
+    driver.policy.registered = {"Fit": [ClusterEventWithHint(Resource.POD, Action.UPDATE_POD)]}
     pod = replace(pod_info("a"), resource_version="7")
     entry = driver.reject(pod, "Fit")
     driver.queue.update(replace(pod), driver.now)
@@ -530,7 +542,7 @@ def test_pods_that_stay_wait_for_what_the_new_plugins_registered(driver: QueueDr
     driver.policy.gates["uid-default-a"] = "Gate"
     driver.policy.registered = {"Gate": []}
     driver.add(pod_info("a"))
-    driver.policy.registered = {"Gate": [QueueingHint(Resource.NODE, Action.ADD)]}
+    driver.policy.registered = {"Gate": [ClusterEventWithHint(Resource.NODE, Action.ADD)]}
     driver.queue.retry_profile("default-scheduler", driver.now)
     driver.policy.gates.clear()
     assert driver.change(NODE_ADDED) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from stellwerk.framework.containment import UNLIMITED, contained
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
+from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     FilterPlugin,
@@ -81,8 +81,8 @@ async def answer_of(plugin: Any, method: str) -> Any:
         ("pre_enqueue", Status(Code.ERROR, "text"), "not a tuple of texts"),  # type: ignore[arg-type]
         ("sort_key", 7, 'QueueSort plugin "Own": answered int, not tuple'),
         ("sort_key", (float("nan"),), "not a tuple of numbers"),
-        ("events_to_register", "all", "answered str, not a sequence of QueueingHint"),
-        ("events_to_register", ["Node/Add"], "answered str, not QueueingHint"),
+        ("events_to_register", "all", "answered str, not a sequence of ClusterEventWithHint"),
+        ("events_to_register", ["Node/Add"], "answered str, not ClusterEventWithHint"),
         ("pre_filter", OK, 'PreFilter plugin "Own": answered Status, not PreFilterResult'),
         ("pre_filter", PreFilterResult(OK, "n1"), "named nodes by str"),  # type: ignore[arg-type]
         ("filter", [0, 0], 'Filter plugin "Own": answered list, not FilterResult'),
@@ -152,7 +152,7 @@ def test_hint_functions_are_called_through_the_guard() -> None:
     (hint,) = ask(
         plugin_with(
             "events_to_register",
-            [QueueingHint(Resource.NODE, Action.ADD, lambda pod, _: pod.name)],  # type: ignore[arg-type, return-value]
+            [ClusterEventWithHint(Resource.NODE, Action.ADD, lambda pod, _: pod.name)],  # type: ignore[arg-type, return-value]
         ),
         "events_to_register",
     )

@@ -8,9 +8,9 @@ import pytest
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
+    ClusterEventWithHint,
     HintFunction,
     HintScope,
-    QueueingHint,
     Resource,
 )
 from stellwerk.framework.interface import EnqueueExtensions
@@ -53,7 +53,7 @@ def pod_changed(action: Action, old: PodInfo, new: PodInfo) -> ClusterChange:
     return ClusterChange(resource, action, old, new)
 
 
-def covers(hint: QueueingHint, change: ClusterChange) -> bool:
+def covers(hint: ClusterEventWithHint, change: ClusterChange) -> bool:
     same = hint.resource is change.resource
     of_pods = hint.resource is Resource.POD and change.resource in POD_RESOURCES
     return (same or of_pods) and bool(hint.action & change.action)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
+from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
 from stellwerk.framework.interface import EnqueueExtensions
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
@@ -18,7 +18,7 @@ from tests.support.plugin_runs import make_plugin
 WEB, DB = {"app": "web"}, {"app": "db"}
 
 
-def hint_for(plugin: EnqueueExtensions, resource: Resource, action: Action) -> QueueingHint:
+def hint_for(plugin: EnqueueExtensions, resource: Resource, action: Action) -> ClusterEventWithHint:
     """Return the one registration that covers the change."""
     (found,) = (
         hint

@@ -23,9 +23,11 @@ class World(InProcess):
         super().__init__()
         self.changes: list[tuple[Resource, Action]] = []
         self.handlers = self.operator.handlers
-        self._pass_on = self.parts.queue.on_change
+        self._pass_on = self.parts.queue.move_all_to_active_or_backoff
 
-    def on_change(self, change: ClusterChange, now: float, **options: Any) -> int:
+    def move_all_to_active_or_backoff(
+        self, change: ClusterChange, now: float, **options: Any
+    ) -> int:
         self.changes.append((change.resource, change.action))
         return self._pass_on(change, now, **options)
 
@@ -45,7 +47,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Node n1, and a profile for the pods that name none."""
     world = World()
     world.apply(make_node("n1"), make_profile("default-scheduler"))
-    monkeypatch.setattr(world.parts.queue, "on_change", world.on_change)
+    monkeypatch.setattr(
+        world.parts.queue, "move_all_to_active_or_backoff", world.move_all_to_active_or_backoff
+    )
     return world
 
 

@@ -9,7 +9,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.pod_status import (
     SCHEDULER_ERROR,
     UNSCHEDULABLE,
-    Nomination,
+    NominatingInfo,
     disruption_patch,
     nomination_patch,
     status_patch,
@@ -41,7 +41,7 @@ def pod(*conditions: JsonObject, nominated: str | None = None, generation: int =
 
 def patch(
     to: PodInfo,
-    nomination: Nomination | None = None,
+    nomination: NominatingInfo | None = None,
     message: str = MESSAGE,
     reason: str = UNSCHEDULABLE,
 ) -> JsonObject | None:
@@ -53,7 +53,7 @@ def test_the_first_time_the_whole_condition_is_written() -> None:
 
 
 def test_a_nomination_goes_into_the_same_patch() -> None:
-    assert patch(pod(), Nomination("n1")) == {
+    assert patch(pod(), NominatingInfo("n1")) == {
         "status": {"conditions": [FIRST], "nominatedNodeName": "n1"}
     }
 
@@ -70,7 +70,7 @@ def test_then_only_what_changed_is_written() -> None:
 
 def test_nothing_is_written_when_nothing_changed() -> None:
     assert patch(pod(SAID)) is None
-    assert patch(pod(SAID, nominated="n1"), Nomination("n1")) is None
+    assert patch(pod(SAID, nominated="n1"), NominatingInfo("n1")) is None
 
 
 @pytest.mark.parametrize(
@@ -116,20 +116,20 @@ def test_a_server_that_counts_no_generations_is_told_none() -> None:
     ("shown", "nomination", "expected"),
     [
         pytest.param("n1", None, {}, id="nothing to say"),
-        pytest.param("n1", Nomination("n1"), {}, id="it is there already"),
-        pytest.param("n1", Nomination("n2"), {"nominatedNodeName": "n2"}, id="another node"),
-        pytest.param("n1", Nomination(""), {"nominatedNodeName": None}, id="no node any more"),
-        pytest.param(None, Nomination(""), {}, id="there was none"),
+        pytest.param("n1", NominatingInfo("n1"), {}, id="it is there already"),
+        pytest.param("n1", NominatingInfo("n2"), {"nominatedNodeName": "n2"}, id="another node"),
+        pytest.param("n1", NominatingInfo(""), {"nominatedNodeName": None}, id="no node any more"),
+        pytest.param(None, NominatingInfo(""), {}, id="there was none"),
         pytest.param(
             None,
-            Nomination("", in_any_case=True),
+            NominatingInfo("", in_any_case=True),
             {"nominatedNodeName": None},
             id="the pod may not show it yet",
         ),
     ],
 )
 def test_nominations(
-    shown: str | None, nomination: Nomination | None, expected: JsonObject
+    shown: str | None, nomination: NominatingInfo | None, expected: JsonObject
 ) -> None:
     assert nomination_patch(pod(nominated=shown), nomination) == expected
 

@@ -19,9 +19,9 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.preemption.victim_order import best_candidates
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, Preemptor, narrowed
+from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, PreemptionExecutor, narrowed
 from stellwerk.scheduler.status_reports import StatusReports
-from stellwerk.scheduler.waiting_pods import PermitRoom
+from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from tests.support.builders import make_pod, pod_info
 from tests.support.queue_driver import QueueDriver
 
@@ -100,11 +100,11 @@ class Scene:
         self.api = Api(self.cache)
         self.events = Events()
         self.metrics = Metrics()
-        self.waiting = PermitRoom()
+        self.waiting = WaitingPodsMap()
         self.bindings = BindingTasks()
         self.slept: list[float] = []
         self.victims = [self._victim(name, terminating=name in terminating) for name in victims]
-        self.preemptor = Preemptor(
+        self.preemptor = PreemptionExecutor(
             cast(
                 "Parts",
                 SimpleNamespace(
@@ -149,13 +149,13 @@ class Scene:
     def asked_gates(self) -> list[str]:
         """The pods whose gates the queue is told to ask from now on, noted as it happens."""
         asked: list[str] = []
-        ask_gate = self.driver.queue.ask_gate
+        rerun_pre_enqueue = self.driver.queue.rerun_pre_enqueue
 
         def noted(uid: str) -> None:
             asked.append(uid)
-            ask_gate(uid)
+            rerun_pre_enqueue(uid)
 
-        self.driver.queue.ask_gate = noted  # type: ignore[method-assign]
+        self.driver.queue.rerun_pre_enqueue = noted  # type: ignore[method-assign]
         return asked
 
     async def finish(self) -> None:

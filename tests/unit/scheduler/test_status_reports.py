@@ -8,7 +8,7 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import NotFound, Unavailable
-from stellwerk.scheduler.pod_status import Nomination
+from stellwerk.scheduler.pod_status import NominatingInfo
 from stellwerk.scheduler.status_reports import Report, StatusReports
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
@@ -44,7 +44,7 @@ class Desk:
         self.api = Api()
         self.reports = StatusReports(cast("ClusterClient", self.api), VirtualClock())
 
-    def put(self, name: str, message: str = "", nomination: Nomination | None = None) -> None:
+    def put(self, name: str, message: str = "", nomination: NominatingInfo | None = None) -> None:
         reason = "Unschedulable" if message else ""
         self.reports.put(Report(pod_info(name), reason, message, nomination))
 
@@ -80,7 +80,7 @@ def says(status: Mapping[str, Any]) -> str:
 
 async def test_a_report_is_written_in_the_background() -> None:
     desk = Desk()
-    desk.put("web", "no room", Nomination("n1"))
+    desk.put("web", "no room", NominatingInfo("n1"))
     ((name, status),) = await desk.written()
     assert name == "web"
     assert says(status) == "no room"
@@ -90,10 +90,10 @@ async def test_a_report_is_written_in_the_background() -> None:
 async def test_of_several_that_wait_the_newest_of_everything_is_written() -> None:
     desk = Desk()
     await desk.jam()
-    desk.put("web", "no room", Nomination("n1"))
+    desk.put("web", "no room", NominatingInfo("n1"))
     desk.put("web", "still no room")
-    desk.put("job", "no room", Nomination("n2"))
-    desk.put("job", nomination=Nomination("", in_any_case=True))
+    desk.put("job", "no room", NominatingInfo("n2"))
+    desk.put("job", nomination=NominatingInfo("", in_any_case=True))
     (web, web_status), (job, job_status) = await desk.written()
     assert (web, job) == ("web", "job")
     assert says(web_status) == "still no room"
@@ -158,7 +158,7 @@ async def test_what_is_written_now_replaces_what_waits_and_comes_after_what_is_b
 async def test_a_settled_pod_may_be_reported_on_anew() -> None:
     desk = Desk()
     await desk.jam()
-    desk.put("web", "no room", Nomination("n1"))
+    desk.put("web", "no room", NominatingInfo("n1"))
     await desk.reports.settle(pod_info("web").uid)
     desk.put("web", "binding failed")
     ((_, status),) = await desk.written()
@@ -181,7 +181,7 @@ async def test_a_refusal_is_told_and_the_others_go_on(caplog: pytest.LogCaptureF
 
 async def test_what_the_pod_says_already_is_not_written() -> None:
     desk = Desk()
-    desk.put("web", nomination=Nomination(""))
+    desk.put("web", nomination=NominatingInfo(""))
     assert await desk.written() == []
 
 

@@ -8,7 +8,13 @@ shun the pod, a namespace begins to match a namespaceSelector.
 
 from collections.abc import Sequence
 
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm
@@ -17,18 +23,22 @@ from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pair_terms import matches_as_existing, matches_as_incoming
 
 
-def affinity_hints(counts: PairCounts) -> Sequence[QueueingHint]:
+def affinity_hints(counts: PairCounts) -> Sequence[ClusterEventWithHint]:
     """The plugin's registrations."""
     hints = _AffinityHints(counts)
     scope = HintScope.SPEC_AND_LABELS
     return (
-        QueueingHint(Resource.POD, Action.ADD, hints.after_pod_came, scope),
-        QueueingHint(Resource.POD, Action.DELETE, hints.after_pod_went, scope),
-        QueueingHint(Resource.POD, Action.UPDATE_POD_LABEL, hints.after_pod_update, HintScope.POD),
-        QueueingHint(
+        ClusterEventWithHint(Resource.POD, Action.ADD, hints.after_pod_came, scope),
+        ClusterEventWithHint(Resource.POD, Action.DELETE, hints.after_pod_went, scope),
+        ClusterEventWithHint(
+            Resource.POD, Action.UPDATE_POD_LABEL, hints.after_pod_update, HintScope.POD
+        ),
+        ClusterEventWithHint(
             Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL, hints.after_node_change, scope
         ),
-        QueueingHint(Resource.NAMESPACE, Action.ADD | Action.UPDATE, after_namespace_change),
+        ClusterEventWithHint(
+            Resource.NAMESPACE, Action.ADD | Action.UPDATE, after_namespace_change
+        ),
     )
 
 

@@ -7,7 +7,13 @@ Registered by the plugin, called by the queue for waiting pods. Invariant: decis
 from collections.abc import Sequence
 from typing import Final
 
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadConstraints
@@ -18,7 +24,7 @@ _NODE_CHANGES: Final = (
 )
 
 
-def spread_hints(constraints: SpreadConstraints) -> Sequence[QueueingHint]:
+def spread_hints(constraints: SpreadConstraints) -> Sequence[ClusterEventWithHint]:
     """The plugin's registrations."""
     hints = _SpreadHints(constraints)
     # A default constraint takes its selector from the pod's controller: not part of the spec.
@@ -27,9 +33,11 @@ def spread_hints(constraints: SpreadConstraints) -> Sequence[QueueingHint]:
     of_nodes = HintScope.POD if constraints.hard_defaults else HintScope.SPEC
     own_or_other = Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION
     return (
-        QueueingHint(Resource.POD, Action.ADD | Action.DELETE, hints.after_pod_came_or_went, scope),
-        QueueingHint(Resource.POD, own_or_other, hints.after_pod_update, HintScope.POD),
-        QueueingHint(Resource.NODE, _NODE_CHANGES, hints.after_node_change, of_nodes),
+        ClusterEventWithHint(
+            Resource.POD, Action.ADD | Action.DELETE, hints.after_pod_came_or_went, scope
+        ),
+        ClusterEventWithHint(Resource.POD, own_or_other, hints.after_pod_update, HintScope.POD),
+        ClusterEventWithHint(Resource.NODE, _NODE_CHANGES, hints.after_node_change, of_nodes),
     )
 
 

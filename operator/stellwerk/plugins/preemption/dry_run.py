@@ -18,7 +18,7 @@ from stellwerk.framework.interface import Candidate, Handle
 from stellwerk.framework.status import Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.dry_run_results import KeptTrials, Outcome, Trials
+from stellwerk.plugins.preemption.dry_run_results import DryRunResults, Outcome, Outcomes
 from stellwerk.plugins.preemption.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -57,14 +57,14 @@ class DryRun:
         state: CycleState,
         pod: PodInfo,
         budgets: DisruptionBudgets,
-        kept: KeptTrials | None = None,
+        kept: DryRunResults | None = None,
     ) -> None:
         """With `kept`, what is found serves later pods of the same spec, too."""
         self._handle = handle
         self._state = state
         self._pod = pod
         self._budgets = budgets
-        self._trials: Trials | None = None
+        self._trials: Outcomes | None = None
         if kept is not None and handle.is_row_local(state, pod):
             key = (pod.spec, frozenset(state.skipped_filters))
             self._trials = kept.of(key, pod, budgets.version)

@@ -18,19 +18,19 @@ MAX_SPECS: Final = 4
 """Crowds of so many kinds are remembered at a time."""
 
 Outcome: TypeAlias = Candidate | Status
-Trials: TypeAlias = dict[int, Outcome]
+Outcomes: TypeAlias = dict[int, Outcome]
 """By row, what was found there."""
 
 
-class KeptTrials:
+class DryRunResults:
     """See the module docstring."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._budgets_version = -1
-        self._of_key: OrderedDict[Hashable, _Crowd] = OrderedDict()
+        self._of_key: OrderedDict[Hashable, _SpecResults] = OrderedDict()
 
-    def of(self, key: Hashable, pod: PodInfo, budgets_version: int) -> Trials:
+    def of(self, key: Hashable, pod: PodInfo, budgets_version: int) -> Outcomes:
         """What holds for a pod, found for others of the same key; the caller adds to it."""
         if budgets_version != self._budgets_version:
             self._of_key.clear()
@@ -39,17 +39,17 @@ class KeptTrials:
         if crowd is None:
             while len(self._of_key) >= MAX_SPECS:
                 self._of_key.popitem(last=False)
-            crowd = self._of_key[key] = _Crowd(self._handle)
+            crowd = self._of_key[key] = _SpecResults(self._handle)
         self._of_key.move_to_end(key)
         crowd.catch_up(pod)
         return crowd.trials
 
 
-class _Crowd:
+class _SpecResults:
     """Outcomes for pods of one key, and up to which changes they were looked through."""
 
     def __init__(self, handle: Handle) -> None:
-        self.trials: Trials = {}
+        self.trials: Outcomes = {}
         self._snapshot = handle.snapshot
         self._seen = RowsSeen(handle.nominations)
         self._records_seen = 0

@@ -1,7 +1,7 @@
 """Metrics of the scheduler that take a stopwatch or a look around.
 
-`app` gives a ProfileStopwatch to every framework, puts a TimedEvents before the event handlers, and
-asks the Gauges for the present when somebody scrapes. Invariant: what is measured is not changed,
+`app` gives every framework a ProfileStopwatch, puts TimedWatchHandlers before the handlers,
+and asks the Gauges for the present at every scrape. Invariant: what is measured is not changed,
 and one observation costs half a microsecond.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from stellwerk.framework.calls import Stopwatch
-from stellwerk.framework.interface import ClusterEvents, Plugin
+from stellwerk.framework.interface import Plugin, WatchHandlers
 from stellwerk.framework.status import CODE_NAMES, Code
 from stellwerk.metrics import Counter, Histogram, Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -108,10 +108,10 @@ class Gauges:
             family.labels(event).set(count)
 
 
-class TimedEvents(ClusterEvents):
+class TimedWatchHandlers(WatchHandlers):
     """Event handlers, with the time they take."""
 
-    def __init__(self, events: ClusterEvents, parts: Parts, now: Callable[[], float]) -> None:
+    def __init__(self, events: WatchHandlers, parts: Parts, now: Callable[[], float]) -> None:
         self._events = events
         self._parts = parts
         self._now = now

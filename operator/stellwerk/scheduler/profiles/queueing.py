@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.framework.events import QueueingHint
+from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     Plugin,
@@ -90,7 +90,7 @@ class ProfileQueueing:
                 return Status(status.code, status.reasons, plugin.name)
         return OK
 
-    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[QueueingHint]]:
+    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
         """What each plugin of a profile registered; one that is missing waits for every event."""
         framework = self._profiles.framework(scheduler_name)
         if framework is None:

@@ -12,7 +12,7 @@ from stellwerk.backend.queued_pod import TAKEN
 from stellwerk.framework.interface import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, Nomination
+from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, NominatingInfo
 from stellwerk.scheduler.status_reports import Report
 
 _PATCHES_AT_ONCE: Final = 16
@@ -91,4 +91,4 @@ class UnservedPods:
             message,
             reporting_controller=pod.spec.scheduler_name,
         )
-        await parts.reports.write(Report(pod, SCHEDULER_ERROR, message, Nomination("")))
+        await parts.reports.write(Report(pod, SCHEDULER_ERROR, message, NominatingInfo("")))

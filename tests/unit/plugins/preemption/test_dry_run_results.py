@@ -11,7 +11,7 @@ from stellwerk.framework.handle import ProfileHandle, offline_services
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
-from stellwerk.plugins.preemption.dry_run_results import MAX_SPECS, KeptTrials, Trials
+from stellwerk.plugins.preemption.dry_run_results import MAX_SPECS, DryRunResults, Outcomes
 from tests.support.builders import make_node, make_pod, pod_info
 
 FOUND = unresolvable("", "No preemption victims found")
@@ -29,14 +29,14 @@ class Cluster:
         services = offline_services(
             self.cache.snapshot, ObjectStore(), self.nominator, random.Random(1)
         )
-        self.kept = KeptTrials(ProfileHandle(services, "default-scheduler"))
+        self.kept = DryRunResults(ProfileHandle(services, "default-scheduler"))
 
     def show(self, node_name: str, **status: str) -> None:
         pod = make_pod(f"on-{node_name}", node_name=node_name)
         pod["status"] = status
         self.cache.set_pod(parse_pod(pod))
 
-    def of(self, key: object = "key", *, pod: str = "web", budgets: int = 0) -> Trials:
+    def of(self, key: object = "key", *, pod: str = "web", budgets: int = 0) -> Outcomes:
         self.cache.update_snapshot()
         return self.kept.of(key, pod_info(pod, priority=10), budgets)
 

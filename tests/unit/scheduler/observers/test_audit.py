@@ -90,7 +90,7 @@ def strand_a_pod(world: InProcess) -> None:
     entry = world.parts.queue.entry(_uid(world, "huge"))
     assert entry is not None
     world.parts.queue.activate([entry.pod], world.clock.monotonic())
-    assert world.parts.queue.take(entry, world.clock.monotonic())
+    assert world.parts.queue.pop(entry, world.clock.monotonic())
     assert entry.place is Place.IN_FLIGHT
 
 

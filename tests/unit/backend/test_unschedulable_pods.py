@@ -4,14 +4,20 @@ from collections.abc import Sequence
 
 import pytest
 
-from stellwerk.backend.queued_pod import Place, QueuedPod, Requeue
-from stellwerk.backend.waiting_index import WaitingIndex
-from stellwerk.framework.events import Action, ClusterChange, HintScope, QueueingHint, Resource
+from stellwerk.backend.queued_pod import Place, QueuedPod, QueueingStrategy
+from stellwerk.backend.unschedulable_pods import UnschedulablePods
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    Resource,
+)
 from stellwerk.models.pod import PodInfo
 from tests.support.builders import pod_info
 from tests.support.queue_driver import Observed
 
-Hints = dict[str, Sequence[QueueingHint]]
+Hints = dict[str, Sequence[ClusterEventWithHint]]
 
 
 class Asked:
@@ -41,14 +47,14 @@ def waiting(
     )
 
 
-def index_of(hints: Hints, *entries: QueuedPod) -> WaitingIndex:
-    index = WaitingIndex(lambda _: hints)
+def index_of(hints: Hints, *entries: QueuedPod) -> UnschedulablePods:
+    index = UnschedulablePods(lambda _: hints)
     for entry in entries:
         index.add(entry)
     return index
 
 
-def woken(index: WaitingIndex, change: ClusterChange) -> dict[str, Requeue]:
+def woken(index: UnschedulablePods, change: ClusterChange) -> dict[str, QueueingStrategy]:
     return {entry.pod.name: strategy for entry, strategy in index.woken_by(change)}
 
 
@@ -61,80 +67,80 @@ LABELS_CHANGED = ClusterChange(Resource.NODE, Action.UPDATE_NODE_LABEL)
     ("registered", "change", "wakes"),
     [
         pytest.param(
-            QueueingHint(Resource.NODE, Action.ADD), NODE_ADDED, True, id="the same event"
+            ClusterEventWithHint(Resource.NODE, Action.ADD), NODE_ADDED, True, id="the same event"
         ),
         pytest.param(
-            QueueingHint(Resource.NODE, Action.UPDATE_NODE_LABEL),
+            ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE_LABEL),
             TAINT_CHANGED,
             False,
             id="another update of the same kind",
         ),
         pytest.param(
-            QueueingHint(Resource.NODE, Action.UPDATE_NODE),
+            ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE),
             TAINT_CHANGED,
             True,
             id="a general update takes the specific one",
         ),
         pytest.param(
-            QueueingHint(Resource.POD, Action.UPDATE_POD_LABEL),
+            ClusterEventWithHint(Resource.POD, Action.UPDATE_POD_LABEL),
             ClusterChange(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_OTHER),
             False,
             id="a specific update does not take the general one",
         ),
         pytest.param(
-            QueueingHint(Resource.POD, Action.DELETE),
+            ClusterEventWithHint(Resource.POD, Action.DELETE),
             ClusterChange(Resource.ASSIGNED_POD, Action.DELETE),
             True,
             id="Pod stands for assigned pods",
         ),
         pytest.param(
-            QueueingHint(Resource.POD, Action.ALL),
+            ClusterEventWithHint(Resource.POD, Action.ALL),
             ClusterChange(Resource.UNSCHEDULED_POD, Action.UPDATE_POD_LABEL),
             True,
             id="and for unscheduled pods",
         ),
         pytest.param(
-            QueueingHint(Resource.ASSIGNED_POD, Action.ALL),
+            ClusterEventWithHint(Resource.ASSIGNED_POD, Action.ALL),
             ClusterChange(Resource.UNSCHEDULED_POD, Action.ADD),
             False,
             id="but the two are told apart",
         ),
         pytest.param(
-            QueueingHint(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE),
+            ClusterEventWithHint(Resource.PERSISTENT_VOLUME, Action.ADD | Action.UPDATE),
             ClusterChange(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER),
             True,
             id="kinds whose updates are not told apart",
         ),
         pytest.param(
-            QueueingHint(Resource.WILDCARD, Action.ALL),
+            ClusterEventWithHint(Resource.WILDCARD, Action.ALL),
             ClusterChange(Resource.CSI_NODE, Action.DELETE),
             True,
             id="everything",
         ),
         pytest.param(
-            QueueingHint(Resource.NODE, Action.ADD),
+            ClusterEventWithHint(Resource.NODE, Action.ADD),
             TAINT_CHANGED,
             True,
             id="who looks at new nodes hears when one is untainted",
         ),
     ],
 )
-def test_matching(registered: QueueingHint, change: ClusterChange, *, wakes: bool) -> None:
+def test_matching(registered: ClusterEventWithHint, change: ClusterChange, *, wakes: bool) -> None:
     index = index_of({"P": [registered]}, waiting(pod_info("a"), "P"))
     assert bool(woken(index, change)) is wakes
 
 
 def test_a_hint_for_new_nodes_is_not_asked_about_their_taints() -> None:
     hint = Asked()
-    index = index_of({"P": [QueueingHint(Resource.NODE, Action.ADD, hint)]})
+    index = index_of({"P": [ClusterEventWithHint(Resource.NODE, Action.ADD, hint)]})
     index.add(waiting(pod_info("a"), "P"))
-    assert woken(index, TAINT_CHANGED) == {"a": Requeue.AFTER_BACKOFF}
+    assert woken(index, TAINT_CHANGED) == {"a": QueueingStrategy.AFTER_BACKOFF}
     assert not hint.pods
 
 
 def test_a_plugin_that_registers_taints_itself_is_asked() -> None:
     hint = Asked()
-    both = QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, hint)
+    both = ClusterEventWithHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, hint)
     index = index_of({"P": [both]}, waiting(pod_info("a"), "P"))
     assert woken(index, TAINT_CHANGED) == {}
     assert hint.pods == ["a"]
@@ -154,25 +160,28 @@ def test_a_plugin_with_an_empty_list_waits_for_none() -> None:
 def test_only_the_hints_of_the_rejectors_are_asked() -> None:
     mine, other = Asked("a"), Asked("a")
     hints: Hints = {
-        "Mine": [QueueingHint(Resource.NODE, Action.ADD, mine)],
-        "Other": [QueueingHint(Resource.NODE, Action.ADD, other)],
+        "Mine": [ClusterEventWithHint(Resource.NODE, Action.ADD, mine)],
+        "Other": [ClusterEventWithHint(Resource.NODE, Action.ADD, other)],
     }
     index = index_of(hints, waiting(pod_info("a"), "Mine"))
-    assert woken(index, NODE_ADDED) == {"a": Requeue.AFTER_BACKOFF}
+    assert woken(index, NODE_ADDED) == {"a": QueueingStrategy.AFTER_BACKOFF}
     assert (mine.pods, other.pods) == (["a"], [])
 
 
 def test_a_pending_plugin_means_immediately_and_wins() -> None:
     hints: Hints = {
-        "Fit": [QueueingHint(Resource.NODE, Action.ADD)],
-        "Gang": [QueueingHint(Resource.NODE, Action.ADD, Asked("a"))],
+        "Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD)],
+        "Gang": [ClusterEventWithHint(Resource.NODE, Action.ADD, Asked("a"))],
     }
     index = index_of(
         hints,
         waiting(pod_info("a"), "Fit", pending=["Gang"]),
         waiting(pod_info("b", cpu="1"), "Fit", pending=["Gang"]),
     )
-    assert woken(index, NODE_ADDED) == {"a": Requeue.IMMEDIATELY, "b": Requeue.AFTER_BACKOFF}
+    assert woken(index, NODE_ADDED) == {
+        "a": QueueingStrategy.IMMEDIATELY,
+        "b": QueueingStrategy.AFTER_BACKOFF,
+    }
 
 
 @pytest.mark.parametrize(
@@ -186,7 +195,7 @@ def test_a_pending_plugin_means_immediately_and_wins() -> None:
 )
 def test_hints_are_asked_as_rarely_as_their_scope_allows(scope: HintScope, asked: int) -> None:
     hint = Asked()
-    index = index_of({"P": [QueueingHint(Resource.NODE, Action.ADD, hint, scope)]})
+    index = index_of({"P": [ClusterEventWithHint(Resource.NODE, Action.ADD, hint, scope)]})
     for number in range(40):
         pod = pod_info(f"p{number}", cpu=str(1 + number % 2), labels={"app": str(number // 20)})
         index.add(waiting(pod, "P"))
@@ -204,16 +213,16 @@ def daemon_pod(name: str, node_name: str) -> PodInfo:
 def test_pods_of_a_daemonset_are_told_apart_only_by_hints_that_read_their_nodes() -> None:
     of_spec, of_nodes = Asked(), Asked("on-2")
     hints: Hints = {
-        "Fit": [QueueingHint(Resource.NODE, Action.ADD, of_spec)],
+        "Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD, of_spec)],
         "NodeAffinity": [
-            QueueingHint(Resource.NODE, Action.ADD, of_nodes, HintScope.SPEC_AND_NODE_NAMES)
+            ClusterEventWithHint(Resource.NODE, Action.ADD, of_nodes, HintScope.SPEC_AND_NODE_NAMES)
         ],
     }
     index = index_of(
         hints,
         *(waiting(daemon_pod(f"on-{n}", f"n{n}"), "Fit", "NodeAffinity") for n in range(4)),
     )
-    assert woken(index, NODE_ADDED) == {"on-2": Requeue.AFTER_BACKOFF}
+    assert woken(index, NODE_ADDED) == {"on-2": QueueingStrategy.AFTER_BACKOFF}
     assert of_spec.pods == ["on-0"]
     assert of_nodes.pods == ["on-0", "on-1", "on-2", "on-3"]
 
@@ -221,8 +230,8 @@ def test_pods_of_a_daemonset_are_told_apart_only_by_hints_that_read_their_nodes(
 def test_narrow_hints_are_not_asked_once_a_broad_one_has_said_queue() -> None:
     narrow = Asked()
     hints: Hints = {
-        "Broad": [QueueingHint(Resource.NODE, Action.ADD)],
-        "Narrow": [QueueingHint(Resource.NODE, Action.ADD, narrow, HintScope.POD)],
+        "Broad": [ClusterEventWithHint(Resource.NODE, Action.ADD)],
+        "Narrow": [ClusterEventWithHint(Resource.NODE, Action.ADD, narrow, HintScope.POD)],
     }
     index = index_of(hints, waiting(pod_info("a"), "Broad", "Narrow"))
     assert woken(index, NODE_ADDED)
@@ -232,9 +241,9 @@ def test_narrow_hints_are_not_asked_once_a_broad_one_has_said_queue() -> None:
 def test_narrow_hints_choose_among_pods_of_one_spec() -> None:
     hints: Hints = {
         "Labels": [
-            QueueingHint(Resource.NODE, Action.ADD, Asked("web"), HintScope.SPEC_AND_LABELS)
+            ClusterEventWithHint(Resource.NODE, Action.ADD, Asked("web"), HintScope.SPEC_AND_LABELS)
         ],
-        "Pod": [QueueingHint(Resource.NODE, Action.ADD, Asked("this"), HintScope.POD)],
+        "Pod": [ClusterEventWithHint(Resource.NODE, Action.ADD, Asked("this"), HintScope.POD)],
     }
     index = index_of(
         hints,
@@ -250,10 +259,10 @@ def test_a_hint_that_raises_wakes_and_is_reported() -> None:
         raise KeyError(pod.name, change.name)
 
     observed = Observed()
-    hints: Hints = {"P": [QueueingHint(Resource.NODE, Action.ADD, broken)]}
-    index = WaitingIndex(lambda _: hints, observed)
+    hints: Hints = {"P": [ClusterEventWithHint(Resource.NODE, Action.ADD, broken)]}
+    index = UnschedulablePods(lambda _: hints, observed)
     index.add(waiting(pod_info("a"), "P"))
-    assert woken(index, NODE_ADDED) == {"a": Requeue.AFTER_BACKOFF}
+    assert woken(index, NODE_ADDED) == {"a": QueueingStrategy.AFTER_BACKOFF}
     assert [(plugin, event) for plugin, event, _ in observed.failures] == [("P", "NodeAdd")]
     assert observed.hints == {("P", "NodeAdd", "Error"): 1}
 
@@ -264,7 +273,7 @@ def test_without_anybody_to_report_to_a_failing_hint_is_logged(
     def broken(pod: PodInfo, change: ClusterChange) -> bool:
         raise KeyError(pod.name, change.name)
 
-    index = index_of({"P": [QueueingHint(Resource.NODE, Action.ADD, broken)]})
+    index = index_of({"P": [ClusterEventWithHint(Resource.NODE, Action.ADD, broken)]})
     index.add(waiting(pod_info("a"), "P"))
     woken(index, NODE_ADDED)
     assert "hint of P on NodeAdd for pod default/a" in caplog.text
@@ -272,8 +281,8 @@ def test_without_anybody_to_report_to_a_failing_hint_is_logged(
 
 def test_a_gated_pod_hears_only_what_its_gating_plugin_registered() -> None:
     hints: Hints = {
-        "Gate": [QueueingHint(Resource.NODE, Action.UPDATE_NODE_LABEL, Asked())],
-        "Fit": [QueueingHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE)],
+        "Gate": [ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE_LABEL, Asked())],
+        "Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD | Action.UPDATE_NODE)],
     }
     index = index_of(hints, waiting(pod_info("a"), "Fit", "Gate", gate="Gate"))
     assert not woken(index, NODE_ADDED)
@@ -282,7 +291,7 @@ def test_a_gated_pod_hears_only_what_its_gating_plugin_registered() -> None:
 
 def test_removal_uses_what_the_entry_was_when_it_came() -> None:
     entry = waiting(pod_info("a"), "P")
-    index = index_of({"P": [QueueingHint(Resource.NODE, Action.ADD)]}, entry)
+    index = index_of({"P": [ClusterEventWithHint(Resource.NODE, Action.ADD)]}, entry)
     entry.pod, entry.unschedulable_plugins = pod_info("a", cpu="1"), frozenset({"Q"})
     index.remove("uid-default-a")
     assert len(index) == 0
@@ -291,10 +300,10 @@ def test_removal_uses_what_the_entry_was_when_it_came() -> None:
 
 def test_profiles_have_hints_of_their_own() -> None:
     hints = {
-        "one": {"P": [QueueingHint(Resource.NODE, Action.ADD)]},
-        "two": {"P": [QueueingHint(Resource.NODE, Action.DELETE)]},
+        "one": {"P": [ClusterEventWithHint(Resource.NODE, Action.ADD)]},
+        "two": {"P": [ClusterEventWithHint(Resource.NODE, Action.DELETE)]},
     }
-    index = WaitingIndex(lambda name: hints[name])
+    index = UnschedulablePods(lambda name: hints[name])
     for name in hints:
         index.add(waiting(pod_info(name, scheduler_name=name), "P"))
     assert set(woken(index, NODE_ADDED)) == {"one"}

@@ -16,7 +16,7 @@ from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.snapshot import Snapshot
 
 
-class KeptStatuses:
+class CachedStatuses:
     """See the module docstring."""
 
     __slots__ = ("_code_of", "_codes", "_seen")

@@ -16,15 +16,15 @@ from stellwerk.backend.hint_evaluation import (
     Rejectors,
     WeighedHint,
 )
-from stellwerk.backend.queued_pod import QueuedPod, Requeue
+from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
-from stellwerk.framework.events import Action, ClusterChange, QueueingHint, Resource
+from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 
-HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[QueueingHint]]]
+HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWithHint]]]
 """schedulerName → plugin → its registrations; a plugin that is missing waits for every event."""
-Woken: TypeAlias = list[tuple[QueuedPod, Requeue]]
+Woken: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 
 _MAX_IDLE_GROUPS: Final = 256
 
@@ -76,7 +76,7 @@ class _Location(NamedTuple):
     label_set: LabelSet
 
 
-class WaitingIndex:
+class UnschedulablePods:
     """See the module docstring."""
 
     def __init__(self, hints: HintsOfProfile, observer: QueueObserver | None = None) -> None:
@@ -145,7 +145,7 @@ class WaitingIndex:
         if change.resource is Resource.WILDCARD:
             for group in self._groups.values():
                 if not group.rejectors.gating:
-                    woken += [(entry, Requeue.AFTER_BACKOFF) for entry in group.entries()]
+                    woken += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in group.entries()]
             return _at_most(woken, max_priority)
         evaluation = HintEvaluation(change, self._observer)
         for group, concerned in self._route(change):
@@ -158,14 +158,14 @@ class WaitingIndex:
                 woken += _woken_of(evaluation, concerned, buckets)
         return woken
 
-    def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> Requeue:
+    def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
         """What a change means for one pod, which need not be in the index."""
         if change.resource is Resource.WILDCARD:
-            return Requeue.AFTER_BACKOFF
+            return QueueingStrategy.AFTER_BACKOFF
         # The pod's own update may concern plugins that rejected it besides the one that gates it.
         concerned = self._group(Rejectors.of(entry)).hints.concerned(change, gated=False)
         if concerned is None:
-            return Requeue.SKIP
+            return QueueingStrategy.SKIP
         return HintEvaluation(change, self._observer).strategy_for(concerned, entry.pod)
 
     def _group(self, rejectors: Rejectors) -> _Group:
@@ -200,7 +200,7 @@ def _woken_of(
     """Ask about ever smaller buckets, and go into those only that wider hints have not settled."""
     woken: Woken = []
     asked: list[_Bucket | QueuedPod] = list(buckets)
-    found = [Requeue.SKIP] * len(asked)
+    found = [QueueingStrategy.SKIP] * len(asked)
     for level, hints in enumerate(concerned.levels, start=1):
         for hint in hints:
             _strengthen(found, hint, evaluation.ask(hint, [item.pod for item in asked]))
@@ -208,10 +208,10 @@ def _woken_of(
             # Most changes wake nobody.
             return woken
         narrower: list[_Bucket | QueuedPod] = []
-        inherited: list[Requeue] = []
+        inherited: list[QueueingStrategy] = []
         for item, strategy in zip(asked, found, strict=True):
             if strategy is concerned.best or level == len(concerned.levels):
-                if strategy is not Requeue.SKIP:
+                if strategy is not QueueingStrategy.SKIP:
                     woken += [(entry, strategy) for entry in _entries(item)]
             elif isinstance(item, _Bucket):
                 narrower += item.children.values()
@@ -220,7 +220,7 @@ def _woken_of(
     return woken
 
 
-def _strengthen(found: list[Requeue], hint: WeighedHint, answers: Sequence[bool]) -> None:
+def _strengthen(found: list[QueueingStrategy], hint: WeighedHint, answers: Sequence[bool]) -> None:
     if not any(answers):
         return
     for position, answer in enumerate(answers):
