@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from stellwerk.clock import Clock
-    from stellwerk_cluster.apiserver.objects import JsonObject
+    from stellwerk.models.json_values import JsonObject
 
 _SHUTDOWN_SECONDS: Final = 1.0
 

@@ -14,14 +14,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import uvloop
 
+from stellwerk.models.json_values import JsonObject
 from tests.benchmarks.drain import Load, Scheduler, drain
 from tests.benchmarks.embedded_api import embedded_api
 
-JsonObject = dict[str, Any]
 _RATIOS: Final = ("pods_per_s", "cpu_ms_per_pod", "peak_mib", "total_s", "p50_ms", "p99_ms")
 
 

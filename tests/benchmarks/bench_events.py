@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import uvloop
@@ -27,12 +27,12 @@ from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
 from tests.benchmarks.workloads import make_node, node_name
 from tests.support.fake_api import client_of, kubeconfig
 from tests.support.fake_watch import FakeKind, FakeWatchApi
 from tests.support.in_process import InProcess
 
-JsonObject = dict[str, Any]
 _PODS: Final = WATCHED[0]
 _NODES: Final = 1000
 _BLOCK: Final = 64

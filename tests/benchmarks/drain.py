@@ -15,11 +15,11 @@ import aiohttp
 import orjson
 
 from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk.models.json_values import JsonObject
 from tests.benchmarks.scheduler_process import SchedulerProcess, Usage, running
 from tests.benchmarks.workloads import (
     HIGH_PRIORITY,
     SCHEDULER_NAME,
-    JsonObject,
     node_name,
     on_node,
     posted_node,

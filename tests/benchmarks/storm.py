@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from stellwerk.clock import VirtualClock
+    from stellwerk.models.json_values import JsonObject
 
-JsonObject = dict[str, Any]
 
 SPECS: Final = 500
 REJECTORS: Final = {"TaintToleration", "NodeAffinity", "NodeResourcesFit", "PodTopologySpread"}

@@ -18,12 +18,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from stellwerk.models.json_values import JsonObject
 from tests.benchmarks import bench_decide, bench_drain, bench_events
 from tests.benchmarks.chart import line_chart
 from tests.benchmarks.drain import Load, Scheduler
 from tests.benchmarks.workloads import CONSTRAINED, KINDS
 
-JsonObject = dict[str, Any]
 Rows = list[JsonObject]
 
 SIZES: Final = (100, 1000, 5000, 20_000)

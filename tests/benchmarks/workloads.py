@@ -5,9 +5,9 @@ creates at an API server, `make_*` what a scheduler then sees, for benchmarks in
 """
 
 import random
-from typing import Any, Final
+from typing import Final
 
-JsonObject = dict[str, Any]
+from stellwerk.models.json_values import JsonObject
 
 CONSTRAINED: Final = ("spread", "prefspread", "anti", "aff", "prefanti")
 KINDS: Final = ("basic", *CONSTRAINED, "zipf", "unique")

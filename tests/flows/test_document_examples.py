@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk.framework.interface import JsonObject
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk_cluster.apiserver.failures import StatusError
 from tests.support.builders import make_node, make_pod

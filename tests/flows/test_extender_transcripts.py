@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from stellwerk.convert.conversion import convert
+from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.repository import TRANSCRIPTS
@@ -25,8 +26,6 @@ PROFILE = "default-scheduler"
 pytestmark = pytest.mark.skipif(
     not TRANSCRIPTS.is_dir(), reason="no recordings beside the repository"
 )
-
-JsonObject = dict[str, Any]
 
 
 def recording(name: str) -> JsonObject:

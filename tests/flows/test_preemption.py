@@ -14,6 +14,7 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.status import OK, Code, Status
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
 from stellwerk_cluster.cluster import ClusterOptions
@@ -24,7 +25,6 @@ from tests.support.scripted_plugins import Script, installed
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
-JsonObject = dict[str, Any]
 Story = Callable[[VirtualCluster], Awaitable[None]]
 
 PRIORITIES = {"lowest": 5, "low": 10, "high": 1000, "higher": 2000}

@@ -3,10 +3,10 @@
 import asyncio
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_node, make_pod
@@ -18,8 +18,6 @@ PODS = 2_000
 SLACK = 6
 """Pods per node that may be decided between the look at the placements and the edit's arrival."""
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
-
-JsonObject = dict[str, Any]
 
 
 def strategy(type_: str) -> JsonObject:

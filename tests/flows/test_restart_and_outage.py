@@ -22,8 +22,6 @@ from tests.support.invariants import check_capacity
 from tests.support.processes import running
 from tests.support.running_operator import install, is_active, operator_on, until
 
-JsonObject = dict[str, Any]
-
 PODS = 200
 NODES = [make_node(f"n{number}", cpu="20") for number in range(10)]
 """Just enough for the pods, which leave no room for one that is counted twice or nowhere."""

@@ -10,15 +10,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from tests.support.repository import TRANSCRIPTS
 from tests.support.scheduler_comparison import Comparison
 from tests.support.scheduler_replay import Outcome, play
 
-JsonObject = dict[str, Any]
 Edit = Callable[[JsonObject], None]
 
 SCENARIOS = sorted(path.stem for path in (TRANSCRIPTS / "scheduler").glob("*.json"))

@@ -2,19 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_cache, make_node, make_pod
-
-JsonObject = dict[str, Any]
 
 KEYS = ("zone", "disk", "size")
 VALUES = ("a", "b", "5", "10", "-3")

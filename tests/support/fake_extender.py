@@ -11,8 +11,6 @@ import orjson
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-JsonObject = dict[str, Any]
-
 
 @dataclass
 class Call:

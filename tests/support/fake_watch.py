@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from stellwerk.handlers.watched import WatchedKind
-
-JsonObject = dict[str, Any]
+    from stellwerk.models.json_values import JsonObject
 
 
 class FakeKind:

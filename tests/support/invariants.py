@@ -9,14 +9,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stellwerk.backend.cache import Cache
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_resources import PODS
 from stellwerk.scheduler.observers.audit import audit
 from stellwerk.scheduler.parts import Parts
 from stellwerk.snapshot.snapshot import Snapshot
-
-JsonObject = dict[str, Any]
 
 
 async def check_invariants(parts: Parts) -> None:

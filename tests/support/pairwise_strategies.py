@@ -1,12 +1,9 @@
 """Small random clusters whose pods attract, repel and spread; labels collide often."""
 
-from typing import Any
-
 from hypothesis import strategies as st
 
+from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
-
-JsonObject = dict[str, Any]
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

@@ -14,13 +14,13 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.status import Status
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_cache
 
 PluginT = TypeVar("PluginT")
-JsonObject = dict[str, Any]
 
 
 @dataclass

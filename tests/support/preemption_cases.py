@@ -12,14 +12,13 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import offline_services
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.runtime import Framework
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from tests.support.builders import make_cache, make_pod, pod_info
-
-JsonObject = dict[str, Any]
 
 CROSS_NODE: Mapping[str, Any] = {
     "plugins": {"postFilter": {"enabled": [{"name": "CrossNodePreemption"}]}}

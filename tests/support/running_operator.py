@@ -8,10 +8,9 @@ from typing import Any
 
 from stellwerk.app import RunOptions, run
 from stellwerk.models.crd import crd_manifest
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import EmbeddedCluster
-
-JsonObject = dict[str, Any]
 
 
 @asynccontextmanager

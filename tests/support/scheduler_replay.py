@@ -25,13 +25,12 @@ from stellwerk.clock import VirtualClock
 from stellwerk.convert.conversion import convert
 from stellwerk.metrics import Metrics
 from stellwerk.models.crd import crd_manifest
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
 from tests.support.skipped_time import run_skipping_over_sockets
-
-JsonObject = dict[str, Any]
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ANSWERS: Final = {"POST": HTTPStatus.CREATED}

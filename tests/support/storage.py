@@ -13,12 +13,12 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import ProfileHandle, offline_services
 from stellwerk.framework.interface import FilterPlugin, PreFilterPlugin
 from stellwerk.framework.status import Status
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_cache
 from tests.support.memory_client import MemoryClient
 
-JsonObject = dict[str, Any]
 GI = 1 << 30
 
 

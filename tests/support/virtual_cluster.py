@@ -19,9 +19,10 @@ from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
 from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import api_error
-from stellwerk.framework.interface import ClusterClient, JsonObject
+from stellwerk.framework.interface import ClusterClient
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apiserver.api import Api
 from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
 from stellwerk_cluster.apiserver.failures import StatusError

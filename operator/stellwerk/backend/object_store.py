@@ -6,11 +6,11 @@ until it is restored or the API shows another resourceVersion or a deletion.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.snapshot.columns import Changes
 
-JsonObject: TypeAlias = dict[str, Any]
 ObjectKey: TypeAlias = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 

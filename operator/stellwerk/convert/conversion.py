@@ -16,7 +16,6 @@ from pydantic import ValidationError
 from stellwerk.convert.draft import (
     NODE_PREFER_AVOID_PODS,
     SELECTOR_SPREAD,
-    JsonObject,
     ProfileDraft,
     Strategy,
     as_list,
@@ -32,6 +31,7 @@ from stellwerk.convert.policy import apply_policy
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models import plugin_args
 from stellwerk.models.config_model import profile_error
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import parse_spec
 
 GROUP: Final = "kubescheduler.config.k8s.io"

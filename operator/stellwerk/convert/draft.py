@@ -10,11 +10,10 @@ from typing import Any, Final
 
 from stellwerk.errors import ProfileError
 from stellwerk.models.extender_spec import Extender, ExtenderTLSConfig
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import ARGS_API_VERSION, MAX_SHAPE_SCORE
 from stellwerk.models.profile import API_VERSION, KIND
 from stellwerk.models.profile_defaults import ALL, DEFAULT_PLUGINS
-
-JsonObject = dict[str, Any]
 
 SELECTOR_SPREAD: Final = "SelectorSpread"
 NODE_PREFER_AVOID_PODS: Final = "NodePreferAvoidPods"

@@ -13,7 +13,6 @@ from stellwerk.convert.draft import (
     NODE_RESOURCES_FIT,
     SELECTOR_SPREAD,
     STRATEGIES,
-    JsonObject,
     ProfileDraft,
     Strategy,
     as_list,
@@ -23,6 +22,7 @@ from stellwerk.convert.draft import (
     without_type,
 )
 from stellwerk.errors import ProfileError
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile_defaults import ALL, REMOVED_PLUGINS
 

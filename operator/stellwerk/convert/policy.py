@@ -11,13 +11,13 @@ from typing import Any, Final
 from stellwerk.convert.draft import (
     NODE_PREFER_AVOID_PODS,
     SELECTOR_SPREAD,
-    JsonObject,
     ProfileDraft,
     Strategy,
     as_list,
     as_object,
     as_weight,
 )
+from stellwerk.models.json_values import JsonObject
 
 _PREDICATES: Final[Mapping[str, tuple[str, ...]]] = {
     "GeneralPredicates": ("NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"),

@@ -13,14 +13,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 from stellwerk.app import RunOptions, run
 from stellwerk.demo.examples import Example, load_examples, load_nodes, resource_of
+from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import open_cluster
-
-JsonObject = dict[str, Any]
 
 _WIDTH: Final = 80
 _DEADLINE_SECONDS: Final = 60.0

@@ -8,11 +8,11 @@ their names.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
-JsonObject = dict[str, Any]
+from stellwerk.models.json_values import JsonObject
 
 _RESOURCES: Final = {
     "Pod": ("pods", "", "default"),

@@ -18,11 +18,12 @@ from stellwerk.backend.object_store import ObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.handle import offline_services
-from stellwerk.framework.interface import Diagnosis, JsonObject, PostFilterResult
+from stellwerk.framework.interface import Diagnosis, PostFilterResult
 from stellwerk.framework.runtime import Feasibility, Framework, Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdicts import fit_error
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
@@ -99,7 +100,7 @@ class Case:
             elif pod.nominated_node_name:
                 self.nominator.add(pod)
 
-    def _pod(self, field: str, obj: Mapping[str, Any]) -> PodInfo:
+    def _pod(self, field: str, obj: JsonObject) -> PodInfo:
         """A pod of the case, with the priority that admission would have given it."""
         pod: PodInfo = _parsed(field, lambda: parse_pod(obj, self._priority_classes.resolve))
         return pod

@@ -17,7 +17,6 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     ClusterClient,
     Handle,
-    JsonObject,
     Nominations,
     ObjectReference,
     ObjectStore,
@@ -25,6 +24,7 @@ from stellwerk.framework.interface import (
     Recorder,
     WaitingPod,
 )
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask

@@ -8,7 +8,7 @@ Reserve is synchronous and pure on the snapshot; only Permit, PreBind, Bind and 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.framework.status_column import StatusColumn
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Changes, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -311,9 +312,6 @@ class Recorder(Protocol):
         reporting_controller: str,
         related: ObjectReference | None = None,
     ) -> None: ...
-
-
-JsonObject: TypeAlias = dict[str, Any]
 
 
 class ClusterClient(Protocol):

@@ -16,7 +16,8 @@ from stellwerk.models import profile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.framework.interface import JsonObject, WatchHandlers
+    from stellwerk.framework.interface import WatchHandlers
+    from stellwerk.models.json_values import JsonObject
 
     Sink = Callable[[str | None, JsonObject], None]
 

@@ -8,8 +8,8 @@ is parsed, where it costs that object, and never later, where it would cost a sc
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-JsonObject: TypeAlias = Mapping[str, Any]
-"""Not to be changed: it may be somebody else's."""
+JsonObject: TypeAlias = dict[str, Any]
+"""An object as the API sends it; parsers do not change it."""
 
 
 def text(value: object) -> str:
@@ -41,7 +41,7 @@ def texts(values: Iterable[object] | None) -> tuple[str, ...]:
     return tuple(map(text, values or ()))
 
 
-def text_map(value: JsonObject | None) -> Mapping[str, str]:
+def text_map(value: Mapping[str, Any] | None) -> Mapping[str, str]:
     """Labels, annotations and the like; null is empty.
 
     Raises:

@@ -29,7 +29,6 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     FilterResult,
     Handle,
-    JsonObject,
     PreBindPlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -39,6 +38,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import EPHEMERAL

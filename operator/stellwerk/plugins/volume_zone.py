@@ -27,13 +27,13 @@ from stellwerk.framework.interface import (
     FilterPlugin,
     FilterResult,
     Handle,
-    JsonObject,
     PreFilterPlugin,
     PreFilterResult,
     Reuse,
 )
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.selectors import NodeSelector, NodeSelectorTerm, Requirement

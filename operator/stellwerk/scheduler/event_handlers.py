@@ -7,20 +7,20 @@ been told.
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from typing_extensions import override
 
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.interface import WatchHandlers
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.parts import Parts
 
 logger = logging.getLogger(__name__)
 
-JsonObject = dict[str, Any]
 Parsed = TypeVar("Parsed")
 DELETED: Final = "DELETED"
 

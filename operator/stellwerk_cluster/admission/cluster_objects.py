@@ -14,11 +14,12 @@ from stellwerk_cluster.apiserver.failures import (
     forbidden_field,
     unsupported,
 )
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject, JsonValue
+from stellwerk_cluster.apiserver.objects import EMPTY, JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apiserver.kinds import ResourceKind
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apiserver.failures import Cause, bad_value, required, unsupported
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject
+from stellwerk_cluster.apiserver.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
 
 _SCOPES: Final = ("Cluster", "Namespaced")

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apiserver.failures import Cause, bad_value, required
 from stellwerk_cluster.apiserver.names import qualified_name_errors
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject
+from stellwerk_cluster.apiserver.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from stellwerk.models.json_values import JsonObject
 
 _TYPES: Final = ("Normal", "Warning")
 _LONGEST_WORD: Final = 128

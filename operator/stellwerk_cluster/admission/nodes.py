@@ -21,8 +21,8 @@ from stellwerk_cluster.apiserver.failures import (
 from stellwerk_cluster.apiserver.names import label_value_errors, qualified_name_errors
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
-    from stellwerk_cluster.apiserver.objects import JsonObject
 
 NOT_READY = "node.kubernetes.io/not-ready"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

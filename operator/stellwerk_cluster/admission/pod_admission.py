@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apiserver.failures import StatusError, forbidden
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject, timestamp
+from stellwerk_cluster.apiserver.objects import EMPTY, timestamp
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apiserver.kinds import ResourceKind
 

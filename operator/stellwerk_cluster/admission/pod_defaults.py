@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject
+from stellwerk_cluster.apiserver.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from stellwerk.models.json_values import JsonObject
 
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE_DEFAULTS: Final = {

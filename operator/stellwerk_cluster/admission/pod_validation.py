@@ -25,10 +25,12 @@ from stellwerk_cluster.apiserver.names import (
     qualified_name_errors,
     subdomain_errors,
 )
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject
+from stellwerk_cluster.apiserver.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from stellwerk.models.json_values import JsonObject
 
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 _OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")

@@ -15,9 +15,10 @@ from stellwerk_cluster.apiserver.failures import (
     unsupported,
 )
 from stellwerk_cluster.apiserver.names import label_errors
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject
+from stellwerk_cluster.apiserver.objects import EMPTY
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apiserver.kinds import ResourceKind
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.failures import Cause
     from stellwerk_cluster.apiserver.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.objects import JsonObject
 
 
 class Reader(Protocol):

@@ -25,13 +25,7 @@ from stellwerk_cluster.apiserver.failures import (
     unsupported_patch,
 )
 from stellwerk_cluster.apiserver.names import metadata_causes
-from stellwerk_cluster.apiserver.objects import (
-    JsonObject,
-    JsonValue,
-    Key,
-    is_terminating,
-    timestamp,
-)
+from stellwerk_cluster.apiserver.objects import JsonValue, Key, is_terminating, timestamp
 from stellwerk_cluster.apiserver.schema import DecodeError, decode, empty_field
 from stellwerk_cluster.apiserver.store import Entry, Store
 from stellwerk_cluster.apiserver.views import from_storage, to_storage
@@ -54,6 +48,7 @@ if TYPE_CHECKING:
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apiserver.custom import CustomKinds
     from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind

@@ -10,14 +10,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
-from stellwerk_cluster.apiserver.objects import (
-    EMPTY,
-    JsonObject,
-    JsonValue,
-    labels_of,
-    parse_timestamp,
-    pick,
-)
+from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.apiserver.objects import EMPTY, JsonValue, labels_of, parse_timestamp, pick
 from stellwerk_cluster.apiserver.selectors import selector_text
 
 Row: TypeAlias = tuple[str, str, str, str, int, Callable[[JsonObject, datetime], JsonValue]]

@@ -23,7 +23,6 @@ from stellwerk_cluster.apiserver.kinds import (
 )
 from stellwerk_cluster.apiserver.objects import (
     EMPTY,
-    JsonObject,
     JsonValue,
     is_terminating,
     pick,
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from datetime import datetime
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
 
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"

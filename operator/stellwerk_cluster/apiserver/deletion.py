@@ -18,18 +18,13 @@ from stellwerk_cluster.apiserver.failures import (
     invalid_as,
     unsupported,
 )
-from stellwerk_cluster.apiserver.objects import (
-    JsonObject,
-    Key,
-    is_terminating,
-    timestamp,
-    with_value,
-)
+from stellwerk_cluster.apiserver.objects import Key, is_terminating, timestamp, with_value
 from stellwerk_cluster.apiserver.store import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.apiserver.kinds import ResourceKind
 

@@ -10,8 +10,8 @@ import hashlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.apiserver.objects import JsonObject
 
 VERSION: Final[JsonObject] = {
     "major": "1",

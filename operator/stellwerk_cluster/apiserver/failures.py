@@ -15,8 +15,9 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.objects import JsonObject, JsonValue
+    from stellwerk_cluster.apiserver.objects import JsonValue
 
 ACCEPTED_BODIES: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 

@@ -45,8 +45,8 @@ from stellwerk_cluster.apiserver.reviews import answer_review
 from stellwerk_cluster.apiserver.subresources import bind, evict, read_scale, write_scale
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import JsonObject
     from stellwerk_cluster.apiserver.openapi import OpenApi
     from stellwerk_cluster.apiserver.store import Entry
     from stellwerk_cluster.apiserver.watching import WatchServer

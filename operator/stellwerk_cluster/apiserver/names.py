@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apiserver.failures import Cause, bad_value
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.objects import JsonObject
+    from stellwerk.models.json_values import JsonObject
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"

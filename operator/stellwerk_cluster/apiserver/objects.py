@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-JsonObject: TypeAlias = dict[str, Any]
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+
 JsonValue: TypeAlias = Any
 """Whatever JSON can hold: checked by the schemas when a request comes in, not by the type
 checker.

@@ -20,9 +20,9 @@ from stellwerk_cluster.apiserver.schema import Field, types
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.custom import CustomKinds
     from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.apiserver.objects import JsonObject
 
 _PREFIX: Final = "#/components/schemas/"
 _SCALARS: Final[dict[str, JsonObject]] = {

@@ -13,7 +13,8 @@ from stellwerk_cluster.apiserver.failures import StatusError, bad_request, patch
 from stellwerk_cluster.apiserver.schema import Field, types
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.objects import JsonObject, JsonValue
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apiserver.objects import JsonValue
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -19,9 +19,9 @@ from stellwerk_cluster.apiserver.views import from_storage, is_view
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import Page
-    from stellwerk_cluster.apiserver.objects import JsonObject
     from stellwerk_cluster.apiserver.tables import Printer, Printers
 
 JSON: Final = "application/json"

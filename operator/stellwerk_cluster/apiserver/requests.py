@@ -24,8 +24,9 @@ from stellwerk_cluster.apiserver.failures import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.apiserver.objects import JsonObject, JsonValue, Key
+    from stellwerk_cluster.apiserver.objects import JsonValue, Key
 
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"

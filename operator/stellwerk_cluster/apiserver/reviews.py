@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.objects import JsonObject
+    from stellwerk.models.json_values import JsonObject
 
 USER: Final = "stellwerk-admin"
 _EVERYTHING: Final = ["*"]

@@ -19,12 +19,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.objects import JsonObject, JsonValue, parse_timestamp
+from stellwerk_cluster.apiserver.objects import JsonValue, parse_timestamp
 from stellwerk_cluster.apiserver.quantities import SYNTAX, canonical_quantity
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
 
 
 class DecodeError(Exception):

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import EVERYTHING, LabelSelector, Requirement, parse_integer
 from stellwerk_cluster.apiserver.failures import StatusError, bad_request
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonObject, labels_of, pick
+from stellwerk_cluster.apiserver.objects import EMPTY, labels_of, pick
 
 if TYPE_CHECKING:
     from stellwerk_cluster.apiserver.kinds import ResourceKind

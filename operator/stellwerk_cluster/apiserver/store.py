@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apiserver.objects import JsonObject, Key, key_of, with_value
+from stellwerk_cluster.apiserver.objects import Key, key_of, with_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+
+    from stellwerk.models.json_values import JsonObject
 
 EVENT_WINDOW: Final = 65_536
 """Events kept per collection: 410 answers who comes back later."""

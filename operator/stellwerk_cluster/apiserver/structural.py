@@ -19,16 +19,12 @@ from stellwerk_cluster.apiserver.failures import (
     required,
     unsupported,
 )
-from stellwerk_cluster.apiserver.objects import (
-    EMPTY,
-    JsonObject,
-    JsonValue,
-    deep_copy,
-    parse_timestamp,
-)
+from stellwerk_cluster.apiserver.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from stellwerk.models.json_values import JsonObject
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"

@@ -20,7 +20,6 @@ from stellwerk_cluster.apiserver.failures import (
 )
 from stellwerk_cluster.apiserver.objects import (
     EMPTY,
-    JsonObject,
     Key,
     is_terminating,
     labels_of,
@@ -32,6 +31,7 @@ from stellwerk_cluster.apiserver.selectors import selector_text
 from stellwerk_cluster.apiserver.write_rules import precondition_failed
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api, WriteOptions
     from stellwerk_cluster.apiserver.kinds import ResourceKind
 

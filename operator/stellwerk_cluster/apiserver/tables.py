@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apiserver.columns import COLUMNS, GENERIC
-from stellwerk_cluster.apiserver.objects import JsonObject, JsonValue
+from stellwerk_cluster.apiserver.objects import JsonValue
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.objects import JsonObject
 
 _NEW_GROUP: Final = "events.k8s.io"
 _CORE_NAME: Final = {

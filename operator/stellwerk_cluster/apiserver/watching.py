@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from stellwerk_cluster.apiserver.failures import expired
-from stellwerk_cluster.apiserver.objects import JsonObject, with_value
+from stellwerk_cluster.apiserver.objects import with_value
 from stellwerk_cluster.apiserver.schema import types, zero
 from stellwerk_cluster.apiserver.store import (
     ADDED,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import ListOptions
     from stellwerk_cluster.apiserver.rendering import Form, Renderer

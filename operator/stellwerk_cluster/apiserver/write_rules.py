@@ -22,9 +22,10 @@ from stellwerk_cluster.apiserver.failures import (
     invalid_as,
     modified_meanwhile,
 )
-from stellwerk_cluster.apiserver.objects import JsonObject, JsonValue, Key, is_terminating
+from stellwerk_cluster.apiserver.objects import JsonValue, Key, is_terminating
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.kinds import ResourceKind
     from stellwerk_cluster.apiserver.store import Entry
 

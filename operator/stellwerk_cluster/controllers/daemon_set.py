@@ -23,8 +23,8 @@ from stellwerk_cluster.controllers.stateful_set import REVISION_LABEL
 from stellwerk_cluster.controllers.workload import WorkloadController, is_active, ready_count
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import JsonObject
     from stellwerk_cluster.apiserver.store import StoreEvent
     from stellwerk_cluster.controllers.index import Index
 

@@ -13,8 +13,8 @@ from stellwerk_cluster.apiserver.objects import EMPTY, key_of, labels_of, timest
 from stellwerk_cluster.controllers.workload import WorkloadController
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import JsonObject
     from stellwerk_cluster.controllers.index import Index
 
 REPLICA_SETS: Final = "replicasets.apps"

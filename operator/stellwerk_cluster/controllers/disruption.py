@@ -27,8 +27,8 @@ from stellwerk_cluster.work import WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import JsonObject
     from stellwerk_cluster.controllers.index import Index
 
 BUDGETS: Final = "poddisruptionbudgets.policy"

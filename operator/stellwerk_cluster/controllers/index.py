@@ -14,8 +14,9 @@ from stellwerk_cluster.apiserver.objects import meta
 from stellwerk_cluster.apiserver.store import ADDED, DELETED, MODIFIED, StoreEvent
 
 if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import JsonObject, Key
+    from stellwerk_cluster.apiserver.objects import Key
 
 
 class Location(NamedTuple):

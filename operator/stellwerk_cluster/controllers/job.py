@@ -15,7 +15,7 @@ from stellwerk_cluster.controllers.workload import (
 )
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.objects import JsonObject
+    from stellwerk.models.json_values import JsonObject
 
 
 class JobController(WorkloadController):

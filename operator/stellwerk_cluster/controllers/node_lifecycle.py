@@ -22,8 +22,9 @@ from stellwerk_cluster.work import WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import JsonObject, Key
+    from stellwerk_cluster.apiserver.objects import Key
     from stellwerk_cluster.controllers.index import Index
 
 _PREFIX: Final = "node.kubernetes.io/"

@@ -14,7 +14,7 @@ from stellwerk_cluster.controllers.deployment import template_hash
 from stellwerk_cluster.controllers.workload import WorkloadController, is_ready, ready_count
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.objects import JsonObject
+    from stellwerk.models.json_values import JsonObject
 
 REVISION_LABEL: Final = "controller-revision-hash"
 _NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
 from stellwerk_cluster.apiserver.objects import (
     EMPTY,
-    JsonObject,
     Key,
     controller_of,
     is_terminating,
@@ -27,6 +26,7 @@ from stellwerk_cluster.work import WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.controllers.index import Index
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
 from stellwerk_cluster.apiserver.objects import (
     EMPTY,
-    JsonObject,
     Key,
     is_terminating,
     parse_timestamp,
@@ -28,6 +27,7 @@ from stellwerk_cluster.work import WorkQueue
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
 
 RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"

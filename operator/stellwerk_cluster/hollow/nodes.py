@@ -11,18 +11,14 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.nodes import NOT_READY
-from stellwerk_cluster.apiserver.objects import (
-    JsonObject,
-    deep_copy,
-    micro_timestamp,
-    timestamp,
-)
+from stellwerk_cluster.apiserver.objects import deep_copy, micro_timestamp, timestamp
 from stellwerk_cluster.apiserver.store import ADDED
 from stellwerk_cluster.work import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.apiserver.store import StoreEvent
 

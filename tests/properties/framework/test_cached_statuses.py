@@ -16,6 +16,7 @@ from stellwerk.backend.object_store import ObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import offline_services
 from stellwerk.framework.runtime import Framework
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from stellwerk.framework.interface import PostFilterResult
 
-JsonObject = dict[str, Any]
 
 PROFILE = load_profile(dict(DEFAULT_PROFILE_MANIFEST), known_plugins())
 STEPS = 150

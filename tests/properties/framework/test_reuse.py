@@ -28,6 +28,7 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.reuse import MAX_CACHE_BYTES, ColumnCache
 from stellwerk.framework.runtime import Framework
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -37,8 +38,6 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile, running
-
-JsonObject = dict[str, Any]
 
 DEFAULT_PROFILE = load_profile(dict(DEFAULT_PROFILE_MANIFEST), known_plugins())
 DECISIONS = 400

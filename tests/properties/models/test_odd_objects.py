@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from stellwerk.backend.cache import Cache
 from stellwerk.errors import ProfileError
 from stellwerk.explain.decide import CaseError, decide
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from tests.support.builders import make_node, make_pod, pod_info
 
-JsonObject = dict[str, Any]
 Path: TypeAlias = tuple[str | int, ...]
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

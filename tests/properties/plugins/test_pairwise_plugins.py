@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -13,6 +12,7 @@ from stellwerk.backend.object_store import ObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import NormalizeScorePlugin, ScorePlugin
 from stellwerk.framework.status import Status
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_affinity import parse_spread_constraints
@@ -29,8 +29,6 @@ from tests.support.pairwise_reference import (
     spread_scores,
 )
 from tests.support.plugin_runs import filtered, make_plugin
-
-JsonObject = dict[str, Any]
 
 
 @dataclass

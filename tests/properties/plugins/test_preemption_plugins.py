@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.status import Status
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run import DryRun
@@ -21,7 +21,6 @@ from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_node, make_pod
 from tests.support.preemption_cases import CROSS_NODE, Arena, make_arena, make_budget, victim
 
-JsonObject = dict[str, Any]
 APPS = ("db", "web", "cache")
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
@@ -22,7 +23,6 @@ from stellwerk.snapshot.snapshot import Snapshot
 from tests.support import pairwise_strategies as strategies
 from tests.support.plugin_runs import filtered, make_plugin
 
-JsonObject = dict[str, Any]
 Step = tuple[str, str, JsonObject | None]
 
 NODE_NAMES = [f"n{index}" for index in range(5)]

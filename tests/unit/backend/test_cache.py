@@ -9,8 +9,6 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 
-JsonObject = dict[str, Any]
-
 
 @pytest.fixture
 def cache() -> Cache:

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import ObjectStore
+from stellwerk.models.json_values import JsonObject
 from tests.support.storage import make_attachment, make_claim, make_volume
-
-JsonObject = dict[str, Any]
 
 
 def versioned(obj: JsonObject, version: int) -> JsonObject:

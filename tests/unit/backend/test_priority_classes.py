@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from tests.support.builders import make_pod
-
-JsonObject = dict[str, Any]
 
 
 def make_class(name: str, value: int, **fields: Any) -> JsonObject:

@@ -26,6 +26,7 @@ from stellwerk.clock import SystemClock
 from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
+from stellwerk.models.json_values import JsonObject
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.repository import TRANSCRIPTS
 
@@ -48,8 +49,6 @@ VERBS = {
 POD = b'{"metadata":{"name":"p"}}'
 NODES = OfferedNodes(["a", "b"])
 WHOLE = OfferedNodes(["a", "b"], [b'{"metadata":{"name":"a"}}', b'{"metadata":{"name":"b"}}'])
-
-JsonObject = dict[str, Any]
 
 
 async def no_secret(path: str) -> JsonObject:

@@ -7,6 +7,7 @@ import yaml
 
 from stellwerk.convert.conversion import convert, convert_text, render
 from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import load_profile
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
@@ -20,8 +21,6 @@ KNOWN = {
     "MyPreScore": describe("MyPreScore", "preScore"),
     "MyReserve": describe("MyReserve", "reserve"),
 }
-
-JsonObject = dict[str, Any]
 
 
 def names() -> list[str]:

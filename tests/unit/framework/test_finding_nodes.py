@@ -7,11 +7,11 @@ import pytest
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.runtime import nodes_to_find
+from stellwerk.models.json_values import JsonObject
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import Arena, make_arena
 
-JsonObject = dict[str, Any]
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
 TAINT = {"key": "dedicated", "value": "", "effect": "NoSchedule"}
 

@@ -15,8 +15,9 @@ from stellwerk.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stellwerk.models.json_values import JsonObject
+
 PODS = WATCHED[0]
-JsonObject = dict[str, Any]
 
 
 class Events:

@@ -1,15 +1,13 @@
 """The manifests that install Stellwerk: complete, in an order that applies, and with few rights."""
 
-from typing import Any
-
 import yaml
 
 from stellwerk.cli import build_parser
+from stellwerk.models.json_values import JsonObject
 from tests.support.repository import ROOT
 
 MANIFESTS = ROOT / "manifests"
 
-JsonObject = dict[str, Any]
 
 WATCHED = {
     ("", "pods"),

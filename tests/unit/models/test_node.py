@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo, parse_node, zone_key
 from stellwerk.models.taints import Taint
 from tests.support.builders import make_node
 
-JsonObject = dict[str, Any]
 REGION, ZONE = "topology.kubernetes.io/region", "topology.kubernetes.io/zone"
 BETA_REGION, BETA_ZONE = (
     f"failure-domain.beta.kubernetes.io/{part}" for part in ("region", "zone")

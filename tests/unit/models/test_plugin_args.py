@@ -1,12 +1,11 @@
 """Arguments of the in-tree plugins: the defaults of v1, and what may be written."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.models import plugin_args
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import (
     is_extended_resource,
     is_label_value,
@@ -15,8 +14,6 @@ from stellwerk.models.name_syntax import (
     suggestion,
 )
 from stellwerk.models.plugin_args import PluginArgs
-
-JsonObject = dict[str, Any]
 
 CPU_AND_MEMORY = [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1}]
 

@@ -8,12 +8,10 @@ from weakref import ref
 
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.scheduling_spec import HostPort
 from tests.support.builders import make_pod, pod_info
-
-JsonObject = dict[str, Any]
-
 
 # --- fields -------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_affinity import (
     AffinityTerm,
     PodAffinity,
@@ -11,7 +12,6 @@ from stellwerk.models.pod_affinity import (
     parse_spread_constraints,
 )
 
-JsonObject = dict[str, Any]
 APP: JsonObject = {"matchLabels": {"app": "web"}}
 LABELS = {"app": "web", "pod-template-hash": "5"}
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_resources import (
     ResourceAmounts,
     is_resized,
@@ -11,7 +12,6 @@ from stellwerk.models.pod_resources import (
     resource_amounts,
 )
 
-JsonObject = dict[str, Any]
 MEBIBYTE = 1 << 20
 
 

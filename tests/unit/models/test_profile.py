@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from stellwerk.errors import ProfileError
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import (
@@ -28,8 +29,6 @@ from tests.support.repository import ROOT
 PROFILES = ROOT / "manifests" / "profiles"
 
 KNOWN = {**KNOWN_PLUGINS, "Fifo": describe("Fifo", "queueSort")}
-
-JsonObject = dict[str, Any]
 
 
 def load(spec: JsonObject, name: str = "p", created: str = "2026-01-01T00:00:00Z") -> LoadedProfile:

@@ -1,16 +1,13 @@
 """Plugin lists of a profile resolve as kube-scheduler v1.36 resolves them."""
 
-from typing import Any
-
 import pytest
 
 from stellwerk.errors import ProfileError
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile_defaults import DEFAULT_PLUGINS, ResolvedPlugins, resolve_plugins
 from stellwerk.models.profile_spec import Plugins
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
-
-JsonObject = dict[str, Any]
 
 DEFAULT_SCORES = (
     "TaintToleration",

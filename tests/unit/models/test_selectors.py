@@ -1,9 +1,8 @@
 """Label selectors and node selectors, one requirement at a time."""
 
-from typing import Any
-
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import (
     EVERYTHING,
     LabelSelector,
@@ -13,8 +12,6 @@ from stellwerk.models.selectors import (
     parse_node_selector,
     parse_preferred_terms,
 )
-
-JsonObject = dict[str, Any]
 
 
 @pytest.mark.parametrize(

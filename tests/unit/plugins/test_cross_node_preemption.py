@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.preemption.victim_search import Limits, Target, Victims, VictimSearch
 from stellwerk.snapshot.columns import Mask
 from tests.support.builders import make_node, pod_info
@@ -18,7 +19,6 @@ from tests.support.preemption_cases import (
     victim,
 )
 
-JsonObject = dict[str, Any]
 NOT_HELPFUL = "no new claims to deallocate, preemption: 0/2 nodes are available: "
 
 

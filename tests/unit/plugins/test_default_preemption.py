@@ -9,6 +9,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.status import Code
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.default_preemption import DefaultPreemption
@@ -24,7 +25,6 @@ from tests.support.preemption_cases import (
     victim,
 )
 
-JsonObject = dict[str, Any]
 NO_CLAIMS = "no new claims to deallocate, "
 
 

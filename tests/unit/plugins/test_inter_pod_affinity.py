@@ -8,13 +8,12 @@ import pytest
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.status import Code
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
-
-JsonObject = dict[str, Any]
 
 ZONE = "topology.kubernetes.io/zone"
 HOSTNAME = "kubernetes.io/hostname"

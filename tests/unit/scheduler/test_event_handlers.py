@@ -6,10 +6,10 @@ import pytest
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, make_profile
 
-JsonObject = dict[str, Any]
 UID = "uid-default-p"
 PENDING = make_pod("p", cpu="1")
 BOUND = make_pod("p", cpu="1", node_name="n1")

@@ -1,10 +1,10 @@
 """Status patches, byte for byte those that kube-scheduler was recorded to send."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.pod_status import (
     SCHEDULER_ERROR,
@@ -16,7 +16,6 @@ from stellwerk.scheduler.pod_status import (
 )
 from tests.support.builders import make_pod
 
-JsonObject = dict[str, Any]
 NOW = datetime(2026, 11, 20, 15, 53, 7, tzinfo=UTC)
 MESSAGE = "0/1 nodes are available: 1 Insufficient cpu."
 FIRST: JsonObject = {

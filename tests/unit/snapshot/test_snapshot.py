@@ -10,8 +10,6 @@ from stellwerk.models.node import parse_node
 from stellwerk.snapshot.columns import ABSENT, MAX_REQUESTED, Changes, SparseCounts
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 
-JsonObject = dict[str, Any]
-
 
 def set_node(cache: Cache, name: str, uid: str = "", **fields: Any) -> int:
     """Set a node and write it; returns its row."""

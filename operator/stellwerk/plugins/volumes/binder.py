@@ -11,8 +11,9 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.interface import JsonObject, ObjectStore
+from stellwerk.framework.interface import ObjectStore
 from stellwerk.models.in_tree_volumes import migrated_node_selector, migration_of
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import parse_node_selector
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.shared.node_matching import matching_nodes

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from stellwerk.framework.interface import JsonObject
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import NodeSelector, parse_node_selector
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.snapshot.columns import RowColumn

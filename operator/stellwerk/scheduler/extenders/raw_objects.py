@@ -8,14 +8,13 @@ needed. Invariant: what is kept is what the latest event showed, as Go would wri
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from stellwerk.client.extender import go_json
 from stellwerk.errors import NotFound
 from stellwerk.framework.interface import ClusterClient
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-
-JsonObject = dict[str, Any]
 
 _NODES: Final = "/api/v1/nodes"
 _READS_AT_ONCE: Final = 16

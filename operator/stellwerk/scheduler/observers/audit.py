@@ -8,14 +8,13 @@ whatever is not so is named.
 import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import Place
+from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.parts import Parts
-
-JsonObject = dict[str, Any]
 
 SETTLE_SECONDS: Final = 2.0
 """How long the watch may take to show what a list shows already."""

@@ -7,7 +7,7 @@ and one observation costs half a microsecond.
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final
+from typing import Final
 
 from typing_extensions import override
 
@@ -15,10 +15,9 @@ from stellwerk.framework.calls import Stopwatch
 from stellwerk.framework.interface import Plugin, WatchHandlers
 from stellwerk.framework.status import CODE_NAMES, Code
 from stellwerk.metrics import Counter, Histogram, Metrics
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.scheduler.parts import Parts
-
-JsonObject = dict[str, Any]
 
 _MAX_COMBINATIONS: Final = 1024
 """Sets of skipping plugins for which counters are kept together."""

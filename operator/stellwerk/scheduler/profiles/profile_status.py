@@ -16,13 +16,13 @@ from typing import Any, Final
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.interface import ObjectReference
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.profiles.profiles import ProfileEntry
 
 logger = logging.getLogger(__name__)
 
-JsonObject = dict[str, Any]
 
 ACCEPTED: Final = "Accepted"
 ACTIVE: Final = "Active"

@@ -10,13 +10,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel
 
 from stellwerk.errors import ProfileError
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.runtime import Framework
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
 from stellwerk.plugins.assembly import Assembly
@@ -24,7 +25,6 @@ from stellwerk.scheduler.extenders.profile_extenders import ExtenderPool, Profil
 
 logger = logging.getLogger(__name__)
 
-JsonObject = dict[str, Any]
 
 INVALID: Final = "Invalid"
 

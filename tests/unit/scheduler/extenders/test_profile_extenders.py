@@ -8,13 +8,13 @@ import pytest
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.client.extender import go_json
+from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.memory_client import MemoryClient
 
-JsonObject = dict[str, Any]
 FILTER: JsonObject = {"filterVerb": "filter", "nodeCacheCapable": True}
 PRIORITIZE: JsonObject = {"prioritizeVerb": "prioritize", "nodeCacheCapable": True}
 NODES = [make_node(name) for name in ("n1", "n2", "n3")]

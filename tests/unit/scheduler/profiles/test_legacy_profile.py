@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
@@ -17,7 +18,6 @@ from tests.support.in_process import InProcess, eventually, running
 from tests.support.preemption_cases import make_arena
 from tests.support.repository import ROOT
 
-JsonObject = dict[str, Any]
 PROFILE = ROOT / "manifests" / "profiles" / "legacy-v1.18.yaml"
 MEBIBYTE = 1024 * 1024
 SILENT_CPU_MILLIS, SILENT_MEMORY_BYTES = 100, 200 * MEBIBYTE

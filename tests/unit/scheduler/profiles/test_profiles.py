@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.status import OK, Status
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
@@ -19,7 +20,6 @@ from tests.support.in_process import InProcess, eventually, make_profile, quiet,
 if TYPE_CHECKING:
     from stellwerk.models.plugin_description import PluginDescription
 
-JsonObject = dict[str, Any]
 
 UNKNOWN: JsonObject = {"plugins": {"score": {"enabled": [{"name": "Foo"}]}}}
 PACKING: JsonObject = {
