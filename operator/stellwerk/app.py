@@ -47,6 +47,7 @@ from stellwerk.scheduler.profiles.unserved import UnservedPods
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics
 
@@ -191,7 +192,7 @@ class Operator:
     def exposition(self) -> bytes:
         """The text of /metrics."""
         self._gauges.refresh()
-        return self.parts.metrics.exposition()
+        return exposition(self.parts.metrics)
 
     def resource_metrics(self) -> bytes:
         """The text of /metrics/resources."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.metrics import CONTENT_TYPE
+from stellwerk.serving.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

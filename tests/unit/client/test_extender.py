@@ -27,6 +27,7 @@ from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
+from stellwerk.serving.exposition import exposition
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.repository import TRANSCRIPTS
 
@@ -278,7 +279,7 @@ async def test_a_slow_extender_costs_no_more_than_its_timeout(server: FakeExtend
         with pytest.raises(ExtenderError, match=r"exceeded: no answer within 0\.1s"):
             await client.filter(POD, NODES)
         assert time.perf_counter() - started < 2.0
-    exposed = metrics.exposition().decode()
+    exposed = exposition(metrics).decode()
     labels = f'extender="{server.url}",result="timeout",verb="filter"'
     assert f"stellwerk_extender_duration_seconds_count{{{labels}}} 1.0" in exposed
 
