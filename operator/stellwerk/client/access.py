@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import yaml
+from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
 
@@ -77,15 +78,15 @@ class Source(Protocol):
         ...
 
 
-class InCluster:
+class InCluster(Source):
     """The service account of the pod that we run in."""
 
     def __init__(self, environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -> None:
         self._environ = environ
         self._directory = directory
 
+    @override
     async def load(self) -> Access:
-        """See `Source`."""
         host = self._environ.get("KUBERNETES_SERVICE_HOST", "")
         port = self._environ.get("KUBERNETES_SERVICE_PORT", "")
         authority = self._directory / "ca.crt"
@@ -108,7 +109,7 @@ class InCluster:
         )
 
 
-class Kubeconfig:
+class Kubeconfig(Source):
     """One context of a kubeconfig, or of several joined as in $KUBECONFIG."""
 
     def __init__(self, paths: str, context: str | None, clock: Clock) -> None:
@@ -116,8 +117,8 @@ class Kubeconfig:
         self._context = context
         self._clock = clock
 
+    @override
     async def load(self) -> Access:
-        """See `Source`."""
         documents = [_Document.read(path) for path in self._files()]
         context = self._chosen(documents)
         user = _named(documents, "users", "user").get(str(context.fields.get("user")))

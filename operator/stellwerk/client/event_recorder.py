@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from typing_extensions import override
+
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+from stellwerk.framework.interface import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,7 +87,7 @@ class _Event:
 _Identity = tuple[str, ...]
 
 
-class EventRecorder:
+class EventRecorder(Recorder):
     """The Recorder of `framework`. Start it on a running loop; close it to write what is left."""
 
     def __init__(
@@ -128,6 +131,7 @@ class EventRecorder:
         self._last_nanoseconds = 0
         self._complained: set[int | None] = set()
 
+    @override
     def event(
         self,
         regarding: ObjectReference,

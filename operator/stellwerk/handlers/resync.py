@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
+from stellwerk.client.paging import pages
 from stellwerk.errors import ApiError
 
 if TYPE_CHECKING:
@@ -60,15 +60,7 @@ class Resync:
     async def _list(self, delivery: Delivery) -> None:
         """Go through a whole list, a page in memory at a time."""
         delivery.begin_listing()
-        path = delivery.watched.path
-        joint = "&" if "?" in path else "?"
-        token = ""
-        while True:
-            after = f"&continue={quote(token, safe='')}" if token else ""
-            page = await self._client.get(f"{path}{joint}limit={_PAGE_ITEMS}{after}")
+        async for page in pages(self._client.get, delivery.watched.path, limit=_PAGE_ITEMS):
             for obj in page.get("items") or ():
                 delivery.listed(obj)
-            token = (page.get("metadata") or {}).get("continue") or ""
-            if not token:
-                break
         delivery.end_listing()
