@@ -1,9 +1,8 @@
 """Where a cluster is and who we are there, as one look at a configuration says it.
 
 `credentials` looks again when that may have changed. Kubeconfigs with plain credentials and the
-service account of a pod are read here; those with plugins by kubernetes_asyncio, which is loaded
-for them alone: it takes 0.3 s and 35 MiB that nobody else should wait for. Invariant: what cannot
-be used raises a ConfigurationError of one line.
+service account of a pod are read here; those with plugins by kubernetes_asyncio, which is large and
+loaded for them alone. Invariant: what cannot be used raises a ConfigurationError of one line.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Pem: TypeAlias = Path | bytes
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one look at the configuration gave."""
+    """An address and credentials for it, as one look at the configuration found them."""
 
     server: str
     authorization: str | None = None
@@ -67,10 +66,10 @@ class Access:
 
 
 class Source(Protocol):
-    """A place that can be looked at again and again."""
+    """A configuration that can be read again and again, for what has changed in it."""
 
     async def load(self) -> Access:
-        """Look.
+        """Read it.
 
         Raises:
             ConfigurationError: what is there cannot be used.
@@ -162,7 +161,7 @@ class Kubeconfig(Source):
         from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 see above
         from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415 see above
 
-        # What the loader logs it also raises, and a start-up mistake is told in one line.
+        # What the loader logs it also raises, and a start-up mistake is one line.
         logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
         configuration = Configuration()
         try:
@@ -208,7 +207,7 @@ class Kubeconfig(Source):
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A kubeconfig file."""
+    """A kubeconfig file, parsed, and the directory that its relative paths begin at."""
 
     fields: Mapping[str, Any]
     directory: Path

@@ -88,7 +88,7 @@ _Identity = tuple[str, ...]
 
 
 class EventRecorder(Recorder):
-    """The Recorder of `framework`. Start it on a running loop; close it to write what is left."""
+    """Client-go's recorder on asyncio. Start it on a running loop; close it to write the rest."""
 
     def __init__(
         self,
@@ -219,7 +219,7 @@ class EventRecorder(Recorder):
         self._tasks = []
 
     def maintain(self) -> None:
-        """Forget events that nothing repeats, and queue series whose count should be told."""
+        """Drop events that are not repeated, and queue series whose count is due to be written."""
         now_seconds = self._clock.monotonic()
         for identity, event in list(self._remembered.items()):
             ended = now_seconds - event.seen_at_seconds >= SERIES_END_SECONDS
@@ -324,10 +324,10 @@ class EventRecorder(Recorder):
         except Conflict as conflict:
             if conflict.earlier is None:
                 raise
-            # The attempt whose answer was lost had created it: nobody else uses the name.
+            # The attempt whose answer was lost had created it: the name is this event's alone.
 
     def _reject(self, error: ApiError) -> None:
-        """Give an event up; each kind of refusal is told once, it would repeat for every pod."""
+        """Give an event up; a kind of refusal warns once, since it would repeat for every pod."""
         self._metrics.events_dropped.labels("rejected").inc()
         level = logging.DEBUG if error.status in self._complained else logging.WARNING
         self._complained.add(error.status)

@@ -53,7 +53,7 @@ class KubernetesClient(ClusterClient, EventSink):
         """Open no connection yet.
 
         Args:
-            credentials: the cluster, and who we are there.
+            credentials: the cluster's address, and credentials for it.
             clock: for latencies.
             metrics: counts requests.
             jitter: returns a number in [0, 1); spreads retries.

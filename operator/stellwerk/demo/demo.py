@@ -104,7 +104,7 @@ async def _settle(
             return
         progress.show(text)
         if operator.done():
-            # It ended although nobody told it to: its error is the demo's.
+            # It ended of its own accord: its error is the demo's.
             await operator
             return
         await asyncio.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Runs kopf's event handlers straight from its watch streams: thirty times the events per core.
+"""Runs kopf's event handlers straight from its watch streams, at a small part of the cost.
 
 kopf keeps login, discovery, list, watch, bookmarks, reconnects and pauses. Replaced, for the
 watched kinds only, is what it puts between a watch event and a handler: a queue and a task per
@@ -131,7 +131,7 @@ class FastLane:
             vars(api)["json"] = json
 
     async def find_kinds(self, settings: configuration.OperatorSettings) -> None:
-        """Look, for ever, after the kinds that kopf does not watch: absent ones may appear."""
+        """Look again and again for kinds that kopf does not watch: absent ones may appear."""
         for pause_seconds in self._availability.pauses():
             await asyncio.sleep(pause_seconds)  # at first, kopf is just looking itself
             for delivery in self._deliveries.values():
@@ -163,7 +163,7 @@ class FastLane:
         operator_indexed: aiotoggles.ToggleSet | None = None,  # noqa: ARG002 - no index handlers
         resource_indexed: aiotoggles.Toggle | None = None,  # noqa: ARG002
     ) -> None:
-        """Stream a kind for ever: stands for kopf's `queueing.watcher`.
+        """Stream a kind until cancelled: stands for kopf's `queueing.watcher`.
 
         kopf ends the whole operator when a watch ends with an error; here it begins anew.
         """

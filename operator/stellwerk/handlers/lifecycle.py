@@ -1,7 +1,7 @@
 """The operator as kopf sees it: registry, settings, login, and the supervision of its tasks.
 
-`app` calls `run_operator` with what the handlers need. Invariant: it ends when it is cancelled or
-told to stop, and otherwise only by raising; kopf's own ending is an error like any other.
+`app` calls `run_operator` with what the handlers need. Invariant: it ends when it is cancelled, and
+otherwise only by raising; kopf's own ending is an error like any other.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Backoffs:
 def build_settings(
     watched: Iterable[WatchedKind], jitter: Callable[[], float]
 ) -> kopf.OperatorSettings:
-    """Return kopf's settings: nothing written to anybody's objects, patient, in small pages."""
+    """Return kopf's settings: no annotations in users' objects, patience, small pages."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -165,7 +165,7 @@ async def run_operator(
     """Watch every kind and feed `events`, until cancelled.
 
     Args:
-        events: who is told.
+        events: takes the events.
         client: for lists and access reviews beside kopf's watches.
         credentials: for kopf's sessions.
         metrics: counts lists, failures and malformed objects.
@@ -175,7 +175,7 @@ async def run_operator(
         options: how to get the events.
 
     Raises:
-        SchedulerError: kopf ended although nobody told it to.
+        SchedulerError: kopf ended of its own accord.
     """
     options = options or OperatorOptions()
     rereader = Rereader(client)
@@ -249,7 +249,7 @@ class _Seldom(logging.Filter):
 
 def _quieten_kopf() -> None:
     """Keep what helps an operator's user of what kopf logs."""
-    # Otherwise it tells of every single event, where it handles them itself.
+    # Otherwise it logs every single event, where it handles them itself.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     # It warns of each absent kind, as does the delivery of the kind.
     logging.getLogger("kopf._core.reactor.observation").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""Lists every kind again and again: the safety net under kopf's own path.
+"""Periodic lists of every kind: the safety net under kopf's own path.
 
 Used only where the fast lane is not: kopf reports no deletion of what vanished while a watch was
 broken, and not when a first list is complete. Invariant: an object that exists, or no longer does,
@@ -29,7 +29,7 @@ _PAGE_ITEMS: Final = 500
 
 
 class Resync:
-    """The periodic lists."""
+    """One task per kind: wait until it can be watched, list it, wait for the next period."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Resync:
         self._period_seconds = period_seconds
 
     async def run(self, deliveries: Iterable[Delivery]) -> None:
-        """List every kind, for ever."""
+        """List every kind again and again, until cancelled."""
         await asyncio.gather(*(self._repeat(delivery) for delivery in deliveries))
 
     async def _repeat(self, delivery: Delivery) -> None:
