@@ -318,7 +318,7 @@ class HttpExtender:
             return connections.session
 
     async def close(self) -> None:
-        """Close the connections as soon as no call needs them, for now and ever."""
+        """Close the connections as soon as no call needs them, for good."""
         self._connections.retired = True
         await self._close_outdated()
 

@@ -32,7 +32,7 @@ class Example:
 
     @property
     def schedulable(self) -> bool:
-        """Whether its pods are to get a node; the others are to get a condition that says why not."""
+        """Whether its pods are to get a node; the others get a condition that says why not."""
         return self.why != _UNSCHEDULABLE
 
     @property

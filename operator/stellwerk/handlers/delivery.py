@@ -109,7 +109,7 @@ class Delivery:
         self._met = None
         for uid in self._known.keys() - met:
             self._metrics.missed_deletions.labels(self.watched.kind).inc()
-            self.vanished(uid)
+            self.deliver_tombstone(uid)
         self._metrics.lists.labels(self.watched.kind).inc()
         if self._unavailable is not None:
             logger.info("%s can be watched now", self.watched.kind)
@@ -128,11 +128,11 @@ class Delivery:
         self._met = None
         if absent:
             for uid in list(self._known):
-                self.vanished(uid)
+                self.deliver_tombstone(uid)
         self._mark_synced()
 
-    def vanished(self, uid: str) -> None:
-        """Deliver the deletion of an object whose last state is not known."""
+    def deliver_tombstone(self, uid: str) -> None:
+        """Deliver a deletion that no watch reported: only metadata, as the last state is unknown."""
         gone = self._known.get(uid)
         if gone is None:
             return

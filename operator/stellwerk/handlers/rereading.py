@@ -59,7 +59,7 @@ class Rereader:
         try:
             obj = await self._client.get(path)
         except NotFound:
-            item.delivery.vanished(item.uid)
+            item.delivery.deliver_tombstone(item.uid)
             return
         except ApiError as error:
             logger.warning("%s; trying again", error)
@@ -70,4 +70,4 @@ class Rereader:
         if obj.get("metadata", {}).get("uid") == item.uid:
             item.delivery.deliver("MODIFIED", obj)
         else:  # the name belongs to another object now, whose own events arrive
-            item.delivery.vanished(item.uid)
+            item.delivery.deliver_tombstone(item.uid)

@@ -207,7 +207,7 @@ def test_a_deletion_whose_handling_failed_is_told_again(bench: Bench) -> None:
     bench.events.error = lambda: errors.pop() if errors else None
     bench.delivery.deliver("DELETED", pod("a", 2))
     assert [uid for uid, _ in bench.marked] == ["a"]
-    bench.delivery.vanished("a")
+    bench.delivery.deliver_tombstone("a")
     assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
 
 
