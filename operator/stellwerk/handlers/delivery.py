@@ -132,7 +132,7 @@ class Delivery:
         self._mark_synced()
 
     def deliver_tombstone(self, uid: str) -> None:
-        """Deliver a deletion that no watch reported: only metadata, as the last state is unknown."""
+        """A deletion that no watch reported: only metadata, since its last state is unknown."""
         gone = self._known.get(uid)
         if gone is None:
             return

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from stellwerk.client.event_recorder import EventRecorder, cut_note
+from stellwerk.client.event_recorder import EventRecorder, EventSink, cut_note
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.interface import ObjectReference
@@ -20,8 +21,8 @@ RECORDED = TRANSCRIPTS / "scheduler"
 WEB = ObjectReference("Pod", "v1", "default", "web", "uid-web", "17")
 
 
-class Sink:
-    """Keeps what was written; fails as told."""
+class Sink(EventSink):
+    """Keeps what was written; fails where a test says so."""
 
     def __init__(self) -> None:
         self.created: list[dict[str, Any]] = []
@@ -30,6 +31,7 @@ class Sink:
         self.open = asyncio.Event()
         self.open.set()
 
+    @override
     async def write_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         await self.open.wait()
         if self.failures:
@@ -37,6 +39,7 @@ class Sink:
         assert event["metadata"]["namespace"] == namespace
         self.created.append(dict(event))
 
+    @override
     async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         await self.open.wait()
         if self.failures:

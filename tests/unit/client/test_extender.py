@@ -53,7 +53,7 @@ WHOLE = OfferedNodes(["a", "b"], [b'{"metadata":{"name":"a"}}', b'{"metadata":{"
 
 
 async def no_secret(path: str) -> JsonObject:
-    raise AssertionError(f"nobody asked for {path}")
+    raise AssertionError(f"no call of {path} is expected")
 
 
 @asynccontextmanager
@@ -263,7 +263,7 @@ async def test_a_failure_says_what_happened(
     assert (caught.value.extender, caught.value.verb) == (server.url, verb)
 
 
-async def test_nobody_there() -> None:
+async def test_no_server_there() -> None:
     async with extender("http://127.0.0.1:1/x") as client:
         with pytest.raises(
             ExtenderError, match=r'^Post "http://127.0.0.1:1/x/filter": Cannot conn'
@@ -407,7 +407,7 @@ async def test_certificates_come_from(
     )
 
 
-async def test_a_certificate_of_somebody_else_is_refused(
+async def test_a_certificate_of_another_authority_is_refused(
     tls_server: FakeExtender, certificate: tuple[Path, Path]
 ) -> None:
     config = {"caFile": str(certificate[0])}
