@@ -66,6 +66,10 @@ layers: $(READY) ## which modules may import which, and that none imports itself
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/pytest --quiet tests/structure/test_circles.py
 
+.PHONY: pod-way
+pod-way: $(READY) ## the way of one pod through the code, module by module
+	@$(BIN)/python -m tests.structure.pod_way
+
 .PHONY: bench
 bench: $(READY) ## measure, and write docs/performance.md anew (about ten minutes)
 	@$(BIN)/python -m tests.benchmarks.suite --out docs/performance --document docs/performance.md
