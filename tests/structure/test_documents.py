@@ -62,9 +62,10 @@ def is_module(name: str) -> bool:
 def test_what_a_document_names_exists(document: Path) -> None:
     text = document.read_text()
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert [path for path in paths(document) if not is_path(path, document)] == []
-    assert [name for name in modules(text) if not is_module(name)] == []
-    assert [name for name in _TARGET.findall(text) if name not in targets] == []
+    unknown = [path for path in paths(document) if not is_path(path, document)]
+    unknown += [name for name in modules(text) if not is_module(name)]
+    unknown += [f"make {name}" for name in _TARGET.findall(text) if name not in targets]
+    assert not unknown, f"it names what is not there: {', '.join(unknown)}"
 
 
 def test_the_map_has_a_row_for_every_room_and_every_module_beside_them() -> None:
@@ -77,6 +78,17 @@ def test_every_path_of_the_map_exists() -> None:
     rows = map_of_the_layout()
     assert rows
     assert [path for path in rows if not is_path(path, ROOT / "README.md")] == []
+
+
+def test_names_in_the_glossary_are_names_in_the_code() -> None:
+    code = "\n".join(path.read_text() for path in SOURCES.rglob("*.py"))
+    names = {name.strip("_") for name in re.findall(r"\w+", code)}
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    here = [row.split(" | ")[2] for row in glossary.splitlines() if row.count(" | ") == 3]
+    mentioned = [name for cell in here for name in _IN_BACKTICKS.findall(cell)]
+    unknown = [name for name in mentioned if not names.issuperset(re.findall(r"\w+", name))]
+    assert mentioned
+    assert not unknown, f"the glossary names what is not in the code: {', '.join(unknown)}"
 
 
 def test_every_document_is_linked_from_the_readme() -> None:
