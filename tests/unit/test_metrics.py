@@ -1,14 +1,11 @@
 """What is counted, under which names, and what counting costs."""
 
-import json
 import timeit
 
 import pytest
 
 from stellwerk.metrics import Family, Histogram, Metrics, attempts_label, exponential
-from tests.support.repository import TRANSCRIPTS
-
-RECORDED = TRANSCRIPTS / "scheduler"
+from tests.support.recordings import scenario, scenarios
 
 
 def test_exponential_bounds_multiply_step_by_step() -> None:
@@ -61,14 +58,15 @@ def test_a_pods_share_of_metrics_costs_less_than_twenty_microseconds() -> None:
 
 
 def test_families_have_the_names_and_labels_that_kube_scheduler_exposes() -> None:
-    if not RECORDED.is_dir():
-        pytest.skip("the recordings of kube-scheduler are not beside this checkout")
+    names = scenarios()
+    if not names:
+        pytest.skip("no scenarios of kube-scheduler are beside this clone")
     left_out = ("scheduler_batch_", "scheduler_get_node_hint_", "scheduler_store_schedule_results_")
     ours = {family.name: set(family.label_names) for family in Metrics().families}
     theirs = {
         series
-        for path in RECORDED.glob("*.json")
-        for change in json.loads(path.read_text())["metricsChanged"]
+        for name in names
+        for change in scenario(name)["metricsChanged"]
         if not (series := change["series"]).startswith(left_out)
     }
     assert theirs

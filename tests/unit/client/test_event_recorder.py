@@ -1,7 +1,6 @@
 """What the recorder writes, judged by what arrives at a sink, under a virtual clock."""
 
 import asyncio
-import json
 import timeit
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -15,9 +14,8 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.interface import ObjectReference
 from stellwerk.metrics import Metrics
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import scenario
 
-RECORDED = TRANSCRIPTS / "scheduler"
 WEB = ObjectReference("Pod", "v1", "default", "web", "uid-web", "17")
 
 
@@ -123,9 +121,7 @@ async def test_event_is_written_as_kube_scheduler_writes_it() -> None:
 
 
 async def test_written_fields_are_those_of_the_recorded_events() -> None:
-    if not RECORDED.is_dir():
-        pytest.skip("the recordings of kube-scheduler are not beside this checkout")
-    recorded = json.loads((RECORDED / "event-series.json").read_text())["schedulerRequests"][0]
+    recorded = scenario("event-series")["schedulerRequests"][0]
     theirs = {field for field in recorded["requestObject"] if not field.startswith("deprecated")}
     async with bench() as made:
         made.failed()

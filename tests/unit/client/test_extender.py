@@ -29,9 +29,8 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.exposition import exposition
 from tests.support.fake_extender import FakeExtender, fake_extender
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import scenario, scenarios
 
-RECORDED = TRANSCRIPTS / "scheduler"
 SCENARIOS = (
     "extender-node-names",
     "extender-nodes",
@@ -81,12 +80,11 @@ async def server() -> AsyncIterator[FakeExtender]:
 
 
 def recorded_calls() -> Iterator[Any]:
-    if not RECORDED.is_dir():
-        yield pytest.param({}, marks=pytest.mark.skip(reason="no recordings beside the repository"))
+    if not scenarios():
+        yield pytest.param({}, marks=pytest.mark.skip(reason="no recordings beside this clone"))
         return
     for name in SCENARIOS:
-        calls = json.loads((RECORDED / f"{name}.json").read_text())["extenderCalls"]
-        for number, call in enumerate(calls, start=1):
+        for number, call in enumerate(scenario(name)["extenderCalls"], start=1):
             yield pytest.param(call, id=f"{name} {number} {call['verb']}")
 
 
