@@ -10,7 +10,7 @@ import pytest
 from tests.support.repository import ROOT
 
 SOURCES: Final = ROOT / "operator" / "stellwerk"
-DOCUMENTS: Final = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+DOCUMENTS: Final = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("[dt]*s/**/*.md"))]
 
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
