@@ -10,7 +10,9 @@ import pytest
 from tests.support.repository import ROOT
 
 SOURCES: Final = ROOT / "operator" / "stellwerk"
-DOCUMENTS: Final = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("[dt]*s/**/*.md"))]
+DOCUMENTS: Final = sorted(
+    path for folder in ("", "docs/**/", "tests/**/") for path in ROOT.glob(f"{folder}*.md")
+)
 
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
