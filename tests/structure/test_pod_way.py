@@ -21,8 +21,8 @@ def test_the_way_is_the_same_each_time() -> None:
 
 
 def test_a_way_counts_modules_once_and_changes_each_time() -> None:
-    modules = ("app", "app", "clock", "app", "models.pod")
+    modules = ("app", "app", "metrics", "app", "models.pod")
     way = PodWay([(f"stellwerk.{module}", "run") for module in modules])
-    assert way.modules == ["stellwerk.app", "stellwerk.clock", "stellwerk.models.pod"]
+    assert way.modules == ["stellwerk.app", "stellwerk.metrics", "stellwerk.models.pod"]
     assert way.modules_to_read == ["stellwerk.app"]
     assert way.changes == 3

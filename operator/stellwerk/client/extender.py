@@ -193,7 +193,7 @@ class HttpExtender:
         """Have a pod bound.
 
         Raises:
-            ExtenderError: it was not bound, as far as can be told.
+            ExtenderError: it was not bound, as far as is known.
         """
         body = go_json(
             {"PodName": name, "PodNamespace": namespace, "PodUID": uid, "Node": node_name}
