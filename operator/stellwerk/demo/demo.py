@@ -1,4 +1,4 @@
-"""The main job in one command: a cluster, the operator, examples, and who runs where and why.
+"""The main job in one command: a cluster, the operator, examples, which pod runs where, and why.
 
 The command line calls `run_demo`. Invariant: it ends with status 0 only if every example behaved as
 its file says, and it leaves nothing running.

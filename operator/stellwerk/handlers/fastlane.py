@@ -62,7 +62,7 @@ _SHAPES: Final[dict[Callable[..., Any], frozenset[str]]] = {
     watching.streaming_block: frozenset({"resource", "namespace", "operator_paused"}),
 }
 _EVENTS_PER_TURN: Final = 32
-"""How many events are handled before other tasks get their turn: about a millisecond's worth."""
+"""How many events are handled in a row before other tasks get their turn."""
 _STREAM_BACKOFFS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0)
 """kopf's own retries within a stream; what outlasts them comes back to the lane."""
 _RESTART_FIRST_SECONDS: Final = 0.1
@@ -212,7 +212,7 @@ class _Stream:
         namespace: references.Namespace,
         pause_waiter: aiotasks.Future,
     ) -> bool:
-        """Stream until the server has forgotten where we were; True if the list was complete."""
+        """Stream until the resourceVersion has expired; True if the list was complete."""
         listed = False
         since_turn = 0
         self._delivery.begin_listing()

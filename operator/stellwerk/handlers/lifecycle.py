@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNK_ITEMS: Final = 500
-"""Objects per page of a list: a page of pods is parsed in ten milliseconds, a whole list stalls."""
+"""Objects per page of a list: a page is parsed between two turns, a whole list stalls the loop."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
 _SELDOM_SECONDS: Final = 10.0
@@ -50,7 +50,7 @@ class OperatorOptions:
     """How the operator gets its events."""
 
     fast_lane: bool = True
-    """False takes kopf's own path: thirty times slower, without private parts of kopf."""
+    """False takes kopf's own path: slower, and without private parts of kopf."""
     watched: tuple[WatchedKind, ...] = WATCHED
     check_seconds: float = CHECK_SECONDS
     """How often a kind that cannot be watched is looked at again."""
@@ -248,7 +248,7 @@ class _Seldom(logging.Filter):
 
 
 def _quieten_kopf() -> None:
-    """Keep what helps an operator's user of what kopf logs."""
+    """Leave out of kopf's log what does not help a user of the operator."""
     # Otherwise it logs every single event, where it handles them itself.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     # It warns of each absent kind, as does the delivery of the kind.
