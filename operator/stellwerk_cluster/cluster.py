@@ -17,19 +17,19 @@ from aiohttp import web
 
 from stellwerk.clock import SystemClock
 from stellwerk_cluster import kubeconfig
-from stellwerk_cluster.apiserver.api import Api
-from stellwerk_cluster.apiserver.custom import CustomKinds
+from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
-from stellwerk_cluster.apiserver.kinds import KindTable
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.rendering import Renderer
-from stellwerk_cluster.apiserver.store import EVENT_WINDOW, Store
 from stellwerk_cluster.apiserver.tables import Printers
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import make_controllers
 from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
 from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.registry.api import Api
+from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
+from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
 from stellwerk_cluster.work import Worker, WorkLoop
 
 if TYPE_CHECKING:
@@ -86,15 +86,11 @@ class EmbeddedCluster:
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
         self.api = Api(self.store, KindTable(), self.clock, rng)
-        custom = CustomKinds(self.api)
-        self.api.custom = custom
-        printers = Printers(self.clock)
-        printers.custom = custom
-        renderer = Renderer(printers)
+        DefinitionLifecycle(self.api)
+        renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
-        self._server = HttpServer(
-            self.api, renderer, self._watches, OpenApi(self.api.kinds, custom)
-        )
+        openapi = OpenApi(self.api.kinds, self.api.custom)
+        self._server = HttpServer(self.api, renderer, self._watches, openapi)
         bootstrap(self.api)
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api, manifests)

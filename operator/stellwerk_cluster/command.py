@@ -21,7 +21,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
-from stellwerk_cluster.apiserver.failures import StatusError
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import EmbeddedCluster
 
 _LARGEST_CLUSTER: Final = 100_000

@@ -13,7 +13,7 @@ import heapq
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from stellwerk_cluster.apiserver.failures import StatusError
+from stellwerk_cluster.apimachinery.failures import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, required
-from stellwerk_cluster.apiserver.names import qualified_name_errors
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.names import qualified_name_errors
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

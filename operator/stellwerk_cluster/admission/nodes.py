@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     duplicate,
@@ -18,7 +18,7 @@ from stellwerk_cluster.apiserver.failures import (
     required,
     unsupported,
 )
-from stellwerk_cluster.apiserver.names import label_value_errors, qualified_name_errors
+from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_name_errors
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     duplicate,
@@ -18,14 +18,14 @@ from stellwerk_cluster.apiserver.failures import (
     required,
     unsupported,
 )
-from stellwerk_cluster.apiserver.names import (
+from stellwerk_cluster.apimachinery.names import (
     label_causes,
     label_errors,
     label_value_errors,
     qualified_name_errors,
     subdomain_errors,
 )
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

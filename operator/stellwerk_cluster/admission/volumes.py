@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, forbidden_field, required
-from stellwerk_cluster.apiserver.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, forbidden_field, required
+from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.admission.pod_defaults import default_pod_spec
 from stellwerk_cluster.admission.pod_validation import label_selector_causes, pod_spec_causes
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, required
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

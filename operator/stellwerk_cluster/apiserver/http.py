@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apiserver import patching
-from stellwerk_cluster.apiserver.deletion import (
-    DeleteOptions,
-    delete,
-    delete_collection,
-    parse_delete_options,
-)
-from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery, etag
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_request,
     internal,
@@ -32,6 +25,7 @@ from stellwerk_cluster.apiserver.failures import (
     too_large_revision,
     unsupported_patch,
 )
+from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery, etag
 from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import JSON, PLAIN, YAML, Form, Renderer, negotiate
 from stellwerk_cluster.apiserver.requests import (
@@ -42,14 +36,20 @@ from stellwerk_cluster.apiserver.requests import (
     write_options,
 )
 from stellwerk_cluster.apiserver.reviews import answer_review
-from stellwerk_cluster.apiserver.subresources import bind, evict, read_scale, write_scale
+from stellwerk_cluster.registry.deletion import (
+    DeleteOptions,
+    delete,
+    delete_collection,
+    parse_delete_options,
+)
+from stellwerk_cluster.registry.subresources import bind, evict, read_scale, write_scale
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.apiserver.openapi import OpenApi
-    from stellwerk_cluster.apiserver.store import Entry
     from stellwerk_cluster.apiserver.watching import WatchServer
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.store import Entry
 
 _log = logging.getLogger(__name__)
 _FUTURE_SECONDS: Final = 3.0

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.event_views import field_path
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     StatusError,
     bad_request,
@@ -23,13 +24,12 @@ from stellwerk_cluster.apiserver.failures import (
     invalid_as,
     unsupported,
 )
-from stellwerk_cluster.apiserver.selectors import Selection, parse_fields, parse_labels
-from stellwerk_cluster.apiserver.views import field_path
+from stellwerk_cluster.apimachinery.selectors import Selection, parse_fields, parse_labels
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.objects import Key
-    from stellwerk_cluster.apiserver.store import Collection, Entry, Store
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.registry.store import Collection, Entry, Store
 
 _FORMAT: Final = "meta.k8s.io/v1"
 _MATCHES: Final = ("Exact", "NotOlderThan", "")

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apiserver.descriptions import FIELDS, TYPES
+from stellwerk_cluster.apimachinery.schema import Field, types
+from stellwerk_cluster.apiserver.descriptions import describe_field, describe_type
 from stellwerk_cluster.apiserver.discovery import VERSION, etag
-from stellwerk_cluster.apiserver.schema import Field, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.custom import CustomKinds
-    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 _PREFIX: Final = "#/components/schemas/"
 _SCALARS: Final[dict[str, JsonObject]] = {
@@ -164,7 +164,7 @@ def _add_types(type_name: str, schemas: JsonObject, prefix: str) -> None:
     if _name(type_name) in schemas:
         return
     fields = types()[type_name]
-    schema: JsonObject = {"type": "object", "description": TYPES.get(type_name, "")}
+    schema: JsonObject = {"type": "object", "description": describe_type(type_name)}
     schemas[_name(type_name)] = schema
     schema["properties"] = {
         field.name: _property(type_name, field, prefix) for field in fields.values()
@@ -178,7 +178,7 @@ def _add_types(type_name: str, schemas: JsonObject, prefix: str) -> None:
 
 
 def _property(type_name: str, field: Field, prefix: str) -> JsonObject:
-    text = FIELDS.get(f"{type_name}.{field.name}") or FIELDS.get(field.name, "")
+    text = describe_field(type_name, field.name)
     if field.element in types():
         inner: JsonObject = {"$ref": prefix + _name(field.element)}
         if field.type == field.element:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apiserver.failures import expired
-from stellwerk_cluster.apiserver.objects import with_value
-from stellwerk_cluster.apiserver.schema import types, zero
-from stellwerk_cluster.apiserver.store import (
+from stellwerk_cluster.apimachinery.event_views import is_view
+from stellwerk_cluster.apimachinery.failures import expired
+from stellwerk_cluster.apimachinery.objects import with_value
+from stellwerk_cluster.apimachinery.schema import types, zero
+from stellwerk_cluster.registry.store import (
     ADDED,
     DELETED,
     MODIFIED,
@@ -27,7 +28,6 @@ from stellwerk_cluster.apiserver.store import (
     Watcher,
     event_line,
 )
-from stellwerk_cluster.apiserver.views import is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import ListOptions
     from stellwerk_cluster.apiserver.rendering import Form, Renderer
 

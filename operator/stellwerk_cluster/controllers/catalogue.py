@@ -19,7 +19,7 @@ from stellwerk_cluster.controllers.replica_set import (
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.work import Worker
 
 

@@ -17,16 +17,16 @@ from stellwerk.models.taints import (
     parse_tolerations,
     untolerated,
 )
-from stellwerk_cluster.apiserver.objects import EMPTY, is_terminating, key_of, labels_of, pick
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, labels_of, pick
 from stellwerk_cluster.controllers.deployment import template_hash
 from stellwerk_cluster.controllers.stateful_set import REVISION_LABEL
 from stellwerk_cluster.controllers.workload import WorkloadController, is_active, ready_count
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.store import StoreEvent
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.store import StoreEvent
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TOLERATIONS: Final = tuple(

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import EMPTY, key_of, labels_of, timestamp, with_value
+from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, labels_of, timestamp, with_value
 from stellwerk_cluster.controllers.workload import WorkloadController
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 REPLICA_SETS: Final = "replicasets.apps"
 HASH_LABEL: Final = "pod-template-hash"

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.selectors import parse_label_selector
-from stellwerk_cluster.apiserver.objects import (
+from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     controller_of,
     is_terminating,
@@ -19,17 +19,17 @@ from stellwerk_cluster.apiserver.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apiserver.store import ADDED, StoreEvent
 from stellwerk_cluster.controllers.deployment import absolute
 from stellwerk_cluster.controllers.workload import is_ready
+from stellwerk_cluster.registry.store import ADDED, StoreEvent
 from stellwerk_cluster.work import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 BUDGETS: Final = "poddisruptionbudgets.policy"
 _FORGET_AFTER: Final = timedelta(minutes=2)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from stellwerk_cluster.apiserver.objects import meta
-from stellwerk_cluster.apiserver.store import ADDED, DELETED, MODIFIED, StoreEvent
+from stellwerk_cluster.apimachinery.objects import meta
+from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, StoreEvent
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import Key
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.registry.api import Api
 
 
 class Location(NamedTuple):

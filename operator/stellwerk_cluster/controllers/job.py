@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,

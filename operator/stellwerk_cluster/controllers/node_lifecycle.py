@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.taints import parse_taints, parse_tolerations
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import (
+from stellwerk_cluster.apimachinery.objects import (
     is_terminating,
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apiserver.store import DELETED, StoreEvent
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import DELETED, StoreEvent
 from stellwerk_cluster.work import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import Key
+    from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 _PREFIX: Final = "node.kubernetes.io/"
 _PRESSURE_TAINTS: Final = {

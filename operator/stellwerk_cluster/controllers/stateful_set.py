@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.objects import is_terminating, labels_of
+from stellwerk_cluster.apimachinery.objects import is_terminating, labels_of
 from stellwerk_cluster.controllers.deployment import template_hash
 from stellwerk_cluster.controllers.workload import WorkloadController, is_ready, ready_count
 

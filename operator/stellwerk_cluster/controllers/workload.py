@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import (
+from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
     controller_of,
@@ -20,15 +19,16 @@ from stellwerk_cluster.apiserver.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apiserver.store import ADDED, StoreEvent
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import ADDED, StoreEvent
 from stellwerk_cluster.work import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 MOST_CREATED_AT_ONCE: Final = 200
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""

@@ -12,8 +12,7 @@ from datetime import timedelta
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import (
+from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
     is_terminating,
@@ -21,14 +20,15 @@ from stellwerk_cluster.apiserver.objects import (
     pick,
     timestamp,
 )
-from stellwerk_cluster.apiserver.store import ADDED, DELETED, MODIFIED, StoreEvent
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, StoreEvent
 from stellwerk_cluster.work import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.registry.api import Api
 
 RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"
 """How long the containers of a pod with restartPolicy Never or OnFailure run before they

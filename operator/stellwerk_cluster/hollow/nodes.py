@@ -11,16 +11,16 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.nodes import NOT_READY
-from stellwerk_cluster.apiserver.objects import deep_copy, micro_timestamp, timestamp
-from stellwerk_cluster.apiserver.store import ADDED
+from stellwerk_cluster.apimachinery.objects import deep_copy, micro_timestamp, timestamp
+from stellwerk_cluster.registry.store import ADDED
 from stellwerk_cluster.work import WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.store import StoreEvent
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.store import StoreEvent
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REGION: Final = "region-1"

@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk_cluster.apiserver.api import Api
-from stellwerk_cluster.apiserver.failures import StatusError
-from stellwerk_cluster.apiserver.kinds import KindTable
+from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
-from stellwerk_cluster.apiserver.store import Store
+from stellwerk_cluster.registry.api import Api
+from stellwerk_cluster.registry.store import Store
 
 
 @pytest.fixture

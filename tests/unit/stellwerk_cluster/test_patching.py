@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.apiserver.failures import StatusError
-from stellwerk_cluster.apiserver.patching import json_patch, merge_patch, strategic_patch
+from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.patching import json_patch, merge_patch, strategic_patch
 
 
 def condition(type_: str, status: str = "True") -> dict[str, Any]:

@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.models.quantity import parse_quantity
-from stellwerk_cluster.apiserver.quantities import canonical_quantity
-from stellwerk_cluster.apiserver.schema import DecodeError, decode, types, zero
+from stellwerk_cluster.apimachinery.quantities import canonical_quantity
+from stellwerk_cluster.apimachinery.schema import DecodeError, decode, types, zero
 
 
 @pytest.mark.parametrize(

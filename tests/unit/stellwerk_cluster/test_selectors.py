@@ -1,9 +1,9 @@
 import pytest
 
-from stellwerk_cluster.apiserver.failures import StatusError
-from stellwerk_cluster.apiserver.kinds import KindTable
-from stellwerk_cluster.apiserver.selectors import parse_fields, parse_labels
-from stellwerk_cluster.apiserver.views import field_path
+from stellwerk_cluster.apimachinery.event_views import field_path
+from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.kinds import KindTable
+from stellwerk_cluster.apimachinery.selectors import parse_fields, parse_labels
 
 PODS = KindTable().resource("pods")
 

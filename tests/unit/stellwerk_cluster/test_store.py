@@ -1,6 +1,6 @@
 from typing import Any
 
-from stellwerk_cluster.apiserver.store import ADDED, DELETED, MODIFIED, Entry, Store, Watcher
+from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, Entry, Store, Watcher
 
 
 def make(name: str, **spec: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.apiserver.structural import prune, validate, with_defaults
+from stellwerk_cluster.apimachinery.structural import prune, validate, with_defaults
 
 SCHEMA = {
     "type": "object",

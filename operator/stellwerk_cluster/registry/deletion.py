@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     StatusError,
     bad_value,
@@ -18,15 +18,15 @@ from stellwerk_cluster.apiserver.failures import (
     invalid_as,
     unsupported,
 )
-from stellwerk_cluster.apiserver.objects import Key, is_terminating, timestamp, with_value
-from stellwerk_cluster.apiserver.store import Entry
+from stellwerk_cluster.apimachinery.objects import Key, is_terminating, timestamp, with_value
+from stellwerk_cluster.registry.store import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.registry.api import Api
 
 _POLICIES: Final = ("Foreground", "Background", "Orphan", "nil")
 _FINALIZER_OF_POLICY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
@@ -210,7 +210,7 @@ def _begin_namespace_deletion(
 def _begin_definition_deletion(
     api: Api, kind: ResourceKind, stored: Entry, options: DeleteOptions
 ) -> Deletion:
-    """A definition stays until its objects are gone; `custom.CustomKinds` takes it from there."""
+    """A definition stays until its objects are gone; `DefinitionLifecycle` takes it from there."""
     if is_terminating(stored.obj):
         return Deletion(stored, gone=False)
     finalizers = [*(stored.obj["metadata"].get("finalizers") or ()), DEFINITION_FINALIZER]

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.selectors import parse_label_selector
-from stellwerk_cluster.apiserver.deletion import delete, parse_delete_options
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_request,
     bad_value,
@@ -18,7 +17,7 @@ from stellwerk_cluster.apiserver.failures import (
     internal,
     invalid_as,
 )
-from stellwerk_cluster.apiserver.objects import (
+from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
     is_terminating,
@@ -26,14 +25,15 @@ from stellwerk_cluster.apiserver.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apiserver.patching import merge_patch
-from stellwerk_cluster.apiserver.selectors import selector_text
-from stellwerk_cluster.apiserver.write_rules import precondition_failed
+from stellwerk_cluster.apimachinery.patching import merge_patch
+from stellwerk_cluster.apimachinery.selectors import selector_text
+from stellwerk_cluster.registry.deletion import delete, parse_delete_options
+from stellwerk_cluster.registry.write_rules import precondition_failed
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api, WriteOptions
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.registry.api import Api, WriteOptions
 
 _TOPOLOGY_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 BUDGETS: Final = "poddisruptionbudgets.policy"

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.objects import JsonValue, parse_timestamp
-from stellwerk_cluster.apiserver.quantities import SYNTAX, canonical_quantity
+from stellwerk_cluster.apimachinery.objects import JsonValue, parse_timestamp
+from stellwerk_cluster.apimachinery.quantities import SYNTAX, canonical_quantity
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -71,7 +71,9 @@ def types() -> dict[str, dict[str, Field]]:
     """All types of types.txt, by name."""
     found: dict[str, dict[str, Field]] = {}
     fields: dict[str, Field] = {}
-    text = resources.files("stellwerk_cluster.apiserver").joinpath("types.txt").read_text("utf-8")
+    text = (
+        resources.files("stellwerk_cluster.apimachinery").joinpath("types.txt").read_text("utf-8")
+    )
     for line in text.splitlines():
         words = line.split()
         if not line.startswith(" "):

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     duplicate,
     required,
     unsupported,
 )
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
+from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, deep_copy, parse_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

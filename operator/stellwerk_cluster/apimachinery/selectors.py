@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import EVERYTHING, LabelSelector, Requirement, parse_integer
-from stellwerk_cluster.apiserver.failures import StatusError, bad_request
-from stellwerk_cluster.apiserver.objects import EMPTY, labels_of, pick
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request
+from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, pick
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 Predicate: TypeAlias = Callable[[JsonObject], bool]
 

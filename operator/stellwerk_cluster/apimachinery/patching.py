@@ -9,12 +9,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import StatusError, bad_request, patch_rejected
-from stellwerk_cluster.apiserver.schema import Field, types
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, patch_rejected
+from stellwerk_cluster.apimachinery.schema import Field, types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.objects import JsonValue
+    from stellwerk_cluster.apimachinery.objects import JsonValue
 
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     StatusError,
     bad_request,
@@ -22,12 +22,12 @@ from stellwerk_cluster.apiserver.failures import (
     invalid_as,
     modified_meanwhile,
 )
-from stellwerk_cluster.apiserver.objects import JsonValue, Key, is_terminating
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.store import Entry
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.registry.store import Entry
 
 
 def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:

@@ -7,10 +7,11 @@ nothing if it is right.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import Cause, bad_value
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -18,45 +19,69 @@ if TYPE_CHECKING:
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LABEL_VALUE: Final = f"({_NAME_PART})?"
-_LABEL_LENGTH: Final = 63
-_SUBDOMAIN_LENGTH: Final = 253
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
-_LABEL_RE: Final = re.compile(_LABEL)
-_SUBDOMAIN_RE: Final = re.compile(_SUBDOMAIN)
-_NAME_PART_RE: Final = re.compile(_NAME_PART)
-_LABEL_VALUE_RE: Final = re.compile(_LABEL_VALUE)
+
+@dataclass(frozen=True, slots=True)
+class _Syntax:
+    """How long a text may be, what it is made of, and how the API words what is wrong with it."""
+
+    longest: int
+    too_long: str
+    pattern: re.Pattern[str]
+    malformed: str
+
+    def errors(self, text: str) -> tuple[str, ...]:
+        """What keeps a text from having the syntax."""
+        errors = []
+        if len(text) > self.longest:
+            errors.append(self.too_long)
+        if not self.pattern.fullmatch(text):
+            regex = self.pattern.pattern
+            errors.append(f"{self.malformed}, regex used for validation is '{regex}')")
+        return tuple(errors)
+
+
+_RFC_1123_LABEL: Final = _Syntax(
+    63,
+    "must be no more than 63 characters",
+    re.compile(_LABEL),
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'",
+)
+_RFC_1123_SUBDOMAIN: Final = _Syntax(
+    253,
+    "must be no more than 253 characters",
+    re.compile(_SUBDOMAIN),
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com'",
+)
+_NAME: Final = _Syntax(
+    63,
+    "name part must be no more than 63 characters",
+    re.compile(_NAME_PART),
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc'",
+)
+_LABEL_VALUE: Final = _Syntax(
+    63,
+    "must be no more than 63 bytes",
+    re.compile(f"({_NAME_PART})?"),
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
+    "'my_value',  or '12345'",
+)
 
 
 def subdomain_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being a lowercase RFC 1123 subdomain."""
-    errors = []
-    if len(text) > _SUBDOMAIN_LENGTH:
-        errors.append(f"must be no more than {_SUBDOMAIN_LENGTH} characters")
-    if not _SUBDOMAIN_RE.fullmatch(text):
-        errors.append(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric "
-            "characters, '-' or '.', "
-            "and must start and end with an alphanumeric character (e.g. 'example.com', "
-            f"regex used for validation is '{_SUBDOMAIN}')"
-        )
-    return tuple(errors)
+    return _RFC_1123_SUBDOMAIN.errors(text)
 
 
 @lru_cache(maxsize=1 << 14)
 def label_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being a lowercase RFC 1123 label."""
-    errors = []
-    if len(text) > _LABEL_LENGTH:
-        errors.append(f"must be no more than {_LABEL_LENGTH} characters")
-    if not _LABEL_RE.fullmatch(text):
-        errors.append(
-            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
-            "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', "
-            f"regex used for validation is '{_LABEL}')"
-        )
-    return tuple(errors)
+    return _RFC_1123_LABEL.errors(text)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -71,32 +96,13 @@ def qualified_name_errors(text: str) -> tuple[str, ...]:
             errors.extend(f"prefix part {each}" for each in subdomain_errors(prefix))
     if not name:
         errors.append("name part must be non-empty")
-    elif len(name) > _LABEL_LENGTH:
-        errors.append(f"name part must be no more than {_LABEL_LENGTH} characters")
-    if not _NAME_PART_RE.fullmatch(name):
-        errors.append(
-            "name part must consist of alphanumeric characters, '-', '_' or '.', and must "
-            "start and end with an "
-            "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', "
-            f"regex used for validation is '{_NAME_PART}')"
-        )
-    return tuple(errors)
+    return (*errors, *_NAME.errors(name))
 
 
 @lru_cache(maxsize=1 << 14)
 def label_value_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being the value of a label."""
-    errors = []
-    if len(text) > _LABEL_LENGTH:
-        errors.append(f"must be no more than {_LABEL_LENGTH} bytes")
-    if not _LABEL_VALUE_RE.fullmatch(text):
-        errors.append(
-            "a valid label must be an empty string or consist of alphanumeric characters, "
-            "'-', '_' or '.', and must start and end with an alphanumeric character "
-            "(e.g. 'MyValue',  or 'my_value',  or '12345', "
-            f"regex used for validation is '{_LABEL_VALUE}')"
-        )
-    return tuple(errors)
+    return _LABEL_VALUE.errors(text)
 
 
 def label_causes(labels: dict[str, str], field: str) -> list[Cause]:

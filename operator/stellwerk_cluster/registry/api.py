@@ -11,9 +11,10 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.registry import strategy_of
-from stellwerk_cluster.apiserver import patching
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.admission.strategies import strategy_of
+from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.event_views import from_storage, to_storage
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     already_exists,
     bad_request,
@@ -24,12 +25,12 @@ from stellwerk_cluster.apiserver.failures import (
     required,
     unsupported_patch,
 )
-from stellwerk_cluster.apiserver.names import metadata_causes
-from stellwerk_cluster.apiserver.objects import JsonValue, Key, is_terminating, timestamp
-from stellwerk_cluster.apiserver.schema import DecodeError, decode, empty_field
-from stellwerk_cluster.apiserver.store import Entry, Store
-from stellwerk_cluster.apiserver.views import from_storage, to_storage
-from stellwerk_cluster.apiserver.write_rules import (
+from stellwerk_cluster.apimachinery.names import metadata_causes
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
+from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
+from stellwerk_cluster.registry.custom_kinds import CustomKinds
+from stellwerk_cluster.registry.store import Entry, Store
+from stellwerk_cluster.registry.write_rules import (
     bad_patch,
     cannot_handle,
     check_version,
@@ -50,8 +51,7 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
-    from stellwerk_cluster.apiserver.custom import CustomKinds
-    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
@@ -77,14 +77,14 @@ class WriteOptions:
 
 
 class Api:
-    """All verbs on one object. See `lists` for collections and `deletion` for delete."""
+    """The verbs on one object; delete is in `deletion`, bind, evict and scale in `subresources`."""
 
     def __init__(self, store: Store, kinds: KindTable, clock: Clock, random: Random) -> None:
         """Serve `kinds` from `store`; `random` makes the suffixes of generated names."""
         self.store = store
         self.kinds = kinds
         self.clock = clock
-        self.custom: CustomKinds | None = None
+        self.custom = CustomKinds(kinds)
         self._random = random
 
     # What admission reads (admission.strategy.Reader).
@@ -236,7 +236,7 @@ class Api:
 
     def strategy(self, kind: ResourceKind) -> Strategy:
         """The rules of a kind."""
-        if kind.custom and self.custom is not None:
+        if kind.custom:
             return self.custom.strategy(kind)
         return strategy_of(kind.type_name)
 
@@ -255,7 +255,7 @@ class Api:
             StatusError: the body is no object of the kind (400; 422 for a patch).
         """
         try:
-            if kind.custom and self.custom is not None:
+            if kind.custom:
                 obj, unknown = self.custom.decode(kind, body)
             else:
                 obj, unknown = decode(kind.type_name, body)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apiserver.objects import Key, key_of, with_value
+from stellwerk_cluster.apimachinery.objects import Key, key_of, with_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
