@@ -18,6 +18,7 @@ from aiohttp import web
 from stellwerk.clock import SystemClock
 from stellwerk_cluster import kubeconfig
 from stellwerk_cluster.apimachinery.kinds import KindTable
+from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.rendering import Renderer
@@ -90,7 +91,8 @@ class EmbeddedCluster:
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
-        self._server = HttpServer(self.api, renderer, self._watches, openapi)
+        self._documents = Documents(self.api.kinds, openapi)
+        self._server = HttpServer(self.api, renderer, self._watches, self._documents)
         bootstrap(self.api)
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api, manifests)
@@ -126,7 +128,7 @@ class EmbeddedCluster:
         site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
         await site.start()
         self._port = self._runner.addresses[0][1]
-        self._server.address = f"{self._host}:{self._port}"
+        self._documents.address = f"{self._host}:{self._port}"
         self._tasks.append(
             asyncio.create_task(self.work.run(), name="embedded cluster: controllers")
         )

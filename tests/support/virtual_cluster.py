@@ -30,9 +30,9 @@ from stellwerk_cluster.apiserver.requests import Target, parse_path
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
 from stellwerk_cluster.registry.api import Api
+from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.store import StoreEvent
-from stellwerk_cluster.registry.subresources import bind
 from tests.support.in_process import Notes
 from tests.support.invariants import check_invariants
 

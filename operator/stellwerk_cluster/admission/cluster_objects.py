@@ -6,7 +6,7 @@ import base64
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.pod_validation import label_selector_causes
+from stellwerk_cluster.admission.placement_validation import label_selector_causes
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.placement_validation import toleration_causes
 from stellwerk_cluster.admission.pod_admission import PRIORITY_CLASSES
-from stellwerk_cluster.admission.pod_validation import quantity_causes, toleration_causes
+from stellwerk_cluster.admission.pod_validation import quantity_causes
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,

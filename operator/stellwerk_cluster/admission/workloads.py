@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.selectors import parse_label_selector
+from stellwerk_cluster.admission.placement_validation import label_selector_causes
 from stellwerk_cluster.admission.pod_defaults import default_pod_spec
-from stellwerk_cluster.admission.pod_validation import label_selector_causes, pod_spec_causes
+from stellwerk_cluster.admission.pod_validation import pod_spec_causes
 from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
 from stellwerk_cluster.apimachinery.objects import EMPTY
 

@@ -6,7 +6,6 @@ here.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -111,11 +110,6 @@ class Discovery:
             "resources": [_aggregated_entry(row) for row in rows],
             "freshness": "Current",
         }
-
-
-def etag(document: bytes) -> str:
-    """The entity tag of a document, by which clients ask whether theirs is still good."""
-    return f'"{hashlib.sha512(document).hexdigest().upper()}"'
 
 
 def _legacy_entries(row: ResourceKind) -> list[JsonObject]:

@@ -11,14 +11,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from aiohttp import web
 
 from stellwerk_cluster.apimachinery.schema import Field, types
+from stellwerk_cluster.apiserver.answers import etag, no_page, tagged_answer
 from stellwerk_cluster.apiserver.descriptions import describe_field, describe_type
-from stellwerk_cluster.apiserver.discovery import VERSION, etag
+from stellwerk_cluster.apiserver.discovery import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from aiohttp import web
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
@@ -82,11 +84,8 @@ class OpenApi:
             case ["v3", "apis", group, version]:
                 content = self._cached(f"apis/{group}/{version}", lambda: self._v3(group, version))
             case _:
-                return web.Response(text="404 page not found\n", status=404)
-        tag = etag(content)
-        if request.headers.get("If-None-Match") == tag:
-            return web.Response(status=304, headers={"Etag": tag})
-        return web.Response(body=content, headers={"Content-Type": "application/json", "Etag": tag})
+                return no_page()
+        return tagged_answer(request, content)
 
     def _forget_outdated(self) -> None:
         if self._changes != self._kinds.changes:
@@ -210,14 +209,11 @@ def _paths(row: ResourceKind) -> JsonObject:
     identity = {"group": row.group, "version": row.version, "kind": row.kind}
 
     def operation(method: str) -> JsonObject:
-        action = {"post": "post", "put": "put", "patch": "patch", "get": "get", "delete": "delete"}[
-            method
-        ]
         return {
             "operationId": f"{method}{row.group}{row.version}{row.kind}",
             "parameters": _WRITE_PARAMETERS if method in ("post", "put", "patch") else [],
             "responses": {"200": {"description": "OK"}},
-            "x-kubernetes-action": action,
+            "x-kubernetes-action": method,
             "x-kubernetes-group-version-kind": identity,
         }
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk_cluster.apimachinery.objects import is_terminating, meta, with_value
 from stellwerk_cluster.controllers.index import Location
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.store import ADDED, DELETED, StoreEvent
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -26,7 +28,7 @@ _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
 
 
-class GarbageCollector:
+class GarbageCollector(Worker):
     """Deletes what nobody owns any more."""
 
     def __init__(self, api: Api, index: Index) -> None:
@@ -56,6 +58,7 @@ class GarbageCollector:
             if location is not None:
                 self.queue.add(location)
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Decide about one object."""
         assert isinstance(key, Location)  # noqa: S101  (this queue holds locations only)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk_cluster.apimachinery.objects import is_terminating, with_value
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
-class NamespaceController:
+class NamespaceController(Worker):
     """Empties and releases terminating namespaces."""
 
     def __init__(self, api: Api) -> None:
@@ -31,6 +33,7 @@ class NamespaceController:
         if is_terminating(event.entry.obj):
             self.queue.add(event.entry.key[1])
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Take one terminating namespace a step further."""
         name = str(key)

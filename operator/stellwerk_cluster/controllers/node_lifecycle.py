@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk.models.taints import parse_taints, parse_tolerations
 from stellwerk_cluster.apimachinery.objects import (
     is_terminating,
@@ -17,7 +19,7 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.store import DELETED, StoreEvent
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
@@ -47,7 +49,7 @@ class _Doomed:
     key: Key
 
 
-class NodeLifecycleController:
+class NodeLifecycleController(Worker):
     """Taints nodes and evicts pods that do not tolerate it."""
 
     def __init__(self, api: Api, index: Index) -> None:
@@ -81,6 +83,7 @@ class NodeLifecycleController:
             if node is not None and any(_executes(node)):
                 self.queue.add(_Doomed(event.entry.key))
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Taint one node, or decide about one pod."""
         if isinstance(key, _Doomed):

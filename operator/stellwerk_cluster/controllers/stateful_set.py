@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.objects import is_terminating, labels_of
+from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.controllers.deployment import template_hash
-from stellwerk_cluster.controllers.workload import WorkloadController, is_ready, ready_count
+from stellwerk_cluster.controllers.workload import WorkloadController, ready_count
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 REVISION_LABEL: Final = "controller-revision-hash"
 _NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 _INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class StatefulSetController(WorkloadController):
@@ -55,7 +55,7 @@ class StatefulSetController(WorkloadController):
             if pod is None:
                 self._create(workload, name, ordinal, revision)
                 complete = False
-            elif pod["status"].get("phase") in _FINISHED and not is_terminating(pod):
+            elif is_finished(pod) and not is_terminating(pod):
                 self.delete_pod(pod)
                 complete = False
             elif parallel or (is_ready(pod) and not is_terminating(pod)):

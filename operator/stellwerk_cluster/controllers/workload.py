@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
@@ -19,9 +21,10 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
+from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.store import ADDED, StoreEvent
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -32,10 +35,9 @@ if TYPE_CHECKING:
 
 MOST_CREATED_AT_ONCE: Final = 200
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
-class WorkloadController:
+class WorkloadController(Worker):
     """A controller of one kind of workload; subclasses say what `sync` does."""
 
     group = "apps"
@@ -65,6 +67,7 @@ class WorkloadController:
         if owner is not None and owner["kind"] == self.kind.kind:
             self.queue.add((event.entry.key[0], owner["name"]))
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Bring one workload closer to what it should be."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
@@ -162,15 +165,7 @@ class WorkloadController:
 
 def is_active(pod: JsonObject) -> bool:
     """Whether a pod counts: neither finished nor on its way out."""
-    return not is_terminating(pod) and pod["status"].get("phase") not in _FINISHED
-
-
-def is_ready(pod: JsonObject) -> bool:
-    """Whether the pod's Ready condition is True."""
-    return any(
-        condition["type"] == "Ready" and condition.get("status") == "True"
-        for condition in pod["status"].get("conditions") or ()
-    )
+    return not is_terminating(pod) and not is_finished(pod)
 
 
 def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:

@@ -12,6 +12,8 @@ from datetime import timedelta
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
@@ -22,7 +24,7 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, StoreEvent
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -37,7 +39,6 @@ succeed.
 EXIT_CODE_ANNOTATION: Final = "stellwerk.dev/exit-code"
 _FIRST_POD_ADDRESS: Final = IPv4Address("10.64.0.1")
 _ADDRESSES: Final = 1 << 22
-_FINISHED: Final = ("Succeeded", "Failed")
 _CONDITIONS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
 
@@ -53,7 +54,7 @@ class KubeletOptions:
     """Use up the whole grace period, as a container that ignores its signal would."""
 
 
-class HollowKubelet:
+class HollowKubelet(Worker):
     """Plays the kubelets of all nodes."""
 
     def __init__(self, api: Api, options: KubeletOptions | None = None) -> None:
@@ -85,6 +86,7 @@ class HollowKubelet:
         left = max(0.0, (deadline - self._api.now()) / timedelta(seconds=1))
         return left if self._options.respect_grace else min(left, self._options.stop_seconds)
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Take one pod one step further."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)

@@ -11,18 +11,19 @@ import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk_cluster.admission.strategies import strategy_of
+from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.event_views import from_storage, to_storage
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
     already_exists,
     bad_request,
     bad_value,
     internal,
     invalid,
     not_found,
-    required,
     unsupported_patch,
 )
 from stellwerk_cluster.apimachinery.names import metadata_causes
@@ -31,12 +32,17 @@ from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_fie
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.store import Entry, Store
 from stellwerk_cluster.registry.write_rules import (
+    NEVER_GIVEN,
     bad_patch,
     cannot_handle,
+    check_body_name,
+    check_body_namespace,
     check_version,
     finalizer_causes,
     keep_all_but_status,
     keep_field,
+    keep_server_owned,
+    name_causes,
     specification,
     terminating_namespace,
     waits_for_more,
@@ -56,15 +62,6 @@ if TYPE_CHECKING:
 _SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
-_SERVER_OWNED: Final = (
-    "uid",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "generation",
-    "selfLink",
-    "generateName",
-)
 
 
 @dataclass(slots=True)
@@ -76,8 +73,8 @@ class WriteOptions:
     warnings: list[str] = field(default_factory=list)
 
 
-class Api:
-    """The verbs on one object; delete is in `deletion`, bind, evict and scale in `subresources`."""
+class Api(Reader):
+    """The verbs on one object; delete and the subresources have modules of their own."""
 
     def __init__(self, store: Store, kinds: KindTable, clock: Clock, random: Random) -> None:
         """Serve `kinds` from `store`; `random` makes the suffixes of generated names."""
@@ -89,15 +86,18 @@ class Api:
 
     # What admission reads (admission.strategy.Reader).
 
+    @override
     def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
         """The present object of that name, or None."""
         entry = self.store.collection(storage_name).get((namespace, name))
         return entry.obj if entry else None
 
+    @override
     def all(self, storage_name: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """All present objects of a resource."""
         return [entry.obj for entry in self.store.collection(storage_name).entries(namespace)]
 
+    @override
     def now(self) -> datetime:
         """The wall-clock time."""
         return self.clock.now()
@@ -139,7 +139,7 @@ class Api:
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
         strategy.admit_create(obj, self, kind)
-        causes = [*self._name_causes(strategy, obj), *strategy.validate(obj)]
+        causes = [*name_causes(obj, strategy.name_errors), *strategy.validate(obj)]
         if causes:
             raise invalid(kind, obj["metadata"].get("name", ""), causes)
         key: Key = (namespace, obj["metadata"]["name"])
@@ -167,13 +167,8 @@ class Api:
         namespace, name = key
         obj = self.decode(kind, body, options)
         metadata = obj.get("metadata") or {}
-        if metadata.get("name", name) != name:
-            message = (
-                f"the name of the object ({metadata['name']}) does not match the name on the "
-                f"URL ({name})"
-            )
-            raise bad_request(message)
-        self._check_body_namespace(namespace, metadata)
+        check_body_name(name, metadata.get("name", name))
+        check_body_namespace(namespace, metadata)
         stored = self.store.collection(kind.storage_name).get(key)
         if stored is None:
             raise not_found(kind, name)
@@ -205,12 +200,7 @@ class Api:
         except DecodeError as error:
             raise bad_patch(patched, str(error)) from error
         metadata = obj.get("metadata") or {}
-        if metadata.get("name", "") != key[1]:
-            message = (
-                f"the name of the object ({metadata.get('name', '')}) does not match the name "
-                f"on the URL ({key[1]})"
-            )
-            raise bad_request(message)
+        check_body_name(key[1], metadata.get("name", ""))
         check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
         uid = stored.obj["metadata"]["uid"]
         if metadata.get("uid", uid) != uid:
@@ -279,20 +269,15 @@ class Api:
 
     def _begin_metadata(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
         metadata = obj.get("metadata") or {}
-        self._check_body_namespace(namespace, metadata)
+        check_body_namespace(namespace, metadata)
         if metadata.get("resourceVersion"):
             message = "resourceVersion should not be set on objects to be created"
             raise internal(message)
         prefix = metadata.get("generateName", "")
         if prefix and not metadata.get("name"):
             metadata["name"] = self._generated_name(prefix)
-        for owned in (
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "managedFields",
-        ):
-            metadata.pop(owned, None)
+        for name in NEVER_GIVEN:
+            metadata.pop(name, None)
         if namespace:
             metadata["namespace"] = namespace
         else:
@@ -315,15 +300,6 @@ class Api:
         suffix = "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
         return prefix[:_LONGEST_PREFIX] + suffix
 
-    @staticmethod
-    def _check_body_namespace(namespace: str, metadata: JsonObject) -> None:
-        if metadata.get("namespace", namespace) != namespace and namespace:
-            message = (
-                "the namespace of the provided object does not match the namespace sent on the "
-                "request"
-            )
-            raise bad_request(message)
-
     def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
         if not kind.namespaced:
             return
@@ -332,18 +308,6 @@ class Api:
             raise not_found(self.kinds.resource("namespaces"), namespace)
         if is_terminating(found):
             raise terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
-
-    @staticmethod
-    def _name_causes(strategy: Strategy, obj: JsonObject) -> list[Cause]:
-        metadata = obj["metadata"]
-        name = metadata.get("name", "")
-        if not name:
-            causes = [required("metadata.name", "name or generateName is required")]
-        else:
-            causes = [
-                bad_value("metadata.name", name, error) for error in strategy.name_errors(name)
-            ]
-        return [*causes, *metadata_causes(metadata)]
 
     def _patched(
         self, kind: ResourceKind, stored: Entry, patch: JsonValue, media_type: str
@@ -370,7 +334,7 @@ class Api:
     ) -> Entry:
         strategy = self.strategy(kind)
         old = stored.obj
-        self._keep_server_owned(obj, old)
+        keep_server_owned(obj, old)
         strategy.default(obj)
         if subresource == "status":
             keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
@@ -395,19 +359,6 @@ class Api:
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)
         return self._store(kind, stored, obj)
-
-    @staticmethod
-    def _keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
-        metadata = obj["metadata"] = {**(obj.get("metadata") or {})}
-        for name in _SERVER_OWNED:
-            if name in old["metadata"]:
-                metadata[name] = old["metadata"][name]
-            else:
-                metadata.pop(name, None)
-        metadata.pop("managedFields", None)
-        for name in ("name", "namespace", "resourceVersion"):
-            if name in old["metadata"]:
-                metadata[name] = old["metadata"][name]
 
     def _store(self, kind: ResourceKind, stored: Entry, obj: JsonObject) -> Entry:
         if obj == stored.obj:

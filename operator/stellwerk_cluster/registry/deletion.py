@@ -19,6 +19,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.objects import Key, is_terminating, timestamp, with_value
+from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.registry.store import Entry
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _POLICIES: Final = ("Foreground", "Background", "Orphan", "nil")
 _FINALIZER_OF_POLICY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
-_FINISHED: Final = ("Succeeded", "Failed")
 DEFINITION_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
@@ -138,8 +138,8 @@ def _grace_seconds(kind: ResourceKind, obj: JsonObject, options: DeleteOptions) 
     """Only pods have a grace period, and only those that run somewhere."""
     if kind.kind != "Pod" or kind.group:
         return 0
-    spec, status = obj["spec"], obj.get("status") or {}
-    if not spec.get("nodeName") or status.get("phase") in _FINISHED:
+    spec = obj["spec"]
+    if not spec.get("nodeName") or is_finished(obj):
         return 0
     asked = options.grace_period_seconds
     grace = int(spec.get("terminationGracePeriodSeconds", 30) if asked is None else asked)

@@ -1,4 +1,4 @@
-"""What an update may change and what stays, and the refusals that follow from it.
+"""What a write may change and what stays, and the refusals that follow from it.
 
 Called by `api` for every write. Invariant: the functions that put stored fields back change only
 the fresh object they are given.
@@ -6,7 +6,7 @@ the fresh object they are given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -21,13 +21,82 @@ from stellwerk_cluster.apimachinery.failures import (
     internal,
     invalid_as,
     modified_meanwhile,
+    required,
 )
+from stellwerk_cluster.apimachinery.names import metadata_causes
 from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.registry.store import Entry
+
+
+_SERVER_OWNED: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+    "generateName",
+)
+NEVER_GIVEN: Final = (
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+)
+"""What the metadata of a new object does not have, whatever the body says."""
+
+
+def check_body_name(name: str, given: str) -> None:
+    """Refuse a body whose name is not that of the path.
+
+    Raises:
+        StatusError: it is another one (400).
+    """
+    if given != name:
+        raise bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+
+
+def check_body_namespace(namespace: str, metadata: JsonObject) -> None:
+    """Refuse a body whose namespace is not that of the path.
+
+    Raises:
+        StatusError: it is another one (400).
+    """
+    if namespace and metadata.get("namespace", namespace) != namespace:
+        message = (
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+        raise bad_request(message)
+
+
+def name_causes(obj: JsonObject, name_errors: Callable[[str], Iterable[str]]) -> list[Cause]:
+    """What is wrong with the name, labels, annotations and finalizers of a new object."""
+    metadata = obj["metadata"]
+    name = metadata.get("name", "")
+    if not name:
+        causes = [required("metadata.name", "name or generateName is required")]
+    else:
+        causes = [bad_value("metadata.name", name, error) for error in name_errors(name)]
+    return [*causes, *metadata_causes(metadata)]
+
+
+def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
+    """Put back the metadata that only the server writes."""
+    metadata = obj["metadata"] = {**(obj.get("metadata") or {})}
+    for name in _SERVER_OWNED:
+        keep_field(metadata, old["metadata"], name)
+    metadata.pop("managedFields", None)
+    for name in ("name", "namespace", "resourceVersion"):
+        if name in old["metadata"]:
+            metadata[name] = old["metadata"][name]
 
 
 def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:
