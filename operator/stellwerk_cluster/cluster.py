@@ -46,7 +46,7 @@ _SHUTDOWN_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What a cluster runs beside its API."""
+    """What a cluster runs beside its API, and how much of its past it keeps."""
 
     controllers: bool = True
     kubelet: KubeletOptions | None = field(default_factory=KubeletOptions)
@@ -63,7 +63,7 @@ class ClusterOptions:
 
 
 class EmbeddedCluster:
-    """A cluster that lives as long as this object is open."""
+    """An API server with controllers and hollow nodes, open from `start` to `stop`."""
 
     def __init__(
         self,

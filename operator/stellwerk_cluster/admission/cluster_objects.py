@@ -1,4 +1,7 @@
-"""The rules of small kinds: Namespace, ConfigMap, Secret, Lease, PodDisruptionBudget."""
+"""The rules of small kinds: Namespace, ConfigMap, Secret, Lease, PodDisruptionBudget.
+
+Called through their strategies. Invariant: a namespace has its own name as a label.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _SCOPES: Final = ("Cluster", "Namespaced")
 
 
 def default_definition(definition: JsonObject) -> None:
-    """Names that follow from the kind, and the conversion nobody asks for."""
+    """Names that follow from the kind, and the default conversion."""
     spec = definition["spec"]
     names = spec["names"]
     names.setdefault("singular", names["kind"].lower())

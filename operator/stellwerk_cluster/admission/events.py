@@ -1,6 +1,7 @@
 """The rules of events, in their stored (core/v1) form.
 
-Strict for those that came through events.k8s.io, lax for the others.
+Called through the strategies of both event groups. Invariant: strict for events that came through
+events.k8s.io, lax for the others, as in the API server.
 """
 
 from __future__ import annotations

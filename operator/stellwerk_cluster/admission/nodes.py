@@ -1,7 +1,7 @@
 """The rules of nodes: the taint that every new node gets, unique taints, immutable provider ids.
 
-Called by the verbs. Invariant: a node is created not ready; only the node lifecycle controller, or
-whoever plays it, lifts that.
+Called by the verbs. Invariant: a node is created with the not-ready taint; it is removed by the
+node lifecycle controller, or by what stands in for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The rules of PriorityClasses and RuntimeClasses."""
+"""The rules of PriorityClasses and RuntimeClasses.
+
+Called through their strategies. Invariant: the two system priority classes keep their values and
+cannot be deleted.
+"""
 
 from __future__ import annotations
 

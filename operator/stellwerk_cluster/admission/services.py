@@ -1,4 +1,8 @@
-"""The rules of Services: defaults, cluster addresses, immutability."""
+"""The rules of Services: defaults, cluster addresses, immutability.
+
+Called through their strategy. Invariant: no two services have the same cluster address, unless a
+client asked for one that was taken.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """What admission may ask about the rest of the cluster."""
+    """The other objects and the clock, as far as admission may read them."""
 
     def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
         """The present object of that name, or None."""
@@ -47,7 +47,7 @@ def _no_causes(*_: object) -> list[Cause]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """The rules of one kind; each has a neutral default."""
+    """The functions that a write of one kind goes through; each has a neutral default."""
 
     default: Callable[[JsonObject], None] = _nothing
     """Fills in defaults; runs on create and on update."""

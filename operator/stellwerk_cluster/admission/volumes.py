@@ -1,4 +1,8 @@
-"""The rules of PersistentVolumes, claims, StorageClasses and CSIDrivers."""
+"""The rules of PersistentVolumes, claims, StorageClasses and CSIDrivers.
+
+Called through their strategies. Invariant: binding a claim to a volume is no rule of admission; the
+fields that say it are left to the clients.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The rules of what makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs."""
+"""The rules of what makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs.
+
+Called through their strategies. Invariant: a pod template gets the defaults of a pod, and is
+validated as a pod is.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every way the API says no: `StatusError` and one constructor for each reason.
+"""Every way to refuse a request: `StatusError` and one constructor for each reason.
 
-Raised by all layers of the API server, written out once by the HTTP layer. Invariant: the `Status`
-object a client reads is built here and nowhere else, so that the wording of one kind of failure is
-the same everywhere.
+Raised by all rooms of the embedded cluster, written out once by the HTTP layer. Invariant: the
+`Status` object a client reads is built here and nowhere else, so that the wording of one kind of
+failure is the same everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ACCEPTED_BODIES: Final = "application/json, application/yaml, application/vnd.ku
 
 
 class StatusError(Exception):
-    """A request that ends in a `Status` of failure."""
+    """Ends a request; holds what the `Status` object of the answer will say."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class StatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One wrong field of an object."""
+    """One wrong field of an object, why, and in which words."""
 
     field: str
     reason: str

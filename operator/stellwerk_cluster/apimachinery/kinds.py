@@ -29,8 +29,6 @@ ALL_VERBS: Final = (
     "watch",
 )
 METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
-_KINDS_FILE: Final = "kinds.toml"
-_SUBRESOURCES: Final = "subresources"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,53 +116,59 @@ class ResourceKind:
         return next((each for each in self.subresources if each.name == name), None)
 
 
-@cache
 def subresources() -> dict[str, Subresource]:
     """The subresources of kinds.toml by name."""
-    found = _kinds_file()[_SUBRESOURCES]
-    return {name: Subresource(name, **_checked(name, facts)) for name, facts in found.items()}
+    return _kinds_file()[0]
+
+
+def built_in_kinds() -> tuple[ResourceKind, ...]:
+    """The kinds of kinds.toml, in the order of the file."""
+    return _kinds_file()[1]
 
 
 @cache
-def built_in_kinds() -> tuple[ResourceKind, ...]:
-    """The kinds of kinds.toml, in the order of the file.
+def _kinds_file() -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
+    directory = resources.files("stellwerk_cluster.apimachinery")
+    return parse_kinds(directory.joinpath("kinds.toml").read_text("utf-8"))
+
+
+def parse_kinds(text: str) -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
+    """The subresources and the kinds of a file like kinds.toml.
 
     Raises:
-        ValueError: a kind names a verb or a subresource that does not exist.
-        TypeError: a kind has a key that no kind has.
+        ValueError: the text is no TOML, or a kind has a verb or subresource that does not exist.
+        TypeError: a kind or subresource has a key of its own invention, or lacks its kind.
     """
-    return tuple(
-        _built_in_kind(api_version, plural, facts)
-        for api_version, kinds in _kinds_file().items()
-        if api_version != _SUBRESOURCES
+    content = tomllib.loads(text)
+    below = {
+        name: Subresource(name, **_checked(name, facts))
+        for name, facts in content.pop("subresources", {}).items()
+    }
+    return below, tuple(
+        _kind(api_version, plural, facts, below)
+        for api_version, kinds in content.items()
         for plural, facts in kinds.items()
     )
 
 
-def _built_in_kind(api_version: str, plural: str, facts: JsonObject) -> ResourceKind:
+def _kind(
+    api_version: str, plural: str, facts: JsonObject, below: dict[str, Subresource]
+) -> ResourceKind:
     group, _, version = api_version.rpartition("/")
-    known = subresources()
-    unknown = set(facts.get(_SUBRESOURCES, ())) - set(known)
+    names = facts.get("subresources", ())
+    unknown = [name for name in names if name not in below]
     if unknown:
-        raise ValueError(f"{_KINDS_FILE}: {plural} has unknown subresources: {sorted(unknown)}")
-    below = tuple(known[name] for name in facts.get(_SUBRESOURCES, ()))
-    return ResourceKind(group, version, plural, **{**_checked(plural, facts), _SUBRESOURCES: below})
+        raise ValueError(f"{plural}: unknown subresources: {', '.join(unknown)}")
+    own = {**_checked(plural, facts), "subresources": tuple(below[name] for name in names)}
+    return ResourceKind(group, version, plural, **own)
 
 
 def _checked(name: str, facts: JsonObject) -> JsonObject:
     """The facts with tuples in place of lists, once the verbs among them are known ones."""
-    unknown = set(facts.get("verbs", ())) - set(ALL_VERBS)
+    unknown = [verb for verb in facts.get("verbs", ()) if verb not in ALL_VERBS]
     if unknown:
-        raise ValueError(f"{_KINDS_FILE}: {name} has unknown verbs: {sorted(unknown)}")
+        raise ValueError(f"{name}: unknown verbs: {', '.join(unknown)}")
     return {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
-
-
-@cache
-def _kinds_file() -> JsonObject:
-    text = (
-        resources.files("stellwerk_cluster.apimachinery").joinpath(_KINDS_FILE).read_text("utf-8")
-    )
-    return tomllib.loads(text)
 
 
 class KindTable:

@@ -21,6 +21,9 @@ _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 
+NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of generated names: no vowels, so that no word comes out."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Syntax:

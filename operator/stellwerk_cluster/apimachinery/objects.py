@@ -1,7 +1,7 @@
 """The shape of API objects inside the embedded cluster, and the few accessors all modules need.
 
 Objects are plain JSON dictionaries. Invariant: an object that is in the store is never changed in
-place; whoever changes one builds new dictionaries along the changed path and shares the rest.
+place; a change builds new dictionaries along the changed path and shares the rest.
 """
 
 from __future__ import annotations

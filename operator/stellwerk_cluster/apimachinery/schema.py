@@ -1,4 +1,4 @@
-"""The types of built-in kinds: decoding of request bodies, merge keys, and what OpenAPI shows.
+"""The types of built-in kinds: decoding of request bodies, merge keys, and the input of OpenAPI.
 
 `types.txt` is the one list of types and fields, in lines `field type flag…`. The flags: `required`
 (present in every object of the API; filled with the type's zero when missing), `always` (an
@@ -36,7 +36,7 @@ class DecodeError(Exception):
 
 @dataclass(slots=True)
 class Decoding:
-    """What one decoding found besides the object."""
+    """Collects what one decoding finds besides the object."""
 
     unknown: list[str] = field(default_factory=list)
     """Paths of fields that the kind does not have."""
@@ -48,7 +48,7 @@ Decoder: TypeAlias = Callable[[JsonValue, Decoding, str], JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a type."""
+    """One field of a type, as its line in types.txt says."""
 
     name: str
     type: str
@@ -100,7 +100,7 @@ def decode(type_name: str, body: JsonObject) -> tuple[JsonObject, list[str]]:
 
 
 def empty_field(type_name: str, field_name: str) -> JsonValue:
-    """A fresh value for a field of a struct type that nobody has set."""
+    """A fresh value for a field of a struct type that is not set."""
     return _zero_of(types()[type_name][field_name].type)()
 
 
@@ -135,7 +135,7 @@ def _struct_decoder(type_name: str) -> Decoder:
 
 
 class _StructDecoder:
-    """Decodes objects of one struct type."""
+    """Decodes objects of one struct type, field by field, and fills in what is missing."""
 
     def __init__(self, type_name: str) -> None:
         self._type_name = type_name

@@ -36,7 +36,7 @@ _OPERATORS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects a request is about."""
+    """The objects that a request is about: a namespace, a label selector, field requirements."""
 
     namespace: str | None = None
     """None: all namespaces."""
@@ -74,6 +74,8 @@ def parse_labels(text: str) -> LabelSelector:
 
 
 class _Words:
+    """The words of a selector, with a look at the next one."""
+
     def __init__(self, text: str) -> None:
         self._words = self._split(text)
         self._next = next(self._words, _END)

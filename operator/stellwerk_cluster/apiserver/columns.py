@@ -20,7 +20,6 @@ from stellwerk_cluster.apiserver.cells import CELLS
 Cell: TypeAlias = Callable[[JsonObject, datetime], JsonValue]
 """(object, present time) → what the column shows of the object."""
 
-_COLUMNS_FILE: Final = "columns.toml"
 _KEYS: Final = frozenset(
     {"name", "type", "format", "priority", "description", "path", "default", "cell", "of"}
 )
@@ -51,14 +50,18 @@ def name_column() -> Column:
 
 @cache
 def _columns_file() -> dict[str, tuple[Column, ...]]:
-    """The columns by kind, and those of `generic`.
+    directory = resources.files("stellwerk_cluster.apiserver")
+    return parse_columns(directory.joinpath("columns.toml").read_text("utf-8"))
+
+
+def parse_columns(text: str) -> dict[str, tuple[Column, ...]]:
+    """The columns by kind of a file like columns.toml, and those of `generic`.
 
     Raises:
-        ValueError: a column has an unknown key, shows nothing, or names an unknown function.
-        KeyError: a kind names a shared column that does not exist.
+        ValueError: the text is no TOML; a column has an unknown key, or shows nothing.
+        KeyError: a column lacks its name or description, or a shared one does not exist.
     """
-    directory = resources.files("stellwerk_cluster.apiserver")
-    content = tomllib.loads(directory.joinpath(_COLUMNS_FILE).read_text("utf-8"))
+    content = tomllib.loads(text)
     shared = {name: _column(row) for name, row in content["shared"].items()}
     return {
         kind: tuple(shared[row] if isinstance(row, str) else _column(row) for row in rows)
@@ -67,9 +70,9 @@ def _columns_file() -> dict[str, tuple[Column, ...]]:
 
 
 def _column(row: JsonObject) -> Column:
-    unknown = set(row) - _KEYS
+    unknown = sorted(set(row) - _KEYS)
     if unknown:
-        raise ValueError(f"{_COLUMNS_FILE}: {row['name']} has unknown keys: {sorted(unknown)}")
+        raise ValueError(f"column {row['name']}: unknown keys: {', '.join(unknown)}")
     return Column(
         row["name"],
         row.get("type", "string"),
@@ -85,7 +88,7 @@ def _cell(row: JsonObject) -> Cell:
         return _value_at(tuple(row["path"].split(".")), row.get("default", ""))
     function = CELLS.get(row.get("cell", ""))
     if function is None:
-        raise ValueError(f"{_COLUMNS_FILE}: {row['name']} has neither a path nor a known cell")
+        raise ValueError(f"column {row['name']}: neither a path nor a known cell")
     of = tuple(row.get("of", ()))
     return (lambda obj, now: function(obj, now, *of)) if of else function
 

@@ -31,7 +31,7 @@ AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDisc
 
 
 class Discovery:
-    """The documents that say what is served."""
+    """Makes the discovery documents from the table of kinds."""
 
     def __init__(self, kinds: KindTable) -> None:
         """Describe `kinds`."""

@@ -1,7 +1,7 @@
 """The HTTP face of the API: one aiohttp handler that dispatches on method and path.
 
-Started by `cluster.EmbeddedCluster`. It knows resources and methods; `documents` answers whatever
-else has a path, and the rules of kinds lie in the verbs.
+Started by `cluster.EmbeddedCluster`. Here are resources and methods; `documents` answers all
+other paths, and the rules of kinds lie in the verbs.
 Invariant: every failure that a client sees is a `Status` object, and a request that fails changes
 nothing.
 """
@@ -72,7 +72,7 @@ Method: TypeAlias = Callable[[web.BaseRequest, Target], Awaitable[Answer]]
 
 
 class HttpServer:
-    """Answers requests; `handle` is given to aiohttp."""
+    """Answers requests, one method each for GET, POST, PUT, PATCH and DELETE."""
 
     def __init__(
         self, api: Api, renderer: Renderer, watches: WatchServer, documents: Documents

@@ -1,7 +1,7 @@
 """Lists: selectors, pages, and which version of the collection a list shows.
 
 Called by the HTTP layer for list and deletecollection. Invariant: all pages of one list show the
-collection at the version of its first page, or the client is told that this version is gone.
+collection at the version of its first page, or the answer is that this version is no longer kept.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _EXPIRED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The query of a list or watch."""
+    """The query of a list or watch, parsed and free of contradictions."""
 
     selection: Selection
     limit: int = 0
@@ -65,7 +65,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer of a list."""
+    """The objects in one answer of a list, and the token that continues it."""
 
     entries: list[Entry]
     revision: int

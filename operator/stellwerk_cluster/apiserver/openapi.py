@@ -62,7 +62,7 @@ _VERBS: Final = {
 
 
 class OpenApi:
-    """The documents under /openapi."""
+    """Makes the documents under /openapi, and keeps them until the table of kinds changes."""
 
     def __init__(self, kinds: KindTable, custom: CustomKinds) -> None:
         """Describe built-in and custom kinds."""

@@ -39,7 +39,7 @@ _FINISHED_TEXT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What one request wants to see."""
+    """The media type, the transformation and the detail that one request asks for."""
 
     media_type: str = JSON
     transform: str = ""

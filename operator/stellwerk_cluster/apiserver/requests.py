@@ -36,7 +36,7 @@ _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The kind, object and subresource that a path names."""
 
     kind: ResourceKind
     namespace: str | None

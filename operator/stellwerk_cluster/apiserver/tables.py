@@ -52,7 +52,7 @@ class Printers:
     """Finds the printer of a kind, built-in or custom."""
 
     def __init__(self, clock: Clock, custom: CustomKinds) -> None:
-        """Print with `clock`; `custom` knows what definitions say of their columns."""
+        """Print with `clock`; `custom` says which columns definitions declare."""
         self._clock = clock
         self._custom = custom
 

@@ -1,6 +1,6 @@
 """Watch streams: which events a client sees, bookmarks, initial events, the end of the stream.
 
-`WatchFeed` is pure: it turns store events into lines for one client. `stream_watch` pumps them into
+`WatchFeed` is pure: it turns store events into lines for one client. `WatchServer` pumps them into
 an HTTP response. Invariant: a client sees every change after its version exactly once and in order,
 or an ERROR event that says 410.
 """
@@ -49,7 +49,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 
 class WatchFeed:
-    """The lines one client sees."""
+    """Turns changes of the store into the lines of one watch."""
 
     def __init__(
         self, store: Store, kind: ResourceKind, options: ListOptions, form: Form, renderer: Renderer
@@ -176,7 +176,7 @@ class WatchFeed:
 
 
 class WatchServer:
-    """All open watch streams of a server."""
+    """Answers watch requests, and ends all streams when the server closes."""
 
     def __init__(self, store: Store, clock: Clock, random: Random, renderer: Renderer) -> None:
         """Serve watches of `store`; `random` spreads the ends of streams that gave no timeout."""
@@ -213,7 +213,7 @@ class WatchServer:
                 await self._pump(response, feed, watcher, wake, options)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
-            # The client went away (or the server's task group ends): nobody is left to be told.
+            # The client closed the connection, or the server ends: the stream has no reader.
             return response
         finally:
             watchers.remove(watcher)

@@ -1,4 +1,8 @@
-"""All controllers of the embedded cluster."""
+"""All controllers of the embedded cluster.
+
+Called by `cluster.EmbeddedCluster`. Invariant: they share one `Index`, which is updated with each
+change before they see it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The status of PodDisruptionBudgets: how many pods are healthy, how many must be, how many may go.
 
 Eviction and preemption read what this controller writes. Invariant: a pod that was evicted and is
-not gone yet counts as disrupted, not as healthy.
+not deleted yet counts as disrupted, not as healthy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
-from stellwerk_cluster.controllers.deployment import absolute
+from stellwerk_cluster.controllers.workload import absolute
 from stellwerk_cluster.registry.eviction import BUDGETS, disruption_allowed
 from stellwerk_cluster.registry.store import ADDED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
@@ -38,7 +38,7 @@ _FORGET_AFTER: Final = timedelta(minutes=2)
 
 
 class DisruptionController(Worker):
-    """Writes the status of PodDisruptionBudgets."""
+    """Keeps the counts in the status of every PodDisruptionBudget in step with its pods."""
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow budgets and pods."""

@@ -1,7 +1,7 @@
 """Garbage collection by owner references: background, foreground and orphaning.
 
-Invariant: an object all of whose owners are gone does not stay, and an owner that waits in the
-foreground goes only after what blocks it.
+Invariant: an object whose owners are all deleted does not stay, and an owner in foreground deletion
+is removed only after the dependents that block it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ORPHAN: Final = "orphan"
 
 
 class GarbageCollector(Worker):
-    """Deletes what nobody owns any more."""
+    """Deletes objects whose owners are all deleted, and releases owners that wait for them."""
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow everything in the store of `api`."""

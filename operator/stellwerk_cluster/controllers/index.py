@@ -1,9 +1,7 @@
-"""Who owns what and which pods are where.
-
-The lookups that controllers need, kept up to date with every write.
+"""Which objects belong to an owner, and which pods are on a node.
 
 One `Index` is shared by all controllers. Invariant: it holds exactly the objects of the store, and
-is current before any controller hears of a change.
+is updated with each change before a controller sees it.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Location(NamedTuple):
-    """Where an object is stored."""
+    """The resource and the key under which an object is stored."""
 
     storage_name: str
     key: Key
 
 
 class Index:
-    """Objects by uid, dependents by their owners' uid, pods by node."""
+    """Finds objects by uid, dependents by the uid of their owners, and pods by node."""
 
     def __init__(self, api: Api) -> None:
         """Index everything that is in the store of `api`, and follow it."""

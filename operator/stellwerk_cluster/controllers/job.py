@@ -1,4 +1,7 @@
-"""Jobs: pods until enough have succeeded, or too many have failed."""
+"""Jobs: pods until enough have succeeded, or too many have failed.
+
+Invariant: a job that is complete or failed starts no more pods.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class JobController(WorkloadController):
-    """Runs Jobs to their end."""
+    """Starts the pods of Jobs and writes their conditions when enough have ended."""
 
     group = "batch"
     plural = "jobs"

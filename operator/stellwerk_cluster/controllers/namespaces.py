@@ -1,4 +1,7 @@
-"""The end of a namespace: everything in it is deleted, then it is let go."""
+"""The end of a namespace: everything in it is deleted, then its finalizer is removed.
+
+Invariant: a namespace keeps its finalizer while an object is left in it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
 class NamespaceController(Worker):
-    """Empties and releases terminating namespaces."""
+    """Deletes what a terminating namespace holds, and then its finalizer."""
 
     def __init__(self, api: Api) -> None:
         """Follow the namespaces in the store of `api`."""

@@ -1,7 +1,7 @@
 """Node taints that follow from the state of a node, and eviction by NoExecute taints.
 
-Invariant: of the taints this controller knows, a node has exactly those that its state asks for;
-all others are the user's.
+Invariant: of the taints that this controller sets, a node has exactly those that its state asks
+for; all others are the user's.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Doomed:
 
 
 class NodeLifecycleController(Worker):
-    """Taints nodes and evicts pods that do not tolerate it."""
+    """Sets the taints of nodes, and deletes pods when their toleration of NoExecute runs out."""
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow nodes and bindings in the store of `api`."""
@@ -162,7 +162,7 @@ def _executes(node: JsonObject) -> Iterator[JsonObject]:
 
 
 def _tolerated_seconds(pod: JsonObject, node: JsonObject) -> float | None:
-    """How long the pod may stay once the taints are there; None: for ever."""
+    """How long the pod may stay once the taints are there; None: without end."""
     shortest: float | None = None
     tolerations = parse_tolerations(pod["spec"].get("tolerations"))
     for taint in parse_taints(list(_executes(node))):

@@ -6,10 +6,13 @@ creates only objects that name the workload as their controller, and deletes no 
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
+import orjson
 from typing_extensions import override
 
+from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
@@ -33,12 +36,14 @@ if TYPE_CHECKING:
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
 
+REVISION_LABEL: Final = "controller-revision-hash"
+_HASH_LENGTH: Final = 10
 MOST_CREATED_AT_ONCE: Final = 200
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
 
 
 class WorkloadController(Worker):
-    """A controller of one kind of workload; subclasses say what `sync` does."""
+    """Follows one kind of workload and its children; a subclass says in `sync` what to write."""
 
     group = "apps"
     plural = ""
@@ -164,7 +169,7 @@ class WorkloadController(Worker):
 
 
 def is_active(pod: JsonObject) -> bool:
-    """Whether a pod counts: neither finished nor on its way out."""
+    """Whether a pod counts: neither finished nor terminating."""
     return not is_terminating(pod) and not is_finished(pod)
 
 
@@ -186,6 +191,20 @@ def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
 def ready_count(pods: list[JsonObject]) -> int:
     """How many of the pods are ready."""
     return sum(1 for pod in pods if is_ready(pod))
+
+
+def template_hash(template: JsonObject) -> str:
+    """A short name for the content of a template, the same for equal templates."""
+    digest = hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).digest()
+    return "".join(NAME_ALPHABET[byte % len(NAME_ALPHABET)] for byte in digest[:_HASH_LENGTH])
+
+
+def absolute(value: int | str, total: int, *, round_up: bool) -> int:
+    """A count, or a percentage of the total as a count."""
+    if isinstance(value, int):
+        return value
+    share = int(value.rstrip("%")) * total
+    return -(-share // 100) if round_up else share // 100
 
 
 def has_labels(obj: JsonObject, wanted: JsonObject) -> bool:

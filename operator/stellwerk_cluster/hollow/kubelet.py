@@ -1,8 +1,8 @@
 """The hollow kubelet: pods that are bound start, finish and end, without any container.
 
 One worker plays the kubelets of all nodes. It follows the pods of the store and writes their status
-through the API. Invariant: it touches only pods whose node exists, and a terminating pod is gone no
-later than its grace period says.
+through the API. Invariant: it touches only pods whose node exists, and a terminating pod is removed
+no later than its grace period says.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _CONDITIONS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "Cont
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
-    """How fast pods live."""
+    """How long a pod takes to start, and to stop."""
 
     start_seconds: float = 0.5
     """From binding to Running."""
     stop_seconds: float = 0.5
-    """From deletion to gone, unless the grace period is shorter."""
+    """From the deletion of a pod to its removal, unless the grace period is shorter."""
     respect_grace: bool = False
     """Use up the whole grace period, as a container that ignores its signal would."""
 
 
 class HollowKubelet(Worker):
-    """Plays the kubelets of all nodes."""
+    """Takes bound pods through their phases, on all nodes at once."""
 
     def __init__(self, api: Api, options: KubeletOptions | None = None) -> None:
         """Follow the pods in the store of `api`."""
@@ -165,7 +165,7 @@ class HollowKubelet(Worker):
 
 
 def _run_seconds(pod: JsonObject) -> float | None:
-    """How long the containers run; None: for ever."""
+    """How long the containers run; None: without end."""
     if pod["spec"].get("restartPolicy") == "Always":
         return None
     text = (pod["metadata"].get("annotations") or EMPTY).get(RUN_SECONDS_ANNOTATION)

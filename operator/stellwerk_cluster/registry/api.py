@@ -26,7 +26,7 @@ from stellwerk_cluster.apimachinery.failures import (
     not_found,
     unsupported_patch,
 )
-from stellwerk_cluster.apimachinery.names import metadata_causes
+from stellwerk_cluster.apimachinery.names import NAME_ALPHABET, metadata_causes
 from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 
-_SUFFIX_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
 
@@ -297,7 +296,7 @@ class Api(Reader):
             obj["status"] = empty_field(kind.type_name, "status")
 
     def _generated_name(self, prefix: str) -> str:
-        suffix = "".join(self._random.choices(_SUFFIX_ALPHABET, k=_SUFFIX_LENGTH))
+        suffix = "".join(self._random.choices(NAME_ALPHABET, k=_SUFFIX_LENGTH))
         return prefix[:_LONGEST_PREFIX] + suffix
 
     def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:

@@ -2,7 +2,7 @@
 
 Follows the collection of definitions from inside the store, whether controllers run or not.
 Invariant: a definition whose condition Established is True has its versions in the table of kinds,
-and one that is gone has none.
+and one that is deleted has none.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Delete: grace periods, preconditions, finalizers, propagation, collections.
 
 Called by the HTTP layer, the controllers and the hollow kubelets. Invariant: an object with
-finalizers, and a running pod with a grace period, stay until somebody else removes what holds them.
+finalizers, and a running pod with a grace period, stay until what holds them is removed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DEFINITION_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a delete request asks for beside the object's name."""
+    """Grace period, preconditions and propagation of one delete request."""
 
     grace_period_seconds: int | None = None
     uid: str = ""
@@ -77,7 +77,7 @@ def _bad_options(cause: Cause) -> StatusError:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What became of an object: its last state, and whether it is still there."""
+    """The last state of an object, and whether it is removed or only marked."""
 
     entry: Entry
     gone: bool
@@ -210,7 +210,7 @@ def _begin_namespace_deletion(
 def _begin_definition_deletion(
     api: Api, kind: ResourceKind, stored: Entry, options: DeleteOptions
 ) -> Deletion:
-    """A definition stays until its objects are gone; `DefinitionLifecycle` takes it from there."""
+    """A definition stays until its objects are deleted, which `DefinitionLifecycle` sees to."""
     if is_terminating(stored.obj):
         return Deletion(stored, gone=False)
     finalizers = [*(stored.obj["metadata"].get("finalizers") or ()), DEFINITION_FINALIZER]

@@ -1,10 +1,10 @@
 """Objects, versions and watch events in memory.
 
 One `Store` holds a `Collection` per resource; every write takes the next number of one global
-counter. Called by the verbs only. It knows nothing of HTTP, kinds' rules or asyncio: a watcher is
-told with a plain callback that something lies in its buffer. Invariants: versions grow strictly;
-the events of a collection are in order of version and reach back to `compacted`; an object is
-serialised once per change, and lists and watchers share those bytes.
+counter. Written by the verbs only. HTTP, the rules of kinds and asyncio are no part of it: a plain
+callback wakes the reader of a watcher whose buffer is no longer empty. Invariants: versions grow
+strictly; the events of a collection are in order of version and reach back to `compacted`; an
+object is serialised once per change, and lists and watchers share those bytes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 EVENT_WINDOW: Final = 65_536
-"""Events kept per collection: 410 answers who comes back later."""
+"""Events kept per collection: a watch from before them is answered with 410."""
 
 ADDED: Final = "ADDED"
 MODIFIED: Final = "MODIFIED"
@@ -55,7 +55,7 @@ class Entry:
 
 
 class StoreEvent:
-    """One change: what an object was and what it is."""
+    """One change: the object before it and after it."""
 
     __slots__ = ("entry", "previous", "type")
 
@@ -111,7 +111,7 @@ class Watcher:
 
 
 class Collection:
-    """All objects of one resource."""
+    """All objects of one resource, and their latest changes."""
 
     def __init__(self, window: int) -> None:
         """An empty collection that keeps at most `window` events."""
@@ -120,7 +120,7 @@ class Collection:
         self._window = window
         self.events: deque[StoreEvent] = deque()
         self.forgotten = 0
-        """Changes up to this version are gone: no watch can begin before it."""
+        """Changes up to this version are forgotten: no watch can begin before it."""
         self.compacted = 0
         """Lists can no longer show versions before this one."""
         self.watchers: list[Watcher] = []
@@ -153,7 +153,7 @@ class Collection:
         return [self._entries[key] for key in self.keys(namespace)]
 
     def apply(self, event: StoreEvent) -> None:
-        """Make a change and tell everybody."""
+        """Make a change, and hand it to watchers and listeners."""
         entry = event.entry
         if event.type == DELETED:
             del self._entries[entry.key]

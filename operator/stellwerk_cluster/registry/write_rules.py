@@ -178,7 +178,7 @@ def bad_patch(shown: JsonValue, why: str) -> StatusError:
 
 
 def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:
-    """The refusal of a new object in a namespace that is on its way out."""
+    """The refusal of a new object in a namespace that is terminating."""
     error = forbidden(
         kind,
         name,
