@@ -215,6 +215,10 @@ class KindTable:
                 return row
         raise KeyError(plural)
 
+    def served(self, group: str, version: str) -> list[ResourceKind]:
+        """The kinds of a group and version, in the order of the table."""
+        return [row for row in self if (row.group, row.version) == (group, version)]
+
     def groups(self) -> dict[str, list[str]]:
         """The versions of every group, in the order of the table."""
         found: dict[str, list[str]] = {}

@@ -58,7 +58,7 @@ class Discovery:
 
     def resources(self, group: str, version: str) -> JsonObject | None:
         """The document under /api/v1 or /apis/GROUP/VERSION, None if there is no such version."""
-        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
+        rows = self._kinds.served(group, version)
         if not rows:
             return None
         resources = [entry for row in rows for entry in _legacy_entries(row)]
@@ -103,8 +103,7 @@ class Discovery:
         return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
     def _aggregated_version(self, group: str, version: str) -> JsonObject:
-        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
-        rows.sort(key=lambda row: row.plural)
+        rows = sorted(self._kinds.served(group, version), key=lambda row: row.plural)
         return {
             "version": version,
             "resources": [_aggregated_entry(row) for row in rows],

@@ -110,10 +110,9 @@ class OpenApi:
         return {"paths": paths}
 
     def _v3(self, group: str, version: str) -> JsonObject:
-        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
         schemas: JsonObject = {}
         paths: JsonObject = {}
-        for row in rows:
+        for row in self._kinds.served(group, version):
             self._add_schemas(row, schemas, _PREFIX)
             paths.update(_paths(row))
         return {

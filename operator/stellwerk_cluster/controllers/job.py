@@ -5,7 +5,7 @@ Invariant: a job that is complete or failed starts no more pods.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -19,6 +19,12 @@ from stellwerk_cluster.controllers.workload import (
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
+
+_ENDS: Final = {
+    "Complete": ("CompletionsReached", "Reached expected number of succeeded pods"),
+    "Failed": ("BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+}
+"""Reason and message of the conditions that end a job."""
 
 
 class JobController(WorkloadController):
@@ -38,20 +44,12 @@ class JobController(WorkloadController):
         failed = sum(1 for pod in pods if pod["status"].get("phase") == "Failed")
         completions = spec.get("completions") or 1
         now = timestamp(self.api.now())
-        conditions: list[JsonObject] = []
+        ended = ""
         if succeeded >= completions:
-            conditions = [
-                _ended(
-                    "Complete",
-                    "CompletionsReached",
-                    "Reached expected number of succeeded pods",
-                    now,
-                )
-            ]
+            ended = "Complete"
         elif failed > spec["backoffLimit"]:
-            text = "Job has reached the specified backoff limit"
-            conditions = [_ended("Failed", "BackoffLimitExceeded", text, now)]
-        if conditions or spec.get("suspend"):
+            ended = "Failed"
+        if ended or spec.get("suspend"):
             for pod in active:
                 self.delete_pod(pod)
             active = []
@@ -63,14 +61,13 @@ class JobController(WorkloadController):
             "succeeded": succeeded,
             "failed": failed,
         }
-        done = {"completionTime": now} if _is_complete(conditions) else {}
         self.write_status(
             workload,
             {
                 **{name: count for name, count in counts.items() if count or name == "ready"},
                 "startTime": status.get("startTime", now),
-                **({"conditions": conditions} if conditions else {}),
-                **done,
+                **({"conditions": [_ended(ended, now)]} if ended else {}),
+                **({"completionTime": now} if ended == "Complete" else {}),
             },
         )
 
@@ -88,11 +85,8 @@ def _has(status: JsonObject, type_: str) -> bool:
     return any(each["type"] == type_ for each in status.get("conditions") or ())
 
 
-def _is_complete(conditions: list[JsonObject]) -> bool:
-    return any(each["type"] == "Complete" for each in conditions)
-
-
-def _ended(type_: str, reason: str, message: str, now: str) -> JsonObject:
+def _ended(type_: str, now: str) -> JsonObject:
+    reason, message = _ENDS[type_]
     return {
         "type": type_,
         "status": "True",
