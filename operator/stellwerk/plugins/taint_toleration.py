@@ -14,7 +14,9 @@ from stellwerk.framework.events import (
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     EnqueueExtensions,
@@ -89,10 +91,10 @@ class TaintToleration(
         )
 
 
-def _became_tolerable(pod: PodInfo, change: ClusterChange) -> bool:
+def _became_tolerable(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the pod tolerates a new node, or a changed one that it did not tolerate before."""
     old, new = changed_node(change)
     if new is None:
-        return True
+        return QueueingHint.QUEUE
     was_untolerated = old is None or bool(untolerated(old.taints, pod.spec.tolerations, _HARD))
-    return was_untolerated and not untolerated(new.taints, pod.spec.tolerations, _HARD)
+    return queue_if(was_untolerated and not untolerated(new.taints, pod.spec.tolerations, _HARD))

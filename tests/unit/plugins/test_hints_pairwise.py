@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    QueueingHint,
+    Resource,
+)
 from stellwerk.framework.interface import EnqueueExtensions
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
@@ -28,11 +34,11 @@ def hint_for(plugin: EnqueueExtensions, resource: Resource, action: Action) -> C
     return found
 
 
-def wakes(plugin: EnqueueExtensions, pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether the change wakes the pod, as the queue would ask."""
-    hint = hint_for(plugin, change.resource, change.action).hint
+def requeues(plugin: EnqueueExtensions, pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the hint for the change answers Queue for the pod."""
+    hint = hint_for(plugin, change.resource, change.action).queueing_hint_fn
     assert hint is not None
-    return hint(pod, change)
+    return hint(pod, change) is QueueingHint.QUEUE
 
 
 def bound(name: str, labels: Mapping[str, str], **fields: Any) -> PodInfo:
@@ -137,13 +143,13 @@ TOLERATES = {"tolerations": [{"operator": "Exists"}]}
     ],
 )
 def test_spread(change: ClusterChange, *, expected: bool) -> None:
-    assert wakes(make_plugin(PodTopologySpread), spreading(), change) is expected
+    assert requeues(make_plugin(PodTopologySpread), spreading(), change) is expected
 
 
 def test_spread_that_honours_taints_wakes_for_new_tolerations() -> None:
     waiting = spreading(**HONORS_TAINTS)
     change = tolerating(waiting, spreading(**HONORS_TAINTS, **TOLERATES))
-    assert wakes(make_plugin(PodTopologySpread), waiting, change)
+    assert requeues(make_plugin(PodTopologySpread), waiting, change)
 
 
 def test_spread_by_default_constraints_reads_the_defaults() -> None:
@@ -155,7 +161,7 @@ def test_spread_by_default_constraints_reads_the_defaults() -> None:
     }
     plugin = make_plugin(PodTopologySpread, args=args)
     # Nothing selects the pod, so it has no constraints and cannot have been rejected for them.
-    assert not wakes(plugin, pod_info("p", labels=WEB), pod_added(bound("x", WEB)))
+    assert not requeues(plugin, pod_info("p", labels=WEB), pod_added(bound("x", WEB)))
 
 
 # --- InterPodAffinity ---------------------------------------------------------------------------
@@ -255,7 +261,7 @@ PLAIN = pod_info("p", labels=WEB)
     ],
 )
 def test_affinity(pod: PodInfo, change: ClusterChange, *, expected: bool) -> None:
-    assert wakes(make_plugin(InterPodAffinity), pod, change) is expected
+    assert requeues(make_plugin(InterPodAffinity), pod, change) is expected
 
 
 def _shunned_in_zone_a() -> Cache:
@@ -275,7 +281,7 @@ def _shunned_in_zone_a() -> Cache:
 )
 def test_a_pod_that_placed_pods_shun_wakes_for_nodes(change: ClusterChange) -> None:
     plugin = make_plugin(InterPodAffinity, _shunned_in_zone_a().snapshot)
-    assert wakes(plugin, PLAIN, change)
+    assert requeues(plugin, PLAIN, change)
 
 
 def _namespace_selecting(labels: Mapping[str, str]) -> PodInfo:
@@ -293,4 +299,4 @@ def test_a_namespace_wakes_pods_with_a_namespace_selector(
     make_waiting: Callable[[], PodInfo], *, expected: bool
 ) -> None:
     change = ClusterChange(Resource.NAMESPACE, Action.UPDATE_OTHER, {}, {})
-    assert wakes(make_plugin(InterPodAffinity), make_waiting(), change) is expected
+    assert requeues(make_plugin(InterPodAffinity), make_waiting(), change) is expected

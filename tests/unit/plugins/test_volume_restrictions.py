@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.status import SKIP, Code
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from tests.support.builders import make_node, make_pod, pod_info
@@ -154,6 +154,6 @@ def test_a_deleted_pod_wakes_whom_it_blocked(gone: dict[str, Any], *, wakes: boo
     waiting = pod_info("web", volumes=[*claim_volume("data"), *gce(read_only=True)])
     change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, old=pod_info("gone", **gone))
     hints = VolumeRestrictions(StorageWorld().handle).events_to_register()
-    [hint] = [h.hint for h in hints if h.resource is Resource.POD]
+    [hint] = [h.queueing_hint_fn for h in hints if h.resource is Resource.POD]
     assert hint is not None
-    assert hint(waiting, change) is wakes
+    assert hint(waiting, change) is queue_if(wakes)
