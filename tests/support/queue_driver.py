@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from stellwerk.backend.backoff_queue import Backoff
+from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.framework.status import OK, Status, unschedulable
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Policy:
+class Policy(QueueingPolicy):
     """One set of rules for every profile, open to the test's changes."""
 
     registered: Mapping[str, Sequence[ClusterEventWithHint]] = field(default_factory=dict)
@@ -34,25 +37,29 @@ class Policy:
     reversed_sort: bool = False
     ran_first: list[str] = field(default_factory=list)
 
+    @override
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
         return (pod.priority if self.reversed_sort else -pod.priority, queued_at_seconds)
 
+    @override
     def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
         self.ran_first.append(first_plugin)
         gate = self.gates.get(pod.uid)
         return unschedulable(gate, "gated") if gate else OK
 
+    @override
     def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
         assert scheduler_name
         return self.registered
 
+    @override
     def backoff(self, scheduler_name: str) -> Backoff:
         assert scheduler_name
         return self.backoffs
 
 
 @dataclass
-class Observed:
+class Observed(QueueObserver):
     """What the queue reported."""
 
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -60,18 +67,22 @@ class Observed:
     hints: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     failures: list[tuple[str, str, Exception]] = field(default_factory=list)
 
+    @override
     def incoming(self, queue: str, event: str) -> None:
         self.moves[queue, event] += 1
 
+    @override
     def rejected(self, plugin: str, profile: str, change: int) -> None:
         self.rejected_pods[plugin, profile] += change
 
+    @override
     def hints_evaluated(
         self, plugin: str, event: str, result: str, times: int, seconds: float
     ) -> None:
         assert seconds >= 0
         self.hints[plugin, event, result] += times
 
+    @override
     def hint_failed(
         self, plugin: str, pod: PodInfo, change: ClusterChange, failure: Exception
     ) -> None:

@@ -238,7 +238,7 @@ class SchedulingQueue(QueueContents):
             if entry.sequence:
                 self._update_order(entry)
 
-    # --- what timers call -----------------------------------------------------------------------
+    # --- what timers and metrics call -----------------------------------------------------------
 
     def flush_backoff(self, now: float) -> None:
         """Move pods whose backoff has passed to activeQ; due each whole second."""

@@ -409,9 +409,7 @@ def test_changes_that_the_gating_plugin_did_not_register_pass_by() -> None:
     assert len(driver.policy.ran_first) == asked
 
 
-def test_pre_enqueue_of_a_gated_pod_runs_for_what_its_gating_plugin_registered() -> (
-    None
-):
+def test_pre_enqueue_of_a_gated_pod_runs_for_what_its_gating_plugin_registered() -> None:
     driver = QueueDriver(Policy(registered={"Preemption": ()}))
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")

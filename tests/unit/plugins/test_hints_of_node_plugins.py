@@ -225,7 +225,7 @@ def test_changes_of_nodes_and_tolerations(
     assert requeues(kind, pod, change) is requeued
 
 
-def test_a_node_outside_the_profiles_affinity_wakes_nobody() -> None:
+def test_a_node_outside_the_profiles_affinity_requeues_no_pod() -> None:
     term = {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     args = {"addedAffinity": required}

@@ -195,7 +195,7 @@ WITH_DISK = pod_info("web", volumes=ebs_volume("vol-1"))
 
 
 @pytest.mark.parametrize(
-    ("pod", "change", "wakes"),
+    ("pod", "change", "requeues"),
     [
         pytest.param(
             WITH_CLAIM,
@@ -271,11 +271,11 @@ WITH_DISK = pod_info("web", volumes=ebs_volume("vol-1"))
         ),
     ],
 )
-def test_hints(pod: Any, change: ClusterChange, *, wakes: bool) -> None:
+def test_hints(pod: Any, change: ClusterChange, *, requeues: bool) -> None:
     hints = NodeVolumeLimits(StorageWorld().handle).events_to_register()
     [hint] = [
         h.queueing_hint_fn
         for h in hints
         if h.resource is change.resource and h.action & change.action and h.queueing_hint_fn
     ]
-    assert hint(pod, change) is queue_if(wakes)
+    assert hint(pod, change) is queue_if(requeues)
