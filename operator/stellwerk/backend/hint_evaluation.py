@@ -14,6 +14,8 @@ from typing import Final, NamedTuple
 from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -27,9 +29,8 @@ from stellwerk.models.pod import PodInfo
 _log = logging.getLogger(__name__)
 
 _PODS: Final = frozenset({Resource.POD, Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD})
-_RESULTS: Final = tuple((answer, answer.value) for answer in QueueingHint)
-_ERROR: Final = "Error"
-"""What the metric calls a hint function that raised."""
+_QUEUE, _QUEUE_SKIP, _ERROR = QUEUE.value, QUEUE_SKIP.value, "Error"
+"""Results, as the metric names them."""
 _ALL_EVENTS: Final = (ClusterEventWithHint(Resource.WILDCARD, Action.ALL),)
 
 
@@ -177,7 +178,7 @@ class HintEvaluation:
         found = QueueingStrategy.SKIP
         for level in hints.levels:
             for hint in level:
-                if hint.strategy > found and self.answers(hint, [pod])[0] is QueueingHint.QUEUE:
+                if hint.strategy > found and self.answers(hint, [pod])[0] is QUEUE:
                     found = hint.strategy
             if found is hints.best:
                 break
@@ -189,7 +190,7 @@ class HintEvaluation:
         """The function's answer for each of the pods."""
         function, change, observer = hint.function, self._change, self._observer
         if function is None:
-            return [QueueingHint.QUEUE] * len(pods)
+            return [QUEUE] * len(pods)
         started = time.perf_counter()
         try:
             answers = [function(pod, change) for pod in pods]
@@ -198,8 +199,8 @@ class HintEvaluation:
         if observer is not None:
             # Measured together: a clock read before and after each would cost as much as the call.
             each = (time.perf_counter() - started) / max(len(pods), 1)
-            for answer, result in _RESULTS:
-                times = answers.count(answer)
+            skipped = answers.count(QUEUE_SKIP)
+            for result, times in ((_QUEUE, len(answers) - skipped), (_QUEUE_SKIP, skipped)):
                 if times:
                     observer.hints_evaluated(hint.plugin, change.name, result, times, times * each)
         return answers
@@ -215,7 +216,7 @@ class HintEvaluation:
                 answer = function(pod, self._change)
                 result = answer.value
             except Exception as failure:  # noqa: BLE001 it may cost an attempt, but no pod
-                answer, result = QueueingHint.QUEUE, _ERROR
+                answer, result = QUEUE, _ERROR
                 self._report_failure(plugin, pod, failure)
             answers.append(answer)
             if self._observer is not None:

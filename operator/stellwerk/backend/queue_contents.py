@@ -1,7 +1,7 @@
 """What lies in the scheduling queue: every pod's entry, and how many are in each place.
 
-The base of the scheduling queue, which alone writes it; metrics, debugger, audit and explanations
-read. Invariant: reading changes nothing, and what is read often (`pending`, `counted`) is O(1).
+The base of the scheduling queue, which alone writes it; metrics, debugger and audit read.
+Invariant: reading changes nothing, and what is read often (`pending`, `counted`) is O(1).
 """
 
 from collections.abc import Iterator, Mapping

@@ -140,7 +140,7 @@ class SchedulingQueue(QueueContents):
     # --- what the scheduling coroutine and binding tasks call -----------------------------------
 
     def pop(self, item: ActiveItem) -> QueuedPod | None:
-        """Put the pod of an item that came out of activeQ in flight; None if the item is stale."""
+        """Put the pod of an item taken from activeQ in flight; None if the item is stale."""
         entry = item.entry
         if entry is None or entry.sequence != item.sequence:
             return None
@@ -267,7 +267,7 @@ class SchedulingQueue(QueueContents):
     def _requeue(
         self, entry: QueuedPod, strategy: QueueingStrategy, event: str, now: float
     ) -> None:
-        """`requeuePodWithQueueingStrategy`, v1.36."""
+        """Move a pod to the place of a strategy (`requeuePodWithQueueingStrategy`, v1.36)."""
         if strategy is QueueingStrategy.SKIP:
             self._move_to_unschedulable_pods(entry, event)
         elif strategy is QueueingStrategy.AFTER_BACKOFF and is_backing_off(entry, now):
@@ -377,6 +377,7 @@ class SchedulingQueue(QueueContents):
         return entry
 
     def _count_failure(self, entry: QueuedPod, now: float) -> None:
+        """Count a rejection or an error, and begin the backoff that follows."""
         if entry.rejectors:
             entry.unschedulable_count += 1
             entry.consecutive_errors = 0
@@ -408,6 +409,7 @@ class SchedulingQueue(QueueContents):
     def _set_rejectors(
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]
     ) -> None:
+        """Set the plugins that rejected a pod, and report what is new and what is no longer so."""
         before = entry.rejectors
         entry.unschedulable_plugins, entry.pending_plugins = unschedulable, pending
         if self._observer is not None and (before or unschedulable or pending):

@@ -20,6 +20,8 @@ from stellwerk.backend.hint_evaluation import (
 from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -246,10 +248,10 @@ def _strengthen(
     hint: QueueingHintFunction,
     answers: Sequence[QueueingHint],
 ) -> None:
-    if QueueingHint.QUEUE not in answers:
+    if answers.count(QUEUE_SKIP) == len(answers):
         return
     for position, answer in enumerate(answers):
-        if answer is QueueingHint.QUEUE and hint.strategy > strategies[position]:
+        if answer is QUEUE and hint.strategy > strategies[position]:
             strategies[position] = hint.strategy
 
 

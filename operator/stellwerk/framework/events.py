@@ -137,9 +137,15 @@ class QueueingHint(Enum):
     """The pod may be schedulable now, as far as this plugin goes."""
 
 
+# Names of their own, as in kube-scheduler: hint functions run very often, and to look a member
+# up in its enum takes Python 3.11 as long as many of them take.
+QUEUE: Final = QueueingHint.QUEUE
+QUEUE_SKIP: Final = QueueingHint.QUEUE_SKIP
+
+
 def queue_if(may_be_schedulable: bool) -> QueueingHint:  # noqa: FBT001 a condition is all there is
     """Queue if the condition holds, else QueueSkip."""
-    return QueueingHint.QUEUE if may_be_schedulable else QueueingHint.QUEUE_SKIP
+    return QUEUE if may_be_schedulable else QUEUE_SKIP
 
 
 QueueingHintFn: TypeAlias = Callable[[PodInfo, ClusterChange], QueueingHint]

@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -153,10 +155,10 @@ class NodeAffinity(
         """Whether the node matches now, and is new or did not match before."""
         old, new = changed_node(change)
         if new is None:
-            return QueueingHint.QUEUE
+            return QUEUE
         added = self._added_required
         if added is not None and not added.matches(new.labels, new.name):
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
         return queue_if(_matches(pod, new) and (old is None or not _matches(pod, old)))
 
 

@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -80,5 +81,5 @@ def _needs_other(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the rejected pod itself changed so that it needs other features."""
     old, new = change.old, change.new
     if not isinstance(old, PodInfo) or not isinstance(new, PodInfo):
-        return QueueingHint.QUEUE
+        return QUEUE
     return queue_if(new.uid == pod.uid and old.spec.required_features != new.spec.required_features)

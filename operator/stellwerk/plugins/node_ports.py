@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -113,7 +114,7 @@ def _freed_a_wanted_port(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the deleted pod had (or was nominated to) a node and used a port the pod wants."""
     gone = change.old
     if not isinstance(gone, PodInfo):
-        return QueueingHint.QUEUE
+        return QUEUE
     return queue_if(
         had_node(gone)
         and any(_conflicts_with_any(port, pod.spec.host_ports) for port in gone.spec.host_ports)

@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -135,7 +137,7 @@ class NodeResourcesFit(
         """Whether the pod itself shrank, or a pod on a node now requests less of what it wants."""
         old, new = change.old, change.new
         if not isinstance(old, PodInfo) or not isinstance(new, PodInfo) or new.uid == pod.uid:
-            return QueueingHint.QUEUE
+            return QUEUE
         before, after = old.amounts.requests, new.amounts.requests
         return queue_if(
             bool(new.node_name)
@@ -206,14 +208,14 @@ def _offers_more_of_enough(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the pod fits the empty node, and the node is new or offers more of what it wants."""
     old, new = changed_node(change)
     if new is None:
-        return QueueingHint.QUEUE
+        return QUEUE
     # Called for every rejected spec when a node grows: for most the first comparison decides.
     offered_amount = new.allocatable.get
     if offered_amount(PODS, 0) < 1:
-        return QueueingHint.QUEUE_SKIP
+        return QUEUE_SKIP
     for name, amount in pod.amounts.requests.items():
         if amount > offered_amount(name, 0) and is_counted(name):
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
     return queue_if(
         old is None or _grew(old, new, (PODS, *(name for name, _ in _everything_wanted(pod))))
     )

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -69,5 +70,5 @@ def _began_to_tolerate(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the rejected pod itself now tolerates cordoned nodes."""
     new = change.new
     if not isinstance(new, PodInfo):
-        return QueueingHint.QUEUE
+        return QUEUE
     return queue_if(new.uid == pod.uid and _tolerates_unschedulable(new))

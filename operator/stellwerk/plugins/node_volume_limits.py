@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -180,7 +181,7 @@ def _limit_grew(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether some driver may attach more volumes than before."""
     old, new = change.old, change.new
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return QueueingHint.QUEUE
+        return QUEUE
     before = csi_node_limits(old)
     return queue_if(
         any(count > before.get(driver, 0) for driver, count in csi_node_limits(new).items())
@@ -191,7 +192,7 @@ def _freed_volume(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the deleted pod had a node and volumes that count."""
     gone = change.old
     if not isinstance(gone, PodInfo):
-        return QueueingHint.QUEUE
+        return QUEUE
     return queue_if(
         had_node(gone) and any(volume.kind in _COUNTED_KINDS for volume in gone.volumes)
     )
@@ -200,7 +201,7 @@ def _freed_volume(_: PodInfo, change: ClusterChange) -> QueueingHint:
 def _may_use_attachment(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the pod wants a claim, or a disk of the driver that detached a volume."""
     if not isinstance(change.old, dict):
-        return QueueingHint.QUEUE
+        return QUEUE
     driver = change.old["spec"].get("attacher")
     return queue_if(
         any(claim_volumes(pod, BY_NAME))

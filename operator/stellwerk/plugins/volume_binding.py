@@ -16,6 +16,7 @@ from typing_extensions import override
 from stellwerk.errors import ApiError
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -294,7 +295,7 @@ def _topologies_changed(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether a class was added, or may now provide for other nodes."""
     both = _both(change)
     if both is None:
-        return QueueingHint.QUEUE
+        return QUEUE
     before, after = (storage_class.get("allowedTopologies") or [] for storage_class in both)
     return queue_if(before != after)
 
@@ -303,7 +304,7 @@ def _migration_changed(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether a CSINode was added, or its node has handed over other in-tree plugins."""
     both = _both(change)
     if both is None:
-        return QueueingHint.QUEUE
+        return QUEUE
     before, after = (
         (csi_node["metadata"].get("annotations") or {}).get(MIGRATED_PLUGINS) for csi_node in both
     )
@@ -314,7 +315,7 @@ def _stopped_counting(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether a driver of the pod's inline volumes no longer publishes its capacity."""
     both = _both(change)
     if both is None:
-        return QueueingHint.QUEUE
+        return QUEUE
     before, after = (driver["spec"].get("storageCapacity") for driver in both)
     name = both[1]["metadata"]["name"]
     uses_driver = any(
@@ -327,6 +328,6 @@ def _capacity_grew(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether there is capacity where there was none, or for larger volumes than before."""
     both = _both(change)
     if both is None:
-        return QueueingHint.QUEUE
+        return QUEUE
     before, after = (capacity_limit(capacity) for capacity in both)
     return queue_if(after is not None and (before is None or after > before))

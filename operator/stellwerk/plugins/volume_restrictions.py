@@ -15,6 +15,8 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -166,9 +168,9 @@ def _freed_disk_or_claim(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the deleted pod used a disk or claim of this one."""
     gone = change.old
     if not isinstance(gone, PodInfo):
-        return QueueingHint.QUEUE
+        return QUEUE
     if gone.namespace != pod.namespace:
-        return QueueingHint.QUEUE_SKIP
+        return QUEUE_SKIP
     freed = {key for volume in gone.volumes for key in volume.usage_keys(gone.namespace)}
     wanted = {key for volume in pod.volumes for key in conflicting_uses(volume)}
     wanted |= {(CLAIM, pod.namespace, volume.claim_name) for volume in claim_volumes(pod, BY_NAME)}

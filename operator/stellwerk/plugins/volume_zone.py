@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -181,5 +182,5 @@ def _moved(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether a volume was added, or changed its zones."""
     old, new = change.old, change.new
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return QueueingHint.QUEUE
+        return QUEUE
     return queue_if(zones_of(old) != zones_of(new))

@@ -1,7 +1,7 @@
 """activeQ: the asyncio.PriorityQueue between events and the scheduling coroutine.
 
 The scheduling queue pushes items and signals, the scheduling coroutine takes them. Invariant: the
-order is that of the items; what is stale is for `SchedulingQueue.pop` to tell.
+order is that of the items, and every item comes out once; stale ones `SchedulingQueue.pop` refuses.
 """
 
 import asyncio

@@ -9,6 +9,8 @@ existing pods have anti-affinity to the pod, a namespace begins to match a names
 from collections.abc import Sequence
 
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -53,16 +55,16 @@ class _AffinityHints:
     def after_pod_add(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
         """Whether the new pod fulfils the pod's affinity."""
         if not isinstance(change.new, PodInfo):
-            return QueueingHint.QUEUE
+            return QUEUE
         return queue_if(had_node(change.new) and self._fulfils(change.new, pod))
 
     def after_pod_delete(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
         """Whether the pod had anti-affinity to the deleted one, or the deleted one to it."""
         gone = change.old
         if not isinstance(gone, PodInfo):
-            return QueueingHint.QUEUE
+            return QUEUE
         if not had_node(gone):
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
         return queue_if(
             any(self._matches(term, gone) for term in pod.spec.pod_affinity.required_anti)
             or any(
@@ -75,9 +77,9 @@ class _AffinityHints:
         """Whether a pod's new labels fulfil the affinity or no longer violate the anti-affinity."""
         old, new = change.old, change.new
         if not isinstance(old, PodInfo) or not isinstance(new, PodInfo) or new.uid == pod.uid:
-            return QueueingHint.QUEUE
+            return QUEUE
         if not (had_node(old) and had_node(new)):
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
         return queue_if(
             (self._fulfils(new, pod) and not self._fulfils(old, pod))
             or any(
@@ -90,7 +92,7 @@ class _AffinityHints:
         """Whether a node enters a domain of the affinity, or leaves one of an anti-affinity."""
         old, new = changed_node(change)
         if new is None:
-            return QueueingHint.QUEUE
+            return QUEUE
         affinity = {term.topology_key for term in pod.spec.pod_affinity.required}
         anti_affinity = {term.topology_key for term in pod.spec.pod_affinity.required_anti}
         of_existing_pods = self._counts.owned_matches(pod.label_set).required_anti

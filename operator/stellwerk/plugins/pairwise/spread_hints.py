@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
@@ -53,9 +55,9 @@ class _SpreadHints:
         """Whether the pod that was added or deleted counts."""
         other = change.new or change.old
         if not isinstance(other, PodInfo):
-            return QueueingHint.QUEUE
+            return QUEUE
         if not _concerns(other, pod):
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
         return queue_if(
             any(constraint.selector.matches(other.labels) for constraint in self._hard(pod))
         )
@@ -64,15 +66,15 @@ class _SpreadHints:
         """Whether a pod began or ceased to count, or the rejected pod tolerates more nodes."""
         old, new = change.old, change.new
         if not isinstance(old, PodInfo) or not isinstance(new, PodInfo):
-            return QueueingHint.QUEUE
+            return QUEUE
         if not (_concerns(new, pod) and _concerns(old, pod)):
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
         hard = self._hard(pod)
         tolerates_more = new.uid == pod.uid and new.spec.tolerations != old.spec.tolerations
         if tolerates_more and any(item.needed.tolerations is not None for item in hard):
-            return QueueingHint.QUEUE
+            return QUEUE
         if new.labels == old.labels:
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
         return queue_if(
             any(
                 constraint.selector.matches(old.labels) != constraint.selector.matches(new.labels)
@@ -84,7 +86,7 @@ class _SpreadHints:
         """Whether a node joins or leaves the topology, or moves within it."""
         old, new = changed_node(change)
         if old is not None and new is not None and _reads_the_same(pod, old, new):
-            return QueueingHint.QUEUE_SKIP
+            return QUEUE_SKIP
         hard = self._hard(pod)
         before, after = _takes_part(old, hard), _takes_part(new, hard)
         if old is None or new is None or before != after:
