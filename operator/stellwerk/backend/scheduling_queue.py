@@ -185,7 +185,7 @@ class SchedulingQueue(QueueContents):
         entry.pod = entry.newest
         strategy = self._strategy_for_in_flight(entry)
         self._in_flight.end(uid)
-        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE.value, now)
+        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         self.nominator.add(entry.pod)
         return entry.place
 
@@ -209,9 +209,9 @@ class SchedulingQueue(QueueContents):
             if entry is None:
                 continue
             if entry.place in UNSCHEDULABLE_PODS:
-                self._activate(entry, QueueEvent.FORCE_ACTIVATE.value, now)
+                self._activate(entry, QueueEvent.FORCE_ACTIVATE, now)
             elif entry.place in BACKOFF_Q:
-                self._move_to_active_q(entry, QueueEvent.FORCE_ACTIVATE.value, now)
+                self._move_to_active_q(entry, QueueEvent.FORCE_ACTIVATE, now)
             else:
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
@@ -219,15 +219,13 @@ class SchedulingQueue(QueueContents):
         """Run PreEnqueue of a gated pod; if it passes, only its other rejectors hold the pod."""
         entry = self._entries.get(uid)
         if entry is not None and entry.place is Place.GATED:
-            self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED.value)
+            self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED)
 
     def retry_profile(self, scheduler_name: str, now: float) -> None:
         """Requeue every pod that a profile rejected or gated before it changed."""
         self._unschedulable_pods.refresh_hints(scheduler_name)
         for entry in self._unschedulable_pods.of_profile(scheduler_name):
-            self._requeue(
-                entry, QueueingStrategy.AFTER_BACKOFF, QueueEvent.PROFILE_CHANGE.value, now
-            )
+            self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, QueueEvent.PROFILE_CHANGE, now)
         self._in_flight.record(
             _everything(QueueEvent.PROFILE_CHANGE), scheduler_name=scheduler_name
         )
@@ -244,14 +242,14 @@ class SchedulingQueue(QueueContents):
         """Move pods whose backoff has passed to activeQ; due each whole second."""
         for entry in self._backoff_q.pop_all_backoff_completed(now):
             # PreEnqueue ran on the way into backoffQ.
-            self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE.value, now)
+            self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
 
     def flush_unschedulable(self, now: float) -> None:
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
         for entry in self._unschedulable_pods.queued_before(now - self._max_unschedulable_seconds):
             if entry.place is Place.UNSCHEDULABLE:
                 entry.was_flushed = True
-                event = QueueEvent.UNSCHEDULABLE_TIMEOUT.value
+                event = QueueEvent.UNSCHEDULABLE_TIMEOUT
                 self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, event, now)
 
     def in_flight_event_counts(self) -> Mapping[str, int]:
@@ -262,7 +260,7 @@ class SchedulingQueue(QueueContents):
 
     def _enter(self, pod: PodInfo, event: QueueEvent, now: float) -> None:
         entry = self._entries[pod.uid] = QueuedPod(pod, pod, now)
-        self._activate(entry, event.value, now)
+        self._activate(entry, event, now)
 
     def _requeue(
         self, entry: QueuedPod, strategy: QueueingStrategy, event: str, now: float
@@ -427,4 +425,4 @@ class SchedulingQueue(QueueContents):
 
 
 def _everything(event: QueueEvent) -> ClusterChange:
-    return ClusterChange(Resource.WILDCARD, Action.ALL, label=event.value)
+    return ClusterChange(Resource.WILDCARD, Action.ALL, label=event)

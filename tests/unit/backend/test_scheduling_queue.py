@@ -61,13 +61,6 @@ def test_a_pod_without_priority_counts_as_zero(driver: QueueDriver) -> None:
     assert driver.drain() == ["above", "unset", "below"]
 
 
-def test_position_counts_only_pods_still_in_activeq(driver: QueueDriver) -> None:
-    driver.add(pod_info("a"), pod_info("b"), pod_info("c"))
-    driver.queue.delete("uid-default-a")
-    assert driver.queue.position("uid-default-c") == 1
-    assert driver.queue.position("uid-default-a") is None
-
-
 # --- popping ------------------------------------------------------------------------------------
 
 
@@ -650,14 +643,6 @@ def test_a_pod_unschedulable_for_more_than_five_minutes_is_tried_again(driver: Q
 
 
 # --- what it reports ----------------------------------------------------------------------------
-
-
-def test_the_summary_reads_as_kube_schedulers(driver: QueueDriver) -> None:
-    driver.reject(pod_info("a"), "Fit")
-    driver.add(pod_info("b"))
-    driver.fail(driver.pop_named("b"))
-    driver.add(pod_info("c"), pod_info("d"))
-    assert driver.queue.describe() == "activeQ:2; backoffQ:1; unschedulablePods:1"
 
 
 def test_pods_count_by_plugin_until_they_are_popped(driver: QueueDriver) -> None:
