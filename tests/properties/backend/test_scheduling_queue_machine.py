@@ -87,7 +87,7 @@ class ModelPod:
     gating: bool = False
     rejections: int = 0
     errors: int = 0
-    backoff_until: float = 0
+    backoff_expiration: float = 0
     missed: list[ClusterChange | None] | None = None
     """Changes during the attempt (None: everything); None: not in flight."""
 
@@ -145,7 +145,9 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         if strategy == 0:
             model.place = Place.UNSCHEDULABLE
         else:
-            waits = model.backoff_until and model.backoff_until >= math.floor(self.driver.now)
+            waits = model.backoff_expiration and model.backoff_expiration >= math.floor(
+                self.driver.now
+            )
             if strategy == 1 and waits:
                 broken = not (model.unschedulable or model.pending)
                 model.place = Place.ERROR_BACKOFF if broken else Place.BACKOFF
@@ -282,7 +284,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
             return (priority if reverse else -priority, model.queued_at)
 
         def backoff_order(model: ModelPod) -> tuple[float, ...]:
-            return (model.backoff_until, *active_order(model))
+            return (model.backoff_expiration, *active_order(model))
 
         if entry is None:
             assert not active
@@ -326,7 +328,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         else:
             model.errors += 1
             failures = model.errors
-        model.backoff_until = math.floor(self.driver.now + min(10, 2 ** (failures - 1)))
+        model.backoff_expiration = math.floor(self.driver.now + min(10, 2 ** (failures - 1)))
         if not (model.unschedulable or model.pending) or missed is None:
             strategy = 1
         else:
@@ -414,7 +416,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         self.driver.now += seconds
         self.driver.queue.flush_backoff(self.driver.now)
         for model in self.pods.values():
-            over = model.backoff_until < math.floor(self.driver.now)
+            over = model.backoff_expiration < math.floor(self.driver.now)
             if over and model.place in {Place.BACKOFF, Place.ERROR_BACKOFF}:
                 model.place = Place.ACTIVE
 
