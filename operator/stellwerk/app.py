@@ -30,6 +30,7 @@ from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.profile import API_VERSION, DEFAULT_PROFILE_MANIFEST, PLURAL
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.extenders.profile_extenders import ExtenderPool
@@ -44,7 +45,7 @@ from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profiles import ProfileChange, Profiles
 from stellwerk.scheduler.profiles.queueing import ProfileQueueing
 from stellwerk.scheduler.profiles.unserved import UnservedPods
-from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
+from stellwerk.scheduler.scheduler import Scheduler
 from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition

@@ -1,6 +1,20 @@
 """The embedded cluster: a Kubernetes API, controllers and hollow nodes, all in memory.
 
-`stellwerk cluster` and `stellwerk demo` serve it, tests and what-if run on it. Invariant: nothing
-outside this package knows that a cluster is embedded; it is reached through its HTTP API or through
+`stellwerk cluster` and `stellwerk demo` serve it, and tests run on it. It is what kubectl and the
+scheduler need of a cluster, in one process and without containers: admission, bindings, evictions,
+CustomResourceDefinitions, watches, small controllers, and kubelets that only write status. It is
+not a second Kubernetes: what a user of a scheduler does not need is left out.
+
+In order of reading, from what a client sees to what all of it rests on:
+
+`cluster`       the whole as one object, `EmbeddedCluster`; `command` serves it as a process
+`apiserver`     HTTP: paths, lists, watches, tables, discovery; begin with `http`
+`controllers`   Deployments to garbage collection; `hollow` beside them: nodes and a kubelet
+`registry`      the verbs over the store; begin with `api`, where every write passes
+`admission`     the rules of each kind; begin with `strategy`, then `strategies`
+`apimachinery`  what objects are: kinds (kinds.toml), types (types.txt), names, failures
+
+A room uses the rooms below it and none beside or above it. Invariant: nothing outside this package
+depends on the cluster being embedded; it is reached through its HTTP API or through
 `cluster.EmbeddedCluster`.
 """

@@ -1,4 +1,4 @@
-"""What a cluster holds before anybody has made anything.
+"""What a cluster holds before the first object of a client.
 
 These are namespaces, the system priority classes, the API's own service and lease. Called once by
 `cluster.EmbeddedCluster`. Invariant: everything is written through the API, under its rules.
@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.scheduling_classes import SYSTEM_CLASSES
-from stellwerk_cluster.apiserver.objects import micro_timestamp
+from stellwerk_cluster.apimachinery.objects import micro_timestamp
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.registry.api import Api
 
 NAMESPACES: Final = ("kube-system", "kube-public", "default", "kube-node-lease")
 _DESCRIPTIONS: Final = {

@@ -17,19 +17,20 @@ from aiohttp import web
 
 from stellwerk.clock import SystemClock
 from stellwerk_cluster import kubeconfig
-from stellwerk_cluster.apiserver.api import Api
-from stellwerk_cluster.apiserver.custom import CustomKinds
+from stellwerk_cluster.apimachinery.kinds import KindTable
+from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
-from stellwerk_cluster.apiserver.kinds import KindTable
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.rendering import Renderer
-from stellwerk_cluster.apiserver.store import EVENT_WINDOW, Store
 from stellwerk_cluster.apiserver.tables import Printers
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import make_controllers
 from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
 from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.registry.api import Api
+from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
+from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
 from stellwerk_cluster.work import Worker, WorkLoop
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _SHUTDOWN_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterOptions:
-    """What a cluster runs beside its API."""
+    """What a cluster runs beside its API, and how much of its past it keeps."""
 
     controllers: bool = True
     kubelet: KubeletOptions | None = field(default_factory=KubeletOptions)
@@ -62,7 +63,7 @@ class ClusterOptions:
 
 
 class EmbeddedCluster:
-    """A cluster that lives as long as this object is open."""
+    """An API server with controllers and hollow nodes, open from `start` to `stop`."""
 
     def __init__(
         self,
@@ -86,15 +87,12 @@ class EmbeddedCluster:
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
         self.api = Api(self.store, KindTable(), self.clock, rng)
-        custom = CustomKinds(self.api)
-        self.api.custom = custom
-        printers = Printers(self.clock)
-        printers.custom = custom
-        renderer = Renderer(printers)
+        DefinitionLifecycle(self.api)
+        renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
-        self._server = HttpServer(
-            self.api, renderer, self._watches, OpenApi(self.api.kinds, custom)
-        )
+        openapi = OpenApi(self.api.kinds, self.api.custom)
+        self._documents = Documents(self.api.kinds, openapi)
+        self._server = HttpServer(self.api, renderer, self._watches, self._documents)
         bootstrap(self.api)
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api, manifests)
@@ -130,7 +128,7 @@ class EmbeddedCluster:
         site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
         await site.start()
         self._port = self._runner.addresses[0][1]
-        self._server.address = f"{self._host}:{self._port}"
+        self._documents.address = f"{self._host}:{self._port}"
         self._tasks.append(
             asyncio.create_task(self.work.run(), name="embedded cluster: controllers")
         )

@@ -1,7 +1,7 @@
 """`stellwerk cluster`: the embedded cluster as a process of its own.
 
-Called by the command line. Invariant: the kubeconfig appears only once the port answers, and goes
-with the process.
+Called by the command line. Invariant: the kubeconfig appears only once the port answers, and is
+removed with the process.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
-from stellwerk_cluster.apiserver.failures import StatusError
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import EmbeddedCluster
 
 _LARGEST_CLUSTER: Final = 100_000
@@ -31,8 +31,8 @@ def open_cluster(nodes: str | int | list[dict[str, Any]], port: int = 0) -> Embe
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
     A text is a number, or names a file of manifests. The cluster has the default profile, and one
-    for the pods that name no scheduler: nobody else serves them here, and the manifests of the
-    Kubernetes documentation run unedited.
+    for the pods that name no scheduler: no other scheduler serves them here, and the manifests of
+    the Kubernetes documentation run unedited.
 
     Raises:
         ConfigurationError: the file cannot be read, or a manifest in it is refused.

@@ -13,7 +13,7 @@ import heapq
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
-from stellwerk_cluster.apiserver.failures import StatusError
+from stellwerk_cluster.apimachinery.failures import StatusError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
@@ -74,7 +74,7 @@ class WorkQueue:
 
 
 class Worker(Protocol):
-    """Something that reconciles keys."""
+    """A controller or kubelet: follows the store into its queue, and reconciles key by key."""
 
     queue: WorkQueue
 
@@ -84,7 +84,7 @@ class Worker(Protocol):
 
 
 class WorkLoop:
-    """Runs workers."""
+    """Lets workers take turns, in the server's event loop or, for tests, until nothing is due."""
 
     def __init__(self, workers: Iterable[Worker]) -> None:
         """Run these workers, each in its turn."""
@@ -134,7 +134,7 @@ class WorkLoop:
         try:
             worker.reconcile(key)
         except StatusError as error:
-            # Somebody was faster, or an object is refused: look again, the state may have changed.
+            # Another write came first, or the object is refused: by the next look that may be over.
             _log.info("%s: %s: %s", type(worker).__name__, key, error.message)
             worker.queue.add_after(key, _RETRY_SECONDS)
         except Exception:  # noqa: BLE001  (the top of one key's work: the others go on)

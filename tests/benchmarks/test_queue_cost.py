@@ -1,7 +1,7 @@
-"""What waiting costs: 10,000 rejected pods of 500 specs while the cluster changes around them.
+"""What unschedulable pods cost: 10,000 of 500 specs while the cluster changes around them.
 
-The plugins are the real ones. A change is reported to the queue, and whoever it wakes is taken and
-rejected again, as the scheduling coroutine would, without the decision itself.
+The plugins are the real ones. A change is reported to the queue, and the pods that it moves are
+popped and rejected again, as the scheduling coroutine would, without the decision itself.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def changes(nodes: list[NodeInfo], random: Random) -> Iterator[tuple[NodeInfo, N
 def test_a_second_of_node_updates_costs_a_fraction_of_a_second(*, several_rejectors: bool) -> None:
     driver = full_queue(several_rejectors=several_rejectors)
     nodes = [parse_node(make_node(f"n{number}", zone=f"z{number % 3}")) for number in range(NODES)]
-    asked_before, worst = sum(driver.observed.hints.values()), 0.0
+    calls_before, worst = sum(driver.observed.hints.values()), 0.0
     started = time.process_time()
     for old, new in changes(nodes, Random(1)):
         before = time.perf_counter()
@@ -103,32 +103,32 @@ def test_a_second_of_node_updates_costs_a_fraction_of_a_second(*, several_reject
                 driver.change(ClusterChange(Resource.NODE, action, old, new))
         worst = max(worst, time.perf_counter() - before)
     spent = time.process_time() - started
-    asked = sum(driver.observed.hints.values()) - asked_before
+    calls = sum(driver.observed.hints.values()) - calls_before
     print(
         f"\n{PODS} pods, {SPECS} specs: 1,000 node updates took {spent * 1e3:.0f} ms "
-        f"({asked} hints, slowest update {worst * 1e3:.1f} ms)"
+        f"({calls} hints, slowest update {worst * 1e3:.1f} ms)"
     )
-    assert asked <= 100 * SPECS * 2, "hints are asked per spec, not per pod"
+    assert calls <= 100 * SPECS * 2, "hints run per spec, not per pod"
     assert driver.queue.counted(Place.UNSCHEDULABLE) == PODS
 
 
-def test_waking_and_rejecting_every_pod() -> None:
+def test_requeueing_and_rejecting_every_pod() -> None:
     driver = full_queue(several_rejectors=True)
     names = [plugin.name for plugin in REJECTORS]
     driver.now += 60
     node = parse_node(make_node("new", cpu="200", labels={ZONE: "z9"}))
     started = time.process_time()
-    woken = driver.change(ClusterChange(Resource.NODE, Action.ADD, None, node))
-    waking = time.process_time() - started
+    moved = driver.change(ClusterChange(Resource.NODE, Action.ADD, None, node))
+    moving = time.process_time() - started
     started = time.process_time()
     while (entry := driver.pop()) is not None:
         driver.fail(entry, *names)
     attempts = time.process_time() - started
     print(
-        f"\nwaking {woken} pods: {waking / woken * 1e6:.1f} µs a pod; "
-        f"taking and giving back: {attempts / woken * 1e6:.1f} µs a pod"
+        f"\nwaking {moved} pods: {moving / moved * 1e6:.1f} µs a pod; "
+        f"popping and giving back: {attempts / moved * 1e6:.1f} µs a pod"
     )
-    assert woken == PODS
+    assert moved == PODS
 
 
 def test_a_pods_way_through_the_queue() -> None:
@@ -141,5 +141,5 @@ def test_a_pods_way_through_the_queue() -> None:
         driver.queue.done(entry.pod.uid)
         driver.queue.delete(entry.pod.uid)
     spent = time.process_time() - started
-    print(f"\nadd, take, done, delete: {spent / PODS * 1e6:.1f} µs a pod")
+    print(f"\nadd, pop, done, delete: {spent / PODS * 1e6:.1f} µs a pod")
     assert len(driver.queue) == 0

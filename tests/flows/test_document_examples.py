@@ -15,7 +15,7 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
-from stellwerk_cluster.apiserver.failures import StatusError
+from stellwerk_cluster.apimachinery.failures import StatusError
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping

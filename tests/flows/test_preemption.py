@@ -16,9 +16,9 @@ from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.invariants import check_bound_once
 from tests.support.scripted_plugins import Script, installed

@@ -1,7 +1,7 @@
-"""Which change wakes the pods of which plugin: one row for each plugin and event, and nobody else.
+"""Which change requeues the pods of which plugin: one row for each plugin and event.
 
-The plugins are the real ones and so is the queue. In every row some pods wait because one plugin
-rejected them; beside each waits a twin that another plugin rejected, which no change helps.
+The plugins are the real ones and so is the queue. In every row some pods are unschedulable because
+one plugin rejected them; each has a twin that another plugin rejected, which no change requeues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TOLERATES = {"tolerations": [{"key": "team", "operator": "Exists"}]}
 TOLERATES_CORDON = {"tolerations": [{"key": CORDON["key"], "operator": "Exists"}]}
 
 
-# --- waiting pods -------------------------------------------------------------------------------
+# --- unschedulable pods -------------------------------------------------------------------------
 
 
 def spread(**labels: str) -> Fields:
@@ -144,23 +144,23 @@ def zone_of_volume(zone: str) -> Fields:
 
 @dataclass(frozen=True)
 class Row:
-    """Pods that `plugin` rejected, a change, and those it wakes."""
+    """Pods that `plugin` rejected, a change, and those it requeues."""
 
     plugin: str
     what: str
     change: ClusterChange
-    waiting: Mapping[str, Fields]
-    wakes: frozenset[str] = frozenset()
+    unschedulable: Mapping[str, Fields]
+    requeues: frozenset[str] = frozenset()
 
 
 def row(
     plugin: str,
     what: str,
     change: ClusterChange,
-    *wakes: str,
+    *requeues: str,
     of: Mapping[str, Fields] | None = None,
 ) -> Any:
-    made = Row(plugin, what, change, {"a": {}} if of is None else of, frozenset(wakes))
+    made = Row(plugin, what, change, {"a": {}} if of is None else of, frozenset(requeues))
     return pytest.param(made, id=f"{plugin}: {what}")
 
 
@@ -428,7 +428,13 @@ ROWS = [
         of=APPS,
     ),
     row("InterPodAffinity", "a wanted pod comes", bound_added(labels=WEB), "near", of=WANTS),
-    row("InterPodAffinity", "a shunned pod goes", bound_deleted(labels=WEB), "far", of=WANTS),
+    row(
+        "InterPodAffinity",
+        "an avoided pod goes",
+        bound_deleted(labels=WEB),
+        "far",
+        of=WANTS,
+    ),
     row(
         *("InterPodAffinity", "a pod becomes wanted"),
         bound_changed(Action.UPDATE_POD_LABEL, {"labels": {}}, {"labels": WEB}),
@@ -436,7 +442,7 @@ ROWS = [
         of=WANTS,
     ),
     row(
-        *("InterPodAffinity", "a pod ceases to be shunned"),
+        *("InterPodAffinity", "a pod ceases to match the anti-affinity"),
         bound_changed(Action.UPDATE_POD_LABEL, {"labels": WEB}, {"labels": {}}),
         "far",
         of=WANTS,
@@ -474,18 +480,18 @@ def policy() -> Policy:
     )
 
 
-def woken(driver: QueueDriver) -> set[str]:
+def requeued(driver: QueueDriver) -> set[str]:
     return {entry.pod.name for entry in driver.queue.entries() if entry.place is Place.BACKOFF}
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_right_pods_wake_and_no_others(policy: Policy, row: Row) -> None:
     driver = QueueDriver(policy)
-    for name, fields in row.waiting.items():
+    for name, fields in row.unschedulable.items():
         driver.reject(pod(name, fields), row.plugin)
         driver.reject(pod(f"{name}-twin", fields), "Deaf")
     driver.change(row.change)
-    assert woken(driver) == row.wakes
+    assert requeued(driver) == row.requeues
 
 
 @pytest.mark.parametrize(
@@ -501,7 +507,7 @@ def test_who_waits_for_new_nodes_is_woken_when_one_is_untainted(
     driver = QueueDriver(policy)
     driver.reject(pod_info("a", cpu="99"), plugin)
     driver.change(node_changed(Action.UPDATE_NODE_TAINT, {"taints": [TAINT]}, {}))
-    assert woken(driver) == {"a"}
+    assert requeued(driver) == {"a"}
 
 
 OWN_UPDATES: list[tuple[str, Fields, Fields, bool]] = [
@@ -521,17 +527,17 @@ OWN_UPDATES: list[tuple[str, Fields, Fields, bool]] = [
 
 
 @pytest.mark.parametrize(
-    ("plugin", "before", "after", "wakes"),
+    ("plugin", "before", "after", "requeues"),
     [
-        pytest.param(*case, id=f"{case[0]} {'wakes' if case[3] else 'sleeps'} {number}")
+        pytest.param(*case, id=f"{case[0]} {'requeues' if case[3] else 'skips'} {number}")
         for number, case in enumerate(OWN_UPDATES)
     ],
 )
 def test_a_pods_own_update_wakes_it_alone(
-    policy: Policy, plugin: str, before: Fields, after: Fields, *, wakes: bool
+    policy: Policy, plugin: str, before: Fields, after: Fields, *, requeues: bool
 ) -> None:
     driver = QueueDriver(policy)
     for name in ("a", "b"):
         driver.reject(pod(name, before), plugin)
     driver.queue.update(pod("a", after), driver.now)
-    assert woken(driver) == ({"a"} if wakes else set())
+    assert requeued(driver) == ({"a"} if requeues else set())

@@ -1,7 +1,7 @@
 """A scheduling queue driven as the scheduler does it, over virtual time and without an event loop.
 
 Tests of the queue, its properties and its cost use it. Invariant: activeQ is a plain heap that only
-`push` fills and only `take` empties, as the PriorityQueue of the scheduling coroutine is.
+`push` fills and only `pop` empties, as the PriorityQueue of the scheduling coroutine is.
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from typing_extensions import override
+
 from stellwerk.backend.backoff_queue import Backoff
+from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.framework.status import OK, Status, unschedulable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from stellwerk.backend.queued_pod import Place, QueuedPod
-    from stellwerk.backend.scheduling_queue import ActiveItem
+    from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
     from stellwerk.framework.events import ClusterChange, ClusterEventWithHint
     from stellwerk.models.pod import PodInfo
 
 
 @dataclass
-class Policy:
+class Policy(QueueingPolicy):
     """One set of rules for every profile, open to the test's changes."""
 
     registered: Mapping[str, Sequence[ClusterEventWithHint]] = field(default_factory=dict)
@@ -33,46 +35,54 @@ class Policy:
     gates: dict[str, str] = field(default_factory=dict)
     """uid → the plugin that gates the pod."""
     reversed_sort: bool = False
-    asked_first: list[str] = field(default_factory=list)
+    ran_first: list[str] = field(default_factory=list)
 
+    @override
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
         return (pod.priority if self.reversed_sort else -pod.priority, queued_at_seconds)
 
+    @override
     def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
-        self.asked_first.append(first_plugin)
+        self.ran_first.append(first_plugin)
         gate = self.gates.get(pod.uid)
         return unschedulable(gate, "gated") if gate else OK
 
+    @override
     def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
         assert scheduler_name
         return self.registered
 
+    @override
     def backoff(self, scheduler_name: str) -> Backoff:
         assert scheduler_name
         return self.backoffs
 
 
 @dataclass
-class Observed:
-    """What the queue told."""
+class Observed(QueueObserver):
+    """What the queue reported."""
 
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)
     rejected_pods: Counter[tuple[str, str]] = field(default_factory=Counter)
     hints: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     failures: list[tuple[str, str, Exception]] = field(default_factory=list)
 
+    @override
     def incoming(self, queue: str, event: str) -> None:
         self.moves[queue, event] += 1
 
+    @override
     def rejected(self, plugin: str, profile: str, change: int) -> None:
         self.rejected_pods[plugin, profile] += change
 
+    @override
     def hints_evaluated(
         self, plugin: str, event: str, result: str, times: int, seconds: float
     ) -> None:
         assert seconds >= 0
         self.hints[plugin, event, result] += times
 
+    @override
     def hint_failed(
         self, plugin: str, pod: PodInfo, change: ClusterChange, failure: Exception
     ) -> None:
@@ -93,8 +103,8 @@ class QueueDriver:
             self._push, self.policy, observer=self.observed, wake=self._wake
         )
 
-    def _push(self, sort_key: tuple[float, ...], sequence: int, entry: QueuedPod) -> None:
-        heappush(self.active, (sort_key, sequence, entry))
+    def _push(self, item: ActiveItem) -> None:
+        heappush(self.active, item)
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -104,24 +114,24 @@ class QueueDriver:
             self.queue.add(pod, self.now)
 
     def pop(self) -> QueuedPod | None:
-        """The next pod, as the scheduling coroutine gets it; None: it would wait."""
+        """The next pod, as the scheduling coroutine pops it; None: there is none."""
         while self.active:
-            taken = self.queue.pop(heappop(self.active)[2], self.now)
-            if taken is not None:
-                return taken
-        return self.queue.pop_from_backoff(self.now)
+            popped = self.queue.pop(heappop(self.active))
+            if popped is not None:
+                return popped
+        return self.queue.pop_from_backoff()
 
     def pop_named(self, name: str) -> QueuedPod:
         """The next pod, which must be this one."""
-        taken = self.pop()
-        assert taken is not None
-        assert taken.pod.name == name
-        return taken
+        entry = self.pop()
+        assert entry is not None
+        assert entry.pod.name == name
+        return entry
 
     def fail(
         self, entry: QueuedPod, *unschedulable_plugins: str, pending: Sequence[str] = ()
     ) -> Place | None:
-        """Give a pod back: rejected by these plugins, or, without any, because something broke."""
+        """Give a pod back: rejected by these plugins, or, without any, after an error."""
         return self.queue.add_unschedulable_if_not_present(
             entry, unschedulable_plugins, pending, now=self.now
         )
@@ -146,7 +156,7 @@ class QueueDriver:
                 self.queue.flush_unschedulable(self.now)
 
     def drain(self) -> list[str]:
-        """Take everything that can be taken, in order."""
+        """Pop everything that can be popped, in order."""
         names = []
         while (entry := self.pop()) is not None:
             names.append(entry.pod.name)

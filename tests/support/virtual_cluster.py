@@ -24,16 +24,16 @@ from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.exposition import exposition
-from stellwerk_cluster.apiserver.api import Api
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.failures import StatusError
-from stellwerk_cluster.apiserver.kinds import ResourceKind
-from stellwerk_cluster.apiserver.patching import STRATEGIC_PATCH
+from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.kinds import ResourceKind
+from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
 from stellwerk_cluster.apiserver.requests import Target, parse_path
-from stellwerk_cluster.apiserver.store import StoreEvent
-from stellwerk_cluster.apiserver.subresources import bind
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
+from stellwerk_cluster.registry.api import Api
+from stellwerk_cluster.registry.binding import bind
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import StoreEvent
 from tests.support.in_process import Notes
 from tests.support.invariants import check_invariants
 

@@ -1,4 +1,4 @@
-"""Pods whose backoff has not passed: those that were rejected, and apart those whose attempt broke.
+"""backoffQ: pods whose backoff has not passed, apart those that were rejected and those in error.
 
 Part of the scheduling queue. Invariant: pods leave in the order of the one-second window in which
 their backoff ends (`backoffQOrderingWindowDuration`; backoff is flushed as often), and within a
@@ -9,18 +9,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 from stellwerk.backend.queued_pod import Place, QueuedPod
 
 _SPARE_ITEMS: Final = 64
 
-_Item: TypeAlias = tuple[float, tuple[float, ...], int, QueuedPod]
-
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """How long a failed pod is left alone."""
+    """How long a pod pauses after a failed attempt."""
 
     initial_seconds: float = 1.0
     max_seconds: float = 10.0
@@ -37,65 +35,83 @@ class Backoff:
 def set_backoff(entry: QueuedPod, backoff: Backoff) -> None:
     """Work out when the backoff of an entry that has just failed ends."""
     pause = backoff.seconds(entry.consecutive_errors or entry.unschedulable_count)
-    entry.backoff_until = math.floor(entry.queued_at + pause) if pause else 0.0
+    entry.backoff_expiration = math.floor(entry.queued_at + pause) if pause else 0.0
 
 
 def is_backing_off(entry: QueuedPod, now: float) -> bool:
-    """Whether the entry has to wait; all of its last window counts as waiting."""
-    return entry.backoff_until > 0 and entry.backoff_until >= math.floor(now)
+    """Whether the entry's backoff has not passed; it includes all of its last window."""
+    return entry.backoff_expiration > 0 and entry.backoff_expiration >= math.floor(now)
 
 
-class _ExpiryHeap:
-    """A heap by expiry from which entries are deleted lazily."""
+class _Item(NamedTuple):
+    """An entry in the order of a heap; `sequence` is unique, so that entries are not compared."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    expiration: float
+    sort_key: tuple[float, ...]
+    sequence: int
+    entry: QueuedPod
+
+    @property
+    def is_stale(self) -> bool:
+        return self.sequence != self.entry.sequence
+
+
+class _ExpirationHeap:
+    """A heap by expiration from which stale items are dropped when they come up."""
+
+    def __init__(self) -> None:
         self._items: list[_Item] = []
 
-    def push(self, entry: QueuedPod, live: int) -> None:
+    def push(self, item: _Item, live: int) -> None:
+        """Put in an item; `live` is how many items are not stale."""
         if len(self._items) > 2 * live + _SPARE_ITEMS:
-            self._items = [item for item in self._items if self._is_live(item)]
+            self._items = [each for each in self._items if not each.is_stale]
             heapify(self._items)
-        # Errors are ordered by expiry alone; the sequence keeps equal ones in order of arrival.
-        key = entry.sort_key if self._place is Place.BACKOFF else ()
-        heappush(self._items, (entry.backoff_until, key, entry.sequence, entry))
+        heappush(self._items, item)
 
     def head(self) -> QueuedPod | None:
         items = self._items
         while items:
-            if self._is_live(items[0]):
-                return items[0][3]
+            if not items[0].is_stale:
+                return items[0].entry
             heappop(items)
         return None
 
     def pop(self) -> None:
+        """Drop the head."""
         heappop(self._items)
-
-    def _is_live(self, item: _Item) -> bool:
-        return item[3].place is self._place and item[3].sequence == item[2]
 
 
 class BackoffQueue:
-    """See the module docstring. The scheduling queue sets an entry's place before it pushes it."""
+    """podBackoffQ and podErrorBackoffQ; the scheduling queue sets place and sequence, then pushes.
+
+    An entry leaves early by getting another sequence: its item here is stale then.
+    """
 
     def __init__(self) -> None:
-        self._rejected = _ExpiryHeap(Place.BACKOFF)
-        self._broken = _ExpiryHeap(Place.ERROR_BACKOFF)
+        self._pod_backoff_q = _ExpirationHeap()
+        self._pod_error_backoff_q = _ExpirationHeap()
 
     def push(self, entry: QueuedPod, live: int) -> None:
         """Put in an entry of place BACKOFF or ERROR_BACKOFF; `live` is how many have that place."""
-        (self._rejected if entry.place is Place.BACKOFF else self._broken).push(entry, live)
+        expiration, sequence = entry.backoff_expiration, entry.sequence
+        if entry.place is Place.BACKOFF:
+            item = _Item(expiration, entry.sort_key, sequence, entry)
+            self._pod_backoff_q.push(item, live)
+        else:
+            # Ordered by expiration alone; the sequence keeps equal ones in order of arrival.
+            self._pod_error_backoff_q.push(_Item(expiration, (), sequence, entry), live)
 
-    def pop_early(self) -> QueuedPod | None:
-        """Take the next rejected pod although its backoff has not passed; never one that broke."""
-        entry = self._rejected.head()
+    def pop_backoff(self) -> QueuedPod | None:
+        """Pop the next rejected pod although its backoff has not passed; never one in error."""
+        entry = self._pod_backoff_q.head()
         if entry is not None:
-            self._rejected.pop()
+            self._pod_backoff_q.pop()
         return entry
 
-    def pop_completed(self, now: float) -> Iterator[QueuedPod]:
-        """Take every pod whose backoff has passed."""
-        for heap in (self._rejected, self._broken):
+    def pop_all_backoff_completed(self, now: float) -> Iterator[QueuedPod]:
+        """Pop every pod whose backoff has passed."""
+        for heap in (self._pod_backoff_q, self._pod_error_backoff_q):
             while (entry := heap.head()) is not None and not is_backing_off(entry, now):
                 heap.pop()
                 yield entry

@@ -1,12 +1,12 @@
 """What kind of change an update of a pod or node is, as finely as hints tell changes apart.
 
-Called by event handlers and, for pods that wait, by the queue. Invariant: an update has exactly
-the actions of what differs; one of a pod in which nothing specific differs is UPDATE_POD_OTHER.
+Called by event handlers and, for pods without a node, by the queue. Invariant: an update has
+exactly the actions of what differs; a pod's in which nothing specific differs is UPDATE_POD_OTHER.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from stellwerk.framework.events import Action
+from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 
@@ -21,10 +21,22 @@ def pod_update_actions(old: PodInfo, new: PodInfo) -> list[Action]:
     if old.spec is not new.spec:
         if old.spec.scheduling_gates and not new.spec.scheduling_gates:
             actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-        # The API lets nobody change or remove a toleration.
+        # The API refuses to change or remove a toleration.
         if len(old.spec.tolerations) != len(new.spec.tolerations):
             actions.append(Action.UPDATE_POD_TOLERATION)
     return actions or [Action.UPDATE_POD_OTHER]
+
+
+def own_changes(old: PodInfo, new: PodInfo) -> Iterator[ClusterChange]:
+    """What the update of a pod without a node means to the pod itself, change by change."""
+    for action in pod_update_actions(old, new):
+        yield ClusterChange(Resource.UNSCHEDULED_POD, action, old, new)
+
+
+def is_echo(old: PodInfo, new: PodInfo) -> bool:
+    """Whether an update shows nothing new; a priority resolved late makes another spec of it."""
+    version = new.resource_version
+    return bool(version) and version == old.resource_version and new.spec is old.spec
 
 
 def node_update_actions(old: NodeInfo, new: NodeInfo) -> list[Action]:

@@ -1,8 +1,8 @@
 """Queueing hints of the plugins that rejected a pod, compiled for one set of rejectors.
 
-The waiting index asks which of them a change concerns and what they say of a pod. Invariant: a
-hint that raises counts as Queue and is reported: a needless attempt is cheap, a pod that sleeps on
-is not.
+UnschedulablePods finds the hint functions that a change concerns, and calls them for its pods.
+Invariant: a hint function that raises counts as Queue and is reported: a needless attempt is cheap,
+a pod that stays unschedulable without reason is not.
 """
 
 import logging
@@ -14,11 +14,14 @@ from typing import Final, NamedTuple
 from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
-    HintFunction,
     HintScope,
+    QueueingHint,
+    QueueingHintFn,
     Resource,
 )
 from stellwerk.models.pod import PodInfo
@@ -26,31 +29,29 @@ from stellwerk.models.pod import PodInfo
 _log = logging.getLogger(__name__)
 
 _PODS: Final = frozenset({Resource.POD, Resource.ASSIGNED_POD, Resource.UNSCHEDULED_POD})
-_QUEUE, _QUEUE_SKIP, _ERROR = "Queue", "QueueSkip", "Error"
-"""Answers, as the metric names them."""
-_EVERY_EVENT: Final = (ClusterEventWithHint(Resource.WILDCARD, Action.ALL),)
+_QUEUE, _QUEUE_SKIP, _ERROR = QUEUE.value, QUEUE_SKIP.value, "Error"
+"""Results, as the metric names them."""
+_ALL_EVENTS: Final = (ClusterEventWithHint(Resource.WILDCARD, Action.ALL),)
 
 
-class RegisteredHint(NamedTuple):
+class RegisteredEvent(NamedTuple):
     """One registration of one plugin."""
 
     plugin: str
-    resource: Resource
-    action: Action
-    hint: HintFunction | None
-    scope: HintScope
+    event: ClusterEventWithHint
 
     def matches(self, change: ClusterChange) -> bool:
-        """Whether the change is among those registered."""
-        if not self.action & change.action:
+        """Whether the change is among those registered (`MatchClusterEvents`)."""
+        event = self.event
+        if not event.action & change.action:
             return False
-        if self.resource is change.resource or self.resource is Resource.WILDCARD:
+        if event.resource is change.resource or event.resource is Resource.WILDCARD:
             return True
-        return self.resource is Resource.POD and change.resource in _PODS
+        return event.resource is Resource.POD and change.resource in _PODS
 
 
 class Rejectors(NamedTuple):
-    """Who keeps a pod from being scheduled: pods with equal rejectors wait for the same changes."""
+    """The plugins that rejected a pod: what can requeue pods with equal rejectors is the same."""
 
     scheduler_name: str
     unschedulable: frozenset[str]
@@ -69,70 +70,73 @@ class Rejectors(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WeighedHint:
-    """A hint and what its Queue means: immediately from a Pending plugin, else after backoff."""
+class QueueingHintFunction:
+    """A plugin's hint function and what its Queue means for the pods of some rejectors."""
 
-    hint: HintFunction | None
     plugin: str
+    function: QueueingHintFn | None
+    """None: Queue for every pod."""
     strategy: QueueingStrategy
+    """Immediately if the plugin answered Pending, else after backoff."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ConcernedHints:
-    """The hints that one kind of change concerns."""
+class MatchingHints:
+    """The hint functions that one kind of change concerns."""
 
-    levels: Sequence[Sequence[WeighedHint]]
-    """By what of a pod they read, the hints that hold for most pods first (as in HintScope); no
-    level after the last one that has hints."""
+    levels: Sequence[Sequence[QueueingHintFunction]]
+    """By what of a pod they read, those that hold for most pods first (as in HintScope); no level
+    after the last one that has functions."""
     best: QueueingStrategy
-    """No further hint can say more than this."""
+    """No further function can give more than this."""
 
 
 class RejectorHints:
-    """The hints of one set of rejectors."""
+    """The hint functions of one set of rejectors, by the changes that they were registered for."""
 
     def __init__(
-        self, rejectors: Rejectors, hints: Mapping[str, Sequence[ClusterEventWithHint]]
+        self, rejectors: Rejectors, events: Mapping[str, Sequence[ClusterEventWithHint]]
     ) -> None:
         self._pending = rejectors.pending
         self._best = (
             QueueingStrategy.IMMEDIATELY if rejectors.pending else QueueingStrategy.AFTER_BACKOFF
         )
-        self._hints = [
-            hint
+        self._events = [
+            event
             for plugin in sorted(rejectors.unschedulable | rejectors.pending)
-            for hint in registered(plugin, hints)
+            for event in registered(plugin, events)
         ]
-        self._gating = registered(rejectors.gating, hints) if rejectors.gating else None
-        self._concerned: dict[tuple[Resource, Action], ConcernedHints | None] = {}
+        self._gating = registered(rejectors.gating, events) if rejectors.gating else None
+        self._matching: dict[tuple[Resource, Action], MatchingHints | None] = {}
 
-    def concerned(self, change: ClusterChange, *, gated: bool) -> ConcernedHints | None:
-        """The hints to ask about a change; None: nobody cares.
+    def matching(self, change: ClusterChange, *, gated: bool) -> MatchingHints | None:
+        """The hint functions to call about a change; None: no rejector registered it.
 
-        A gated pod is let alone by changes that its gating plugin did not register (`gated`).
+        With `gated`, a gated pod's are skipped unless the gating plugin itself registered the
+        change (`GatingPluginEvents`).
         """
         if gated and self._gating is not None and not _any_matches(self._gating, change):
             return None
         kind = (change.resource, change.action)
-        if kind not in self._concerned:
-            self._concerned[kind] = self._select(change)
-        return self._concerned[kind]
+        if kind not in self._matching:
+            self._matching[kind] = self._select(change)
+        return self._matching[kind]
 
-    def _select(self, change: ClusterChange) -> ConcernedHints | None:
-        matching = [hint for hint in self._hints if hint.matches(change)]
+    def _select(self, change: ClusterChange) -> MatchingHints | None:
+        matching = [event for event in self._events if event.matches(change)]
         if not matching:
             return None
         by_scope = [
             tuple(
-                WeighedHint(hint.hint, hint.plugin, self._strategy(hint.plugin))
-                for hint in matching
-                if hint.scope is scope
+                QueueingHintFunction(plugin, event.queueing_hint_fn, self._strategy(plugin))
+                for plugin, event in matching
+                if event.scope is scope
             )
             for scope in HintScope
         ]
         while not by_scope[-1]:
             by_scope.pop()
-        return ConcernedHints(by_scope, self._best)
+        return MatchingHints(by_scope, self._best)
 
     def _strategy(self, plugin: str) -> QueueingStrategy:
         return (
@@ -143,79 +147,76 @@ class RejectorHints:
 
 
 def registered(
-    plugin: str, hints: Mapping[str, Sequence[ClusterEventWithHint]]
-) -> Sequence[RegisteredHint]:
-    """The registrations of a plugin; one that has none to ask for waits for every event."""
-    found = [RegisteredHint(plugin, *_fields(hint)) for hint in hints.get(plugin, _EVERY_EVENT)]
-    nodes = [hint for hint in found if hint.resource is Resource.NODE]
-    if any(hint.action & Action.ADD for hint in nodes) and not any(
-        hint.action & Action.UPDATE_NODE_TAINT for hint in nodes
+    plugin: str, events: Mapping[str, Sequence[ClusterEventWithHint]]
+) -> Sequence[RegisteredEvent]:
+    """The registrations of a plugin; for one that is missing, every event."""
+    found = [RegisteredEvent(plugin, event) for event in events.get(plugin, _ALL_EVENTS)]
+    nodes = [event for _, event in found if event.resource is Resource.NODE]
+    if any(event.action & Action.ADD for event in nodes) and not any(
+        event.action & Action.UPDATE_NODE_TAINT for event in nodes
     ):
         # A node is often added with taints that its controller removes later; a plugin that looks
         # at Node/Add alone would miss the usable node (`buildQueueingHintMap`, v1.36).
-        found.append(
-            RegisteredHint(plugin, Resource.NODE, Action.UPDATE_NODE_TAINT, None, HintScope.SPEC)
-        )
+        event = ClusterEventWithHint(Resource.NODE, Action.UPDATE_NODE_TAINT)
+        found.append(RegisteredEvent(plugin, event))
     return found
 
 
-def _any_matches(hints: Sequence[RegisteredHint], change: ClusterChange) -> bool:
-    return any(hint.matches(change) for hint in hints)
-
-
-def _fields(hint: ClusterEventWithHint) -> tuple[Resource, Action, HintFunction | None, HintScope]:
-    return hint.resource, hint.action, hint.hint, hint.scope
+def _any_matches(events: Sequence[RegisteredEvent], change: ClusterChange) -> bool:
+    return any(event.matches(change) for event in events)
 
 
 class HintEvaluation:
-    """The answers to one change, for many pods at a time: what is asked often must cost little."""
+    """The answers to one change, for many pods at a time: what is called often must cost little."""
 
     def __init__(self, change: ClusterChange, observer: QueueObserver | None) -> None:
         self._change = change
         self._observer = observer
 
-    def strategy_for(self, concerned: ConcernedHints, pod: PodInfo) -> QueueingStrategy:
-        """What all hints together say of one pod."""
+    def strategy_for(self, hints: MatchingHints, pod: PodInfo) -> QueueingStrategy:
+        """What all hint functions together answer for one pod."""
         found = QueueingStrategy.SKIP
-        for hints in concerned.levels:
-            for hint in hints:
-                if hint.strategy > found and self.ask(hint, [pod])[0]:
+        for level in hints.levels:
+            for hint in level:
+                if hint.strategy > found and self.answers(hint, [pod])[0] is QUEUE:
                     found = hint.strategy
-            if found is concerned.best:
+            if found is hints.best:
                 break
         return found
 
-    def ask(self, hint: WeighedHint, pods: Sequence[PodInfo]) -> Sequence[bool]:
-        """Whether the hint says Queue, for each of the pods."""
-        function, change, observer = hint.hint, self._change, self._observer
+    def answers(
+        self, hint: QueueingHintFunction, pods: Sequence[PodInfo]
+    ) -> Sequence[QueueingHint]:
+        """The function's answer for each of the pods."""
+        function, change, observer = hint.function, self._change, self._observer
         if function is None:
-            return [True] * len(pods)
+            return [QUEUE] * len(pods)
         started = time.perf_counter()
         try:
-            answers = [bool(function(pod, change)) for pod in pods]
+            answers = [function(pod, change) for pod in pods]
         except Exception:  # noqa: BLE001 whichever it was, it is found and reported below
-            return self._ask_one_by_one(hint.plugin, function, pods)
+            return self._answers_one_by_one(hint.plugin, function, pods)
         if observer is not None:
-            # Measured together: a clock read before and after each would cost as much as the hint.
+            # Measured together: a clock read before and after each would cost as much as the call.
             each = (time.perf_counter() - started) / max(len(pods), 1)
-            queue = sum(answers)
-            for result, times in ((_QUEUE, queue), (_QUEUE_SKIP, len(answers) - queue)):
+            skipped = answers.count(QUEUE_SKIP)
+            for result, times in ((_QUEUE, len(answers) - skipped), (_QUEUE_SKIP, skipped)):
                 if times:
                     observer.hints_evaluated(hint.plugin, change.name, result, times, times * each)
         return answers
 
-    def _ask_one_by_one(
-        self, plugin: str, function: HintFunction, pods: Sequence[PodInfo]
-    ) -> Sequence[bool]:
-        """The answers where some raise: those count as Queue, the others stand."""
+    def _answers_one_by_one(
+        self, plugin: str, function: QueueingHintFn, pods: Sequence[PodInfo]
+    ) -> Sequence[QueueingHint]:
+        """The answers where some calls raise: those count as Queue, the others stand."""
         answers = []
         for pod in pods:
             started = time.perf_counter()
             try:
-                answer = bool(function(pod, self._change))
-                result = _QUEUE if answer else _QUEUE_SKIP
+                answer = function(pod, self._change)
+                result = answer.value
             except Exception as failure:  # noqa: BLE001 it may cost an attempt, but no pod
-                answer, result = True, _ERROR
+                answer, result = QUEUE, _ERROR
                 self._report_failure(plugin, pod, failure)
             answers.append(answer)
             if self._observer is not None:

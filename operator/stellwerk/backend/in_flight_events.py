@@ -1,7 +1,7 @@
-"""Changes in the cluster that came while pods were being scheduled, to be replayed if they fail.
+"""Changes in the cluster that came while pods were in flight, to be replayed if they are rejected.
 
 Part of the scheduling queue. A pod is decided on a snapshot; what changes after that and before its
-failure is known would be missed otherwise. Invariant: a change is kept for as long as some pod that
+failure is known would be missed otherwise. Invariant: a change is kept as long as some pod that
 was in flight when it came still is, and no longer; of too many, the oldest count as "anything may
 have happened" for the pods that needed them.
 """
@@ -23,21 +23,21 @@ POD_POPPED: Final = "PodPopped"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InFlightEvent:
-    """A change, and perhaps the only pod or profile that it concerns."""
+    """A change, and the only pod or profile that it concerns, if it does not concern all."""
 
     change: ClusterChange
     uid: str = ""
     scheduler_name: str = ""
 
     def concerns(self, pod: PodInfo) -> bool:
-        """Whether the pod may care."""
+        """Whether the change may matter to the pod."""
         if self.uid:
             return self.uid == pod.uid
         return not self.scheduler_name or self.scheduler_name == pod.spec.scheduler_name
 
 
 class InFlightEvents:
-    """See the module docstring."""
+    """kube-scheduler's inFlightEvents: one list of changes, and for each pod where it begins."""
 
     def __init__(self, max_events: int = MAX_EVENTS) -> None:
         self._max_events = max_events
@@ -45,27 +45,20 @@ class InFlightEvents:
         self._first = 0
         """Position of the oldest kept event; positions only grow."""
         self._starts: OrderedDict[str, int] = OrderedDict()
-        """Position at which each pod was taken, by uid; the oldest first."""
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._starts
-
-    def __len__(self) -> int:
-        """How many pods are in flight."""
-        return len(self._starts)
+        """Position at which each pod was popped, by uid; the oldest first."""
 
     def start(self, uid: str) -> None:
-        """A pod was taken."""
+        """Remember changes for a pod that was popped."""
         self._starts.pop(uid, None)
         self._starts[uid] = self._first + len(self._events)
 
     def end(self, uid: str) -> None:
-        """The pod's attempt is over; drops the events that nobody needs any more."""
+        """Drop the events that only this pod needed; its attempt can no longer be rejected."""
         if self._starts.pop(uid, None) is not None:
             self._drop_unneeded()
 
     def record(self, change: ClusterChange, *, uid: str = "", scheduler_name: str = "") -> None:
-        """Remember a change, if there is anybody to remember it for."""
+        """Remember a change for the pods in flight that it concerns."""
         if not self._starts or (uid and uid not in self._starts):
             return
         self._events.append(InFlightEvent(change, uid, scheduler_name))
@@ -74,8 +67,8 @@ class InFlightEvents:
                 self._events.popleft()
             self._first += self._max_events // 2
 
-    def since_taken(self, pod: PodInfo) -> Sequence[ClusterChange] | None:
-        """What changed for a pod since it was taken; None: too much happened to tell."""
+    def since_popped(self, pod: PodInfo) -> Sequence[ClusterChange] | None:
+        """What changed for a pod since it was popped; None: some of it was dropped."""
         start = self._starts.get(pod.uid, -1)
         if start < self._first:
             return None

@@ -1,12 +1,13 @@
 """A pod's entry in the scheduling queue: where it is, why, and how often it was tried.
 
-Made and changed by the queue alone; the scheduling coroutine reads it. Invariant: `place` is the
-one answer to "where is this pod"; heaps and indexes that disagree with it hold stale entries.
+Made and changed by the queue alone; the scheduling coroutine reads it. Invariants: `place` is the
+one answer to "where is this pod"; an item of activeQ or backoffQ whose sequence is not the entry's
+is stale.
 """
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum, auto
-from typing import Final
+from typing import Final, NamedTuple
 
 from stellwerk.models.pod import PodInfo
 
@@ -14,29 +15,29 @@ NO_PLUGINS: Final[frozenset[str]] = frozenset()
 
 
 class Place(IntEnum):
-    """Where a pod is; the queue counts pods by place."""
+    """Where a pod is; kube-scheduler has no word for it, but one for each place."""
 
     ACTIVE = 0
-    """In activeQ: to be scheduled as soon as its turn comes."""
+    """activeQ: popped when its turn comes."""
     BACKOFF = auto()
-    """Worth another attempt, but not yet; taken early when activeQ is empty."""
+    """podBackoffQ: worth another attempt, but not yet; popped early when activeQ is empty."""
     ERROR_BACKOFF = auto()
-    """The same after something broke; never taken early."""
+    """podErrorBackoffQ: the same after an error; never popped early."""
     UNSCHEDULABLE = auto()
-    """Rejected, waiting for a change in the cluster."""
+    """unschedulablePods: rejected, until a change in the cluster may help."""
     GATED = auto()
-    """Kept out by a PreEnqueue plugin."""
+    """unschedulablePods with a GatingPlugin: kept from activeQ by PreEnqueue."""
     IN_FLIGHT = auto()
-    """Taken; changes in the cluster are remembered for it."""
+    """inFlightPods: popped; changes in the cluster are remembered for it."""
     BINDING = auto()
-    """Taken and done with rejections: what fails from here on is an error."""
-    GONE = auto()
-    """Deleted, bound, or replaced by a newer entry."""
+    """After Done: popped, and past all rejections; what fails from here on is an error."""
+    ABSENT = auto()
+    """Not in the queue: not yet, or no longer since it was deleted or bound."""
 
 
-WAITING: Final = frozenset({Place.UNSCHEDULABLE, Place.GATED})
-BACKING_OFF: Final = frozenset({Place.BACKOFF, Place.ERROR_BACKOFF})
-TAKEN: Final = frozenset({Place.IN_FLIGHT, Place.BINDING})
+BACKOFF_Q: Final = frozenset({Place.BACKOFF, Place.ERROR_BACKOFF})
+UNSCHEDULABLE_PODS: Final = frozenset({Place.UNSCHEDULABLE, Place.GATED})
+POPPED: Final = frozenset({Place.IN_FLIGHT, Place.BINDING})
 
 
 class QueueingStrategy(IntEnum):
@@ -47,7 +48,7 @@ class QueueingStrategy(IntEnum):
     AFTER_BACKOFF = auto()
     """It is worth another attempt when its backoff has passed."""
     IMMEDIATELY = auto()
-    """What a Pending plugin waited for has come: no backoff."""
+    """A Pending plugin answered Queue: no backoff."""
 
 
 class QueueEvent(StrEnum):
@@ -66,45 +67,48 @@ class QueueEvent(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class QueuedPod:
-    """See the module docstring. Times are monotonic seconds."""
+    """A pod and its history in the queue (`QueuedPodInfo`); times are monotonic seconds."""
 
     pod: PodInfo
-    """The pod as of its last entry into a queue; while it is taken, updates go to `newest`."""
+    """The pod as of its last entry into a queue; while it is popped, updates go to `newest`."""
     newest: PodInfo
     """The pod as the API last showed it."""
     queued_at: float
-    """When it entered the queue, or came back from its last attempt."""
-    place: Place = Place.GONE
-    taken_at: float = 0.0
-    """When its last attempt began."""
+    """When it entered the queue, or came back from its last attempt (`Timestamp`)."""
+    place: Place = Place.ABSENT
     attempts: int = 0
     initial_attempt_at: float | None = None
     """When it first reached activeQ: where scheduling latency starts."""
     unschedulable_count: int = 0
     """Attempts that ended in a rejection; sets the backoff."""
     consecutive_errors: int = 0
-    """Attempts since the last rejection that broke; set the backoff while there are any."""
+    """Attempts that ended in an error since the last rejection; more than 0 set the backoff."""
     unschedulable_plugins: frozenset[str] = NO_PLUGINS
-    """Who rejected it last, gating plugins included."""
+    """The plugins that rejected it last, the gating plugin included."""
     pending_plugins: frozenset[str] = NO_PLUGINS
-    """Who answered Pending."""
+    """The plugins that answered Pending."""
     gating_plugin: str = ""
+    """The PreEnqueue plugin that keeps it from activeQ; empty: none."""
     was_flushed: bool = False
-    """Its last way into activeQ was waiting too long: a sign of a hint that missed its change."""
+    """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     sort_key: tuple[float, ...] = ()
     sequence: int = 0
-    """Number of its last entry into activeQ or backoffQ; heap items with another one are stale."""
-    backoff_until: float = 0.0
-    """The one-second window in which its backoff ends; 0: none."""
+    """The number of its item in activeQ or backoffQ; 0: it has none."""
+    backoff_expiration: float = 0.0
+    """The whole second in which its backoff ends; 0: none."""
 
     @property
     def rejectors(self) -> frozenset[str]:
-        """Every plugin whose hints can wake the pod."""
+        """Every plugin whose hints can requeue the pod (`rejectorPlugins`)."""
         if not self.pending_plugins:
             return self.unschedulable_plugins
         return self.unschedulable_plugins | self.pending_plugins
 
-    @property
-    def gated(self) -> bool:
-        """Whether a PreEnqueue plugin keeps it out."""
-        return bool(self.gating_plugin)
+
+class ActiveItem(NamedTuple):
+    """What activeQ orders: by sort key, equal keys by sequence, which no two items share."""
+
+    sort_key: tuple[float, ...]
+    sequence: int
+    entry: QueuedPod | None
+    """None: no pod, but a sign that backoffQ has one."""

@@ -1,7 +1,7 @@
-"""What the scheduling queue needs to know of profiles, and whom it tells what it does.
+"""What the scheduling queue reads from profiles, and what it reports to metrics and logs.
 
 The scheduler implements both: frameworks and metrics live above this layer. Invariant: no method
-raises; plugins are contained by whoever implements the policy.
+raises; the policy contains what plugins do.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,12 +23,12 @@ class QueueingPolicy(Protocol):
     def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
         """The first PreEnqueue answer that is not Success, with its plugin, or OK.
 
-        `first_plugin` (if it is one of the profile's) is asked first: it gated the pod last time.
+        `first_plugin` (if it is one of the profile's) runs first: it gated the pod last time.
         """
         ...
 
     def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        """What the plugins of a profile registered; one that is missing waits for every event."""
+        """What the plugins of a profile registered; one that is missing registered all events."""
         ...
 
     def backoff(self, scheduler_name: str) -> Backoff:
@@ -37,20 +37,20 @@ class QueueingPolicy(Protocol):
 
 
 class QueueObserver(Protocol):
-    """Told about movements and hints, for metrics and logs."""
+    """Receives movements and evaluations of hints, for metrics and logs."""
 
     def incoming(self, queue: str, event: str) -> None:
-        """A pod entered active, backoff or unschedulable."""
+        """A pod entered active, backoff or unschedulable (the queue), moved by an event."""
         ...
 
     def rejected(self, plugin: str, profile: str, change: int) -> None:
-        """One pod more (+1) or less (−1) waits because of a plugin."""
+        """One pod more (+1) or less (−1) is not scheduled because of a plugin."""
         ...
 
     def hints_evaluated(
         self, plugin: str, event: str, result: str, times: int, seconds: float
     ) -> None:
-        """A plugin's hint was asked about a change so many times, in so many seconds together.
+        """A plugin's hint function ran so many times for a change, for so many seconds together.
 
         `result` is Queue, QueueSkip or Error.
         """
@@ -59,5 +59,5 @@ class QueueObserver(Protocol):
     def hint_failed(
         self, plugin: str, pod: PodInfo, change: ClusterChange, failure: Exception
     ) -> None:
-        """A hint raised; it counts as Queue."""
+        """A hint function raised; that counts as Queue."""
         ...

@@ -1,28 +1,28 @@
-"""Every pod that waits to be scheduled, and which of them is next.
+"""Every pod that is to be scheduled, and which of them is next.
 
 Event handlers add, update and delete pods and report changes in the cluster; the scheduling
-coroutine takes pods and gives back those that failed; a timer flushes. activeQ itself is a priority
-queue elsewhere, fed through `push`: entries that leave it early stay there as stale items, which
-`pop` refuses. Invariant: each pod has one entry and each entry one `place`, from `add` until it is
-deleted or bound (`delete`), so that no pod is lost and none is taken twice.
+coroutine pops pods and gives back those that failed; timers flush. activeQ itself is a priority
+queue elsewhere, fed through `push`: an entry that leaves it early, or is sorted anew, leaves a
+stale item there, which `pop` refuses. Invariant: each pod has one entry and each entry one `place`,
+from `add` until it is deleted or bound (`delete`), so that no pod is lost and none is popped twice.
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import count, takewhile
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Final
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
-from stellwerk.backend.change_actions import pod_update_actions
+from stellwerk.backend.change_actions import is_echo, own_changes
 from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.backend.nominator import Nominator
+from stellwerk.backend.queue_contents import QueueContents
 from stellwerk.backend.queued_pod import (
-    BACKING_OFF,
+    BACKOFF_Q,
     NO_PLUGINS,
-    TAKEN,
-    WAITING,
+    POPPED,
+    UNSCHEDULABLE_PODS,
+    ActiveItem,
     Place,
     QueuedPod,
     QueueEvent,
@@ -38,17 +38,13 @@ _log = logging.getLogger(__name__)
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
 """`DefaultPodMaxInUnschedulablePodsDuration`."""
 
-ActiveItem: TypeAlias = tuple[tuple[float, ...], int, QueuedPod]
-"""(sort key, sequence, entry): what a priority queue orders; equal keys are in order of entry."""
-Push: TypeAlias = Callable[[tuple[float, ...], int, QueuedPod], None]
 
-
-class SchedulingQueue:
-    """See the module docstring. `now` is always the monotonic time in seconds."""
+class SchedulingQueue(QueueContents):
+    """kube-scheduler's PriorityQueue as plain state: `now` is the monotonic time in seconds."""
 
     def __init__(
         self,
-        push: Push,
+        push: Callable[[ActiveItem], None],
         policy: QueueingPolicy,
         *,
         nominator: Nominator | None = None,
@@ -56,6 +52,7 @@ class SchedulingQueue:
         wake: Callable[[], None] = lambda: None,
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
+        super().__init__()
         self.nominator = nominator or Nominator()
         self._push = push
         self._policy = policy
@@ -63,64 +60,60 @@ class SchedulingQueue:
         self._wake = wake
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
         self._max_unschedulable_seconds = max_unschedulable_seconds
-        self._entries: dict[str, QueuedPod] = {}
-        self._counts = [0] * len(Place)
-        self._backoff = BackoffQueue()
-        self._waiting = UnschedulablePods(policy.hints, observer)
-        self._longest_waiting: OrderedDict[str, QueuedPod] = OrderedDict()
-        """WAITING entries by uid, in the order of queued_at."""
+        self._backoff_q = BackoffQueue()
+        self._unschedulable_pods = UnschedulablePods(policy.hints, observer)
         self._in_flight = InFlightEvents()
         self._sequence = count(1)
 
-    # --- what handlers tell ---------------------------------------------------------------------
+    # --- what event handlers call ---------------------------------------------------------------
 
     def add(self, pod: PodInfo, now: float) -> None:
-        """A pod of ours without a node appeared."""
+        """Enter a new pod, which has no node."""
         known = self._entries.get(pod.uid)
         if known is not None:
             _log.error("pod %s was added, but is in the queue: %s", pod.key, known.place.name)
-            if known.place in TAKEN:
+            if known.place in POPPED:
                 self.update(pod, now)
                 return
             self.delete(pod.uid)
         self._enter(pod, QueueEvent.POD_ADD, now)
 
     def update(self, pod: PodInfo, now: float) -> PodInfo | None:
-        """A pod without a node changed; returns it as it was before (None: it was unknown).
+        """Replace a pod, which has no node; returns it as it was before (None: it was unknown).
 
-        In activeQ and backoffQ it stays; a rejected pod is woken if a rejector's hint says that
-        this change may help; for a pod that is being scheduled the change is remembered.
+        In activeQ and backoffQ it stays; from unschedulablePods it is moved if a rejector's hint
+        answers Queue to its update; for a popped pod the update is remembered.
         """
         entry = self._entries.get(pod.uid)
         if entry is None:
             self._enter(pod, QueueEvent.POD_UPDATE, now)
             return None
         before, entry.newest = entry.newest, pod
-        if _same_version(before, pod):
+        if is_echo(before, pod):
             return before
-        if entry.place in TAKEN:
-            for change in _own_changes(before, pod):
+        if entry.place in POPPED:
+            for change in own_changes(before, pod):
                 self._in_flight.record(change, uid=pod.uid)
             return before
         self.nominator.update(before, pod)
-        if entry.place in WAITING:
-            self._update_waiting(entry, before, now)
+        if entry.place in UNSCHEDULABLE_PODS:
+            self._update_unschedulable(entry, before, now)
         else:
             entry.pod = pod
             self._update_order(entry)
         return before
 
     def delete(self, uid: str) -> PodInfo | None:
-        """A pod was deleted or bound; returns it as last seen (None: it was unknown).
+        """Remove a pod that was deleted or bound; returns it as last seen (None: it was unknown).
 
-        The attempt of a taken pod goes on; `add_unschedulable_if_not_present` will refuse it.
+        The attempt of a popped pod goes on; `add_unschedulable_if_not_present` will refuse it.
         """
         self.nominator.remove(uid)
         entry = self._entries.pop(uid, None)
         if entry is None:
             return None
         self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
-        self._put(entry, Place.GONE)
+        self._put(entry, Place.ABSENT)
         return entry.newest
 
     def move_all_to_active_or_backoff(
@@ -131,34 +124,37 @@ class SchedulingQueue:
         max_priority: int | None = None,
         except_uid: str = "",
     ) -> int:
-        """Something changed in the cluster: wakes the pods that it may help; returns how many.
+        """Requeue the unschedulable pods that a change in the cluster may help; returns how many.
 
         `max_priority` limits it to pods that a nomination of that priority stood in the way of;
-        `except_uid` is a pod that it is no news to.
+        `except_uid` is a pod that the change came from.
         """
-        woken = self._waiting.woken_by(change, max_priority)
+        moved = self._unschedulable_pods.worth_requeuing(change, max_priority)
         if except_uid:
-            woken = [each for each in woken if each[0].pod.uid != except_uid]
-        for entry, strategy in woken:
+            moved = [each for each in moved if each[0].pod.uid != except_uid]
+        for entry, strategy in moved:
             self._requeue(entry, strategy, change.name, now)
         self._in_flight.record(change)
-        return len(woken)
+        return len(moved)
 
-    # --- what the scheduling coroutine does -----------------------------------------------------
+    # --- what the scheduling coroutine and binding tasks call -----------------------------------
 
-    def pop(self, entry: QueuedPod, now: float) -> QueuedPod | None:
-        """Take an entry that came out of activeQ; None if it is stale. It is then in flight."""
-        return self._pop(entry, now) if entry.place is Place.ACTIVE else None
+    def pop(self, item: ActiveItem) -> QueuedPod | None:
+        """Put the pod of an item taken from activeQ in flight; None if the item is stale."""
+        entry = item.entry
+        if entry is None or entry.sequence != item.sequence:
+            return None
+        return self._pop(entry)
 
-    def pop_from_backoff(self, now: float) -> QueuedPod | None:
-        """Take the next pod of backoffQ if activeQ is empty; pods that broke wait to the end."""
+    def pop_from_backoff(self) -> QueuedPod | None:
+        """Put the next pod of podBackoffQ in flight if activeQ is empty; None: there is none."""
         if self._counts[Place.ACTIVE]:
             return None
-        entry = self._backoff.pop_early()
+        entry = self._backoff_q.pop_backoff()
         if entry is None:
             return None
         self._note(entry, "active", QueueEvent.POP_FROM_BACKOFF)
-        return self._pop(entry, now)
+        return self._pop(entry)
 
     def add_unschedulable_if_not_present(
         self,
@@ -169,38 +165,39 @@ class SchedulingQueue:
         error: bool = False,
         now: float,
     ) -> Place | None:
-        """Give back a taken pod (`AddUnschedulableIfNotPresent`); returns where it went.
+        """Give back a popped pod (`AddUnschedulableIfNotPresent`); returns where it went.
 
-        Without rejectors, or with `error`, it goes to error backoff. Changes that came while it was
-        in flight are put to its rejectors' hints now. None: it is gone, or was given back already.
+        Without rejectors, or with `error`, it goes to podErrorBackoffQ. Its rejectors' hints are
+        evaluated now for changes that came while it was in flight. None: it is no longer in the
+        queue, or was given back already.
         """
         uid = entry.pod.uid
         if self._entries.get(uid) is not entry:
             if uid not in self._entries:
                 self._in_flight.end(uid)
             return None
-        if entry.place not in TAKEN:
+        if entry.place not in POPPED:
             _log.error("pod %s is already in the queue: %s", entry.pod.key, entry.place.name)
             return None
         rejected_by = NO_PLUGINS if error else frozenset(unschedulable_plugins)
         self._set_rejectors(entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins))
         self._count_failure(entry, now)
         entry.pod = entry.newest
-        strategy = self._missed(entry)
+        strategy = self._strategy_for_in_flight(entry)
         self._in_flight.end(uid)
-        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE.value, now)
+        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         self.nominator.add(entry.pod)
         return entry.place
 
     def done(self, uid: str) -> None:
-        """No rejection can come any more (Permit has passed): changes need not be remembered."""
+        """Stop remembering changes for a pod that passed Permit: it cannot be rejected any more."""
         self._in_flight.end(uid)
         entry = self._entries.get(uid)
         if entry is not None and entry.place is Place.IN_FLIGHT:
             self._put(entry, Place.BINDING)
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Promise a node ahead of the API (empty: take it back), unless the pod is gone."""
+        """Nominate a pod that is in the queue before the API shows it (empty: to no node)."""
         entry = self._entries.get(pod.uid)
         if entry is not None:
             self.nominator.nominate(entry.newest, node_name)
@@ -211,149 +208,86 @@ class SchedulingQueue:
             entry = self._entries.get(pod.uid)
             if entry is None:
                 continue
-            if entry.place in WAITING:
-                self._activate(entry, QueueEvent.FORCE_ACTIVATE.value, now)
-            elif entry.place in BACKING_OFF:
-                self._enter_active(entry, QueueEvent.FORCE_ACTIVATE.value, now)
+            if entry.place in UNSCHEDULABLE_PODS:
+                self._activate(entry, QueueEvent.FORCE_ACTIVATE, now)
+            elif entry.place in BACKOFF_Q:
+                self._move_to_active_q(entry, QueueEvent.FORCE_ACTIVATE, now)
             else:
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
     def rerun_pre_enqueue(self, uid: str) -> None:
-        """A gated pod's plugin may let it pass now; then it waits for its other rejectors only."""
+        """Run PreEnqueue of a gated pod; if it passes, only its other rejectors hold the pod."""
         entry = self._entries.get(uid)
         if entry is not None and entry.place is Place.GATED:
-            self._lay_down(entry, QueueEvent.GATE_OPENED.value)
+            self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED)
 
     def retry_profile(self, scheduler_name: str, now: float) -> None:
-        """The profile changed: every pod that it rejected or gated deserves another attempt."""
-        self._waiting.refresh_hints(scheduler_name)
-        for entry in self._waiting.of_profile(scheduler_name):
-            self._requeue(
-                entry, QueueingStrategy.AFTER_BACKOFF, QueueEvent.PROFILE_CHANGE.value, now
-            )
+        """Requeue every pod that a profile rejected or gated before it changed."""
+        self._unschedulable_pods.refresh_hints(scheduler_name)
+        for entry in self._unschedulable_pods.of_profile(scheduler_name):
+            self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, QueueEvent.PROFILE_CHANGE, now)
         self._in_flight.record(
             _everything(QueueEvent.PROFILE_CHANGE), scheduler_name=scheduler_name
         )
 
     def reorder(self) -> None:
-        """QueueSort changed: give every pod in activeQ and backoffQ its new place in the order."""
-        for entry in list(self._entries.values()):
-            if entry.place not in WAITING and entry.place not in TAKEN:
+        """Sort activeQ and backoffQ anew after QueueSort changed."""
+        for entry in self._entries.values():
+            if entry.sequence:
                 self._update_order(entry)
 
-    # --- what timers do -------------------------------------------------------------------------
+    # --- what timers and metrics call -----------------------------------------------------------
 
     def flush_backoff(self, now: float) -> None:
         """Move pods whose backoff has passed to activeQ; due each whole second."""
-        for entry in self._backoff.pop_completed(now):
-            # PreEnqueue was asked on the way into backoffQ.
-            self._enter_active(entry, QueueEvent.BACKOFF_COMPLETE.value, now)
+        for entry in self._backoff_q.pop_all_backoff_completed(now):
+            # PreEnqueue ran on the way into backoffQ.
+            self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
 
     def flush_unschedulable(self, now: float) -> None:
-        """Retry pods that waited too long: the net below hints that miss something."""
-        latest = now - self._max_unschedulable_seconds
-        too_long = takewhile(lambda entry: entry.queued_at < latest, self._longest_waiting.values())
-        for entry in [entry for entry in too_long if entry.place is Place.UNSCHEDULABLE]:
-            entry.was_flushed = True
-            event = QueueEvent.UNSCHEDULABLE_TIMEOUT.value
-            self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, event, now)
-
-    # --- what others ask ------------------------------------------------------------------------
-
-    def __len__(self) -> int:
-        """How many pods have an entry, taken ones included."""
-        return len(self._entries)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._entries
-
-    def entry(self, uid: str) -> QueuedPod | None:
-        """The entry of a pod; treat as read-only."""
-        return self._entries.get(uid)
-
-    def entries(self) -> Iterator[QueuedPod]:
-        """Every entry, taken ones included."""
-        return iter(self._entries.values())
-
-    def pod(self, uid: str) -> PodInfo | None:
-        """The pod as the API last showed it."""
-        entry = self._entries.get(uid)
-        return entry.newest if entry else None
-
-    def place(self, uid: str) -> Place | None:
-        """Where a pod is, for the audit; None: nowhere."""
-        entry = self._entries.get(uid)
-        return entry.place if entry else None
-
-    def counted(self, *places: Place) -> int:
-        """How many pods are in these places; O(1)."""
-        return sum(self._counts[place] for place in places)
-
-    def pending(self) -> Mapping[str, int]:
-        """Pods by the label of `scheduler_pending_pods`; O(1)."""
-        return {
-            "active": self._counts[Place.ACTIVE],
-            "backoff": self.counted(Place.BACKOFF, Place.ERROR_BACKOFF),
-            "unschedulable": self._counts[Place.UNSCHEDULABLE],
-            "gated": self._counts[Place.GATED],
-        }
+        """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
+        for entry in self._unschedulable_pods.queued_before(now - self._max_unschedulable_seconds):
+            if entry.place is Place.UNSCHEDULABLE:
+                entry.was_flushed = True
+                event = QueueEvent.UNSCHEDULABLE_TIMEOUT
+                self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, event, now)
 
     def in_flight_event_counts(self) -> Mapping[str, int]:
         """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
         return self._in_flight.counts()
 
-    def position(self, uid: str) -> int | None:
-        """How many pods in activeQ are to be taken before this one; None: it is not there. O(n)."""
-        entry = self._entries.get(uid)
-        if entry is None or entry.place is not Place.ACTIVE:
-            return None
-        own = (entry.sort_key, entry.sequence)
-        return sum(
-            other.place is Place.ACTIVE and (other.sort_key, other.sequence) < own
-            for other in self._entries.values()
-        )
-
-    def describe(self) -> str:
-        """The summary line that kube-scheduler writes on SIGUSR2."""
-        backing_off = self.counted(Place.BACKOFF, Place.ERROR_BACKOFF)
-        waiting = self.counted(Place.UNSCHEDULABLE, Place.GATED)
-        return (
-            f"activeQ:{self._counts[Place.ACTIVE]}; backoffQ:{backing_off}; "
-            f"unschedulablePods:{waiting}"
-        )
-
     # --- moving ---------------------------------------------------------------------------------
 
     def _enter(self, pod: PodInfo, event: QueueEvent, now: float) -> None:
         entry = self._entries[pod.uid] = QueuedPod(pod, pod, now)
-        self._activate(entry, event.value, now)
+        self._activate(entry, event, now)
 
     def _requeue(
         self, entry: QueuedPod, strategy: QueueingStrategy, event: str, now: float
     ) -> None:
-        """`requeuePodWithQueueingStrategy`, v1.36."""
+        """Move a pod to the place of a strategy (`requeuePodWithQueueingStrategy`, v1.36)."""
         if strategy is QueueingStrategy.SKIP:
-            self._lay_down(entry, event)
+            self._move_to_unschedulable_pods(entry, event)
         elif strategy is QueueingStrategy.AFTER_BACKOFF and is_backing_off(entry, now):
-            self._back_off(entry, event)
+            self._move_to_backoff_q(entry, event)
         else:
             self._activate(entry, event, now)
 
-    def _lay_down(self, entry: QueuedPod, event: str) -> None:
-        """Let a rejected pod wait, gated or not.
+    def _move_to_unschedulable_pods(self, entry: QueuedPod, event: str) -> None:
+        """Move a rejected pod to unschedulablePods, gated or not.
 
-        kube-scheduler asks the gates only when the pod is woken; asked here, they spare a pod that
-        preempts others every change until its victims are told.
+        kube-scheduler runs PreEnqueue only when the pod leaves again; run here, it keeps a pod that
+        preempts others gated until its preemption has been carried out, whatever changes.
         """
-        if self._passes_gates(entry, event):
+        if self._passes_pre_enqueue(entry, event):
             self._put(entry, Place.UNSCHEDULABLE)
             self._note(entry, "unschedulable", event)
 
     def _activate(self, entry: QueuedPod, event: str, now: float) -> None:
-        if self._passes_gates(entry, event):
-            self._enter_active(entry, event, now)
+        if self._passes_pre_enqueue(entry, event):
+            self._move_to_active_q(entry, event, now)
 
-    def _enter_active(self, entry: QueuedPod, event: str, now: float) -> None:
+    def _move_to_active_q(self, entry: QueuedPod, event: str, now: float) -> None:
         if entry.initial_attempt_at is None:
             entry.initial_attempt_at = now
             self.nominator.add(entry.pod)
@@ -361,9 +295,9 @@ class SchedulingQueue:
         self._note(entry, "active", event)
         self._push_active(entry)
 
-    def _back_off(self, entry: QueuedPod, event: str) -> None:
-        # Asked here and not when it leaves: an idle activeQ takes pods from here at any time.
-        if not self._passes_gates(entry, event):
+    def _move_to_backoff_q(self, entry: QueuedPod, event: str) -> None:
+        # Run here and not when it leaves: an idle activeQ pops pods from here at any time.
+        if not self._passes_pre_enqueue(entry, event):
             return
         self._put(entry, Place.BACKOFF if entry.rejectors else Place.ERROR_BACKOFF)
         self._note(entry, "backoff", event)
@@ -371,13 +305,13 @@ class SchedulingQueue:
         if entry.place is Place.BACKOFF and not self._counts[Place.ACTIVE]:
             self._wake()
 
-    def _passes_gates(self, entry: QueuedPod, event: str) -> bool:
-        """Ask PreEnqueue; a pod that a plugin gates waits for what that plugin registered."""
+    def _passes_pre_enqueue(self, entry: QueuedPod, event: str) -> bool:
+        """Run PreEnqueue; a pod that a plugin gates moves to unschedulablePods."""
         status = self._policy.pre_enqueue(entry.pod, entry.gating_plugin)
         if status.ok:
             entry.gating_plugin = ""
             return True
-        entering = entry.place not in WAITING
+        entering = entry.place not in UNSCHEDULABLE_PODS
         entry.gating_plugin = status.plugin
         rejected_by = entry.unschedulable_plugins | {status.plugin}
         self._set_rejectors(entry, rejected_by, entry.pending_plugins)
@@ -387,51 +321,44 @@ class SchedulingQueue:
         return False
 
     def _put(self, entry: QueuedPod, place: Place) -> None:
-        """The one place where `place` changes: indexes and counts change with it."""
-        uid = entry.pod.uid
-        if entry.place in WAITING:
-            self._waiting.remove(uid)
-            if place not in WAITING:
-                del self._longest_waiting[uid]
-        self._counts[entry.place] -= 1
+        """Change `place`, here alone: counts, index and sequence change with it."""
+        before, entry.place = entry.place, place
+        self._counts[before] -= 1
         self._counts[place] += 1
-        entry.place = place
-        if place in WAITING:
-            self._waiting.add(entry)
-            # A gate that opens or closes is no new beginning.
-            self._longest_waiting.setdefault(uid, entry)
+        # What lies in activeQ or backoffQ for it is stale from here on.
+        entry.sequence = 0
+        if place in UNSCHEDULABLE_PODS:
+            self._unschedulable_pods.add_or_update(entry)
+        elif before in UNSCHEDULABLE_PODS:
+            self._unschedulable_pods.delete(entry.pod.uid)
 
     def _push_active(self, entry: QueuedPod) -> None:
         entry.sort_key = self._policy.sort_key(entry.pod, entry.queued_at)
         entry.sequence = next(self._sequence)
-        self._push(entry.sort_key, entry.sequence, entry)
+        self._push(ActiveItem(entry.sort_key, entry.sequence, entry))
 
     def _push_backoff(self, entry: QueuedPod) -> None:
         entry.sort_key = self._policy.sort_key(entry.pod, entry.queued_at)
         entry.sequence = next(self._sequence)
-        self._backoff.push(entry, self._counts[entry.place])
+        self._backoff_q.push(entry, self._counts[entry.place])
 
     # --- updates of a pod in a queue ------------------------------------------------------------
 
     def _update_order(self, entry: QueuedPod) -> None:
-        """Sort an entry anew if its pod's update moved it; the old item becomes stale."""
+        """Sort an entry of activeQ or backoffQ anew if its key changed; its old item is stale."""
         if self._policy.sort_key(entry.pod, entry.queued_at) == entry.sort_key:
             return
-        if entry.place in BACKING_OFF:
+        if entry.place is Place.ACTIVE:
+            self._push_active(entry)
+        else:
             self._push_backoff(entry)
-            return
-        # activeQ knows entries, not sequences: the item that lies there must be of another entry.
-        moved = self._entries[entry.pod.uid] = replace(entry)
-        entry.place = Place.GONE
-        self._push_active(moved)
 
-    def _update_waiting(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
+    def _update_unschedulable(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
         pod, place = entry.newest, entry.place
-        self._waiting.remove(pod.uid)
         entry.pod = pod
-        self._waiting.add(entry)
-        for change in _own_changes(before, pod):
-            strategy = self._waiting.strategy_for(entry, change)
+        self._unschedulable_pods.add_or_update(entry)
+        for change in own_changes(before, pod):
+            strategy = self._unschedulable_pods.strategy_for(entry, change)
             if strategy is QueueingStrategy.SKIP:
                 continue
             self._requeue(entry, strategy, change.name, now)
@@ -440,15 +367,15 @@ class SchedulingQueue:
 
     # --- attempts -------------------------------------------------------------------------------
 
-    def _pop(self, entry: QueuedPod, now: float) -> QueuedPod:
+    def _pop(self, entry: QueuedPod) -> QueuedPod:
         self._put(entry, Place.IN_FLIGHT)
-        entry.taken_at = now
         entry.attempts += 1
         self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
         self._in_flight.start(entry.pod.uid)
         return entry
 
     def _count_failure(self, entry: QueuedPod, now: float) -> None:
+        """Count a rejection or an error, and begin the backoff that follows."""
         if entry.rejectors:
             entry.unschedulable_count += 1
             entry.consecutive_errors = 0
@@ -458,11 +385,11 @@ class SchedulingQueue:
         entry.was_flushed = False
         set_backoff(entry, self._policy.backoff(entry.pod.spec.scheduler_name))
 
-    def _missed(self, entry: QueuedPod) -> QueueingStrategy:
+    def _strategy_for_in_flight(self, entry: QueuedPod) -> QueueingStrategy:
         """What the changes during the attempt mean (`determineSchedulingHintForInFlightPod`)."""
         if not entry.rejectors:
             return QueueingStrategy.AFTER_BACKOFF
-        changes = self._in_flight.since_taken(entry.pod)
+        changes = self._in_flight.since_popped(entry.pod)
         if changes is None:
             return QueueingStrategy.AFTER_BACKOFF
         best = (
@@ -472,7 +399,7 @@ class SchedulingQueue:
         )
         found = QueueingStrategy.SKIP
         for change in changes:
-            found = max(found, self._waiting.strategy_for(entry, change))
+            found = max(found, self._unschedulable_pods.strategy_for(entry, change))
             if found is best:
                 break
         return found
@@ -480,6 +407,7 @@ class SchedulingQueue:
     def _set_rejectors(
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]
     ) -> None:
+        """Set the plugins that rejected a pod, and report what is new and what is no longer so."""
         before = entry.rejectors
         entry.unschedulable_plugins, entry.pending_plugins = unschedulable, pending
         if self._observer is not None and (before or unschedulable or pending):
@@ -496,16 +424,5 @@ class SchedulingQueue:
             _log.debug("pod %s moved to %s by %s", entry.pod.key, queue, event)
 
 
-def _same_version(before: PodInfo, pod: PodInfo) -> bool:
-    """Whether this is an echo; a priority resolved late changes the spec of the same version."""
-    version = pod.resource_version
-    return bool(version) and version == before.resource_version and pod.spec is before.spec
-
-
-def _own_changes(old: PodInfo, new: PodInfo) -> Iterator[ClusterChange]:
-    for action in pod_update_actions(old, new):
-        yield ClusterChange(Resource.UNSCHEDULED_POD, action, old, new)
-
-
 def _everything(event: QueueEvent) -> ClusterChange:
-    return ClusterChange(Resource.WILDCARD, Action.ALL, label=event.value)
+    return ClusterChange(Resource.WILDCARD, Action.ALL, label=event)

@@ -1,30 +1,39 @@
-"""Pods that wait for a change in the cluster, found by the changes that can wake them.
+"""unschedulablePods: rejected and gated pods, found by the changes that are worth an attempt.
 
-Part of the scheduling queue. Pods are grouped by who rejected them, then by spec, by the nodes they
-name, and by labels, so that a change costs one hint call per distinct spec among those whose
-rejectors registered it, and nothing per pod. Invariant: an entry is in the index from `add` to
-`remove`, in the group that it had when it was added, whatever is changed in the entry meanwhile.
+Part of the scheduling queue. Pods are grouped by the plugins that rejected them, then by spec, by
+the nodes they name, and by labels, so that a change costs one call of a hint function per distinct
+spec among those whose rejectors registered it, and nothing per pod. Invariant: an entry is found
+under what it was when it was last added or updated, whatever is changed in the entry meanwhile.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple, TypeAlias
 
 from stellwerk.backend.hint_evaluation import (
-    ConcernedHints,
     HintEvaluation,
+    MatchingHints,
+    QueueingHintFunction,
     RejectorHints,
     Rejectors,
-    WeighedHint,
 )
 from stellwerk.backend.queued_pod import QueuedPod, QueueingStrategy
 from stellwerk.backend.queueing_policy import QueueObserver
-from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
+from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    QueueingHint,
+    Resource,
+)
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 
 HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWithHint]]]
-"""schedulerName → plugin → its registrations; a plugin that is missing waits for every event."""
-Woken: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
+"""schedulerName → plugin → its registrations; a plugin that is missing registered all events."""
+WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 
 _MAX_IDLE_GROUPS: Final = 256
 
@@ -36,7 +45,7 @@ class _Bucket:
 
     def __init__(self, pod: PodInfo) -> None:
         self.pod = pod
-        """Any pod that is or was here: hints of this level see no difference."""
+        """Any pod that is or was here: hint functions of this level see no difference."""
         self.children: dict[Hashable, _Bucket | QueuedPod] = {}
         """Buckets by what they are alike in besides, at last the entries by uid."""
 
@@ -74,49 +83,46 @@ class _Location(NamedTuple):
     spec: SchedulingSpec
     node_names: frozenset[str] | None
     label_set: LabelSet
+    entry: QueuedPod
 
 
 class UnschedulablePods:
-    """See the module docstring."""
+    """An index of entries by rejectors and by what hint functions read of their pods."""
 
     def __init__(self, hints: HintsOfProfile, observer: QueueObserver | None = None) -> None:
         self._hints = hints
         self._observer = observer
         self._groups: dict[Rejectors, _Group] = {}
         self._locations: dict[str, _Location] = {}
-        self._routes: dict[tuple[Resource, Action], list[tuple[_Group, ConcernedHints]]] = {}
-        """Kind of change → the groups to ask, made when such a change first comes."""
+        """By uid, in the order of queued_at: an update keeps its place in the dict."""
+        self._routes: dict[tuple[Resource, Action], list[tuple[_Group, MatchingHints]]] = {}
+        """Kind of change → the groups that it concerns, made when such a change first comes."""
 
-    def __len__(self) -> int:
-        return len(self._locations)
-
-    def add(self, entry: QueuedPod) -> None:
-        """Let an entry wait."""
+    def add_or_update(self, entry: QueuedPod) -> None:
+        """Put in an entry, or move it to where its pod and rejectors belong now."""
         pod = entry.pod
+        known = self._locations.get(pod.uid)
+        if known is not None:
+            _take_out(known)
         group = self._group(Rejectors.of(entry))
         of_spec = group.by_spec.get(pod.spec)
         if of_spec is None:
             of_spec = group.by_spec[pod.spec] = _Bucket(pod)
         of_labels = of_spec.child(pod.node_names, pod).child(pod.label_set, pod)
         of_labels.children[pod.uid] = entry
-        self._locations[pod.uid] = _Location(group, pod.spec, pod.node_names, pod.label_set)
+        self._locations[pod.uid] = _Location(group, pod.spec, pod.node_names, pod.label_set, entry)
 
-    def remove(self, uid: str) -> None:
-        """Let a pod wait no longer."""
-        group, spec, node_names, label_set = self._locations.pop(uid)
-        of_spec = group.by_spec[spec]
-        of_node_names = of_spec.child(node_names, of_spec.pod)
-        of_labels = of_node_names.child(label_set, of_spec.pod)
-        del of_labels.children[uid]
-        if not of_labels.children:
-            del of_node_names.children[label_set]
-            if not of_node_names.children:
-                del of_spec.children[node_names]
-                if not of_spec.children:
-                    del group.by_spec[spec]
+    def delete(self, uid: str) -> None:
+        """Remove a pod that is in the index."""
+        _take_out(self._locations.pop(uid))
+
+    def queued_before(self, seconds: float) -> list[QueuedPod]:
+        """The entries that have been here since before a time, gated ones included."""
+        entries = (location.entry for location in self._locations.values())
+        return list(takewhile(lambda entry: entry.queued_at < seconds, entries))
 
     def of_profile(self, scheduler_name: str) -> list[QueuedPod]:
-        """Every waiting pod of a profile."""
+        """Every pod of a profile."""
         return [
             entry
             for group in self._groups.values()
@@ -125,48 +131,50 @@ class UnschedulablePods:
         ]
 
     def refresh_hints(self, scheduler_name: str) -> None:
-        """Ask anew for a profile's hints; pods that go on waiting are regrouped."""
+        """Read a profile's registrations anew, and regroup its pods by them."""
         entries = self.of_profile(scheduler_name)
         for rejectors in [key for key in self._groups if key.scheduler_name == scheduler_name]:
             del self._groups[rejectors]
         self._routes.clear()
         for entry in entries:
-            self.add(entry)
+            self.add_or_update(entry)
 
-    def woken_by(self, change: ClusterChange, max_priority: int | None = None) -> Woken:
+    def worth_requeuing(
+        self, change: ClusterChange, max_priority: int | None = None
+    ) -> WorthRequeuing:
         """The pods that a change makes worth another attempt.
 
-        With `max_priority`, only pods of at most that priority are looked at. A change of
-        everything (WILDCARD) asks no hints, and leaves gated pods alone.
+        With `max_priority`, only among pods of at most that priority. A change of everything
+        (WILDCARD) bypasses the hints, and gated pods.
         """
-        woken: Woken = []
+        found: WorthRequeuing = []
         if not self._locations:
-            return woken
+            return found
         if change.resource is Resource.WILDCARD:
             for group in self._groups.values():
                 if not group.rejectors.gating:
-                    woken += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in group.entries()]
-            return _at_most(woken, max_priority)
+                    found += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in group.entries()]
+            return _at_most(found, max_priority)
         evaluation = HintEvaluation(change, self._observer)
-        for group, concerned in self._route(change):
+        for group, hints in self._route(change):
             buckets = [
                 bucket
                 for spec, bucket in group.by_spec.items()
                 if max_priority is None or spec.priority <= max_priority
             ]
             if buckets:
-                woken += _woken_of(evaluation, concerned, buckets)
-        return woken
+                found += _worth_requeuing(evaluation, hints, buckets)
+        return found
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
-        """What a change means for one pod, which need not be in the index."""
+        """What a change means for one pod, in the index or not (`isPodWorthRequeuing`)."""
         if change.resource is Resource.WILDCARD:
             return QueueingStrategy.AFTER_BACKOFF
         # The pod's own update may concern plugins that rejected it besides the one that gates it.
-        concerned = self._group(Rejectors.of(entry)).hints.concerned(change, gated=False)
-        if concerned is None:
+        hints = self._group(Rejectors.of(entry)).hints.matching(change, gated=False)
+        if hints is None:
             return QueueingStrategy.SKIP
-        return HintEvaluation(change, self._observer).strategy_for(concerned, entry.pod)
+        return HintEvaluation(change, self._observer).strategy_for(hints, entry.pod)
 
     def _group(self, rejectors: Rejectors) -> _Group:
         group = self._groups.get(rejectors)
@@ -182,57 +190,76 @@ class UnschedulablePods:
         if len(self._groups) > _MAX_IDLE_GROUPS:
             self._groups = {key: group for key, group in self._groups.items() if group.by_spec}
 
-    def _route(self, change: ClusterChange) -> list[tuple[_Group, ConcernedHints]]:
+    def _route(self, change: ClusterChange) -> list[tuple[_Group, MatchingHints]]:
         kind = (change.resource, change.action)
         route = self._routes.get(kind)
         if route is None:
             route = self._routes[kind] = [
-                (group, concerned)
+                (group, hints)
                 for group in self._groups.values()
-                if (concerned := group.hints.concerned(change, gated=True)) is not None
+                if (hints := group.hints.matching(change, gated=True)) is not None
             ]
         return route
 
 
-def _woken_of(
-    evaluation: HintEvaluation, concerned: ConcernedHints, buckets: Sequence[_Bucket]
-) -> Woken:
-    """Ask about ever smaller buckets, and go into those only that wider hints have not settled."""
-    woken: Woken = []
-    asked: list[_Bucket | QueuedPod] = list(buckets)
-    found = [QueueingStrategy.SKIP] * len(asked)
-    for level, hints in enumerate(concerned.levels, start=1):
-        for hint in hints:
-            _strengthen(found, hint, evaluation.ask(hint, [item.pod for item in asked]))
-        if level == len(concerned.levels) and not any(found):
-            # Most changes wake nobody.
-            return woken
+def _take_out(location: _Location) -> None:
+    """Take an entry out of its buckets, and buckets that are then empty out of theirs."""
+    group, spec, node_names, label_set, entry = location
+    of_spec = group.by_spec[spec]
+    of_node_names = of_spec.child(node_names, of_spec.pod)
+    of_labels = of_node_names.child(label_set, of_spec.pod)
+    del of_labels.children[entry.pod.uid]
+    if not of_labels.children:
+        del of_node_names.children[label_set]
+        if not of_node_names.children:
+            del of_spec.children[node_names]
+            if not of_spec.children:
+                del group.by_spec[spec]
+
+
+def _worth_requeuing(
+    evaluation: HintEvaluation, hints: MatchingHints, buckets: Sequence[_Bucket]
+) -> WorthRequeuing:
+    """Evaluate ever smaller buckets, and go into those only that wider hints have not settled."""
+    found: WorthRequeuing = []
+    items: list[_Bucket | QueuedPod] = list(buckets)
+    strategies = [QueueingStrategy.SKIP] * len(items)
+    for level, functions in enumerate(hints.levels, start=1):
+        for hint in functions:
+            _strengthen(strategies, hint, evaluation.answers(hint, [item.pod for item in items]))
+        if level == len(hints.levels) and not any(strategies):
+            # Most changes move no pod.
+            return found
         narrower: list[_Bucket | QueuedPod] = []
         inherited: list[QueueingStrategy] = []
-        for item, strategy in zip(asked, found, strict=True):
-            if strategy is concerned.best or level == len(concerned.levels):
+        for item, strategy in zip(items, strategies, strict=True):
+            if strategy is hints.best or level == len(hints.levels):
                 if strategy is not QueueingStrategy.SKIP:
-                    woken += [(entry, strategy) for entry in _entries(item)]
+                    found += [(entry, strategy) for entry in _entries(item)]
             elif isinstance(item, _Bucket):
                 narrower += item.children.values()
                 inherited += [strategy] * len(item.children)
-        asked, found = narrower, inherited
-    return woken
+        items, strategies = narrower, inherited
+    return found
 
 
-def _strengthen(found: list[QueueingStrategy], hint: WeighedHint, answers: Sequence[bool]) -> None:
-    if not any(answers):
+def _strengthen(
+    strategies: list[QueueingStrategy],
+    hint: QueueingHintFunction,
+    answers: Sequence[QueueingHint],
+) -> None:
+    if answers.count(QUEUE_SKIP) == len(answers):
         return
     for position, answer in enumerate(answers):
-        if answer and hint.strategy > found[position]:
-            found[position] = hint.strategy
+        if answer is QUEUE and hint.strategy > strategies[position]:
+            strategies[position] = hint.strategy
 
 
 def _entries(item: _Bucket | QueuedPod) -> Iterator[QueuedPod]:
     return item.entries() if isinstance(item, _Bucket) else iter((item,))
 
 
-def _at_most(woken: Woken, max_priority: int | None) -> Woken:
+def _at_most(found: WorthRequeuing, max_priority: int | None) -> WorthRequeuing:
     if max_priority is None:
-        return woken
-    return [(entry, strategy) for entry, strategy in woken if entry.pod.priority <= max_priority]
+        return found
+    return [(entry, strategy) for entry, strategy in found if entry.pod.priority <= max_priority]

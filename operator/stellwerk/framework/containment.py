@@ -16,7 +16,12 @@ from typing_extensions import override
 
 from stellwerk.framework.calls import is_trusted
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import ClusterChange, ClusterEventWithHint, HintFunction
+from stellwerk.framework.events import (
+    ClusterEventWithHint,
+    QueueingHint,
+    QueueingHintFn,
+    queue_if,
+)
 from stellwerk.framework.interface import (
     Candidate,
     FilterResult,
@@ -147,17 +152,13 @@ class ContainedPlugin:
             raise Breach(
                 f"answered {type(answer).__name__}, not a sequence of ClusterEventWithHint"
             )
-        hints = [_of_kind(each, ClusterEventWithHint) for each in answer]
-        return [replace(each, hint=self._hint(each.hint)) for each in hints]
+        events = [_of_kind(each, ClusterEventWithHint) for each in answer]
+        return [
+            replace(each, queueing_hint_fn=self._hint_fn(each.queueing_hint_fn)) for each in events
+        ]
 
-    def _hint(self, hint: HintFunction | None) -> HintFunction | None:
-        if hint is None:
-            return None
-
-        def ask(pod: PodInfo, change: ClusterChange) -> bool:
-            return bool(self._guard.call(self.name, "QueueingHint", lambda: hint(pod, change)))
-
-        return ask
+    def _hint_fn(self, own: QueueingHintFn | None) -> QueueingHintFn | None:
+        return own and self._synchronous(own, "QueueingHint", _check_hint)
 
 
 Check = Callable[[ContainedPlugin, Any, tuple[Any, ...]], Any]
@@ -230,6 +231,11 @@ def _check_hints(
     plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]
 ) -> list[ClusterEventWithHint]:
     return plugin.checked_hints(answer)
+
+
+def _check_hint(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> QueueingHint:
+    """A bool is understood as the condition of Queue; nothing else stands for a QueueingHint."""
+    return queue_if(answer) if isinstance(answer, bool) else _of_kind(answer, QueueingHint)
 
 
 def _check_key(_: ContainedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Hashable:

@@ -1,7 +1,7 @@
-"""Cluster events and queueing hints: which change can make which plugin's rejection go away.
+"""Cluster events and queueing hints: which change can end which plugin's rejection.
 
-Plugins register hints, event handlers classify changes, the queue matches the two. Invariant:
-names are those of kube-scheduler's metrics and logs ("Node/UpdateNodeTaint").
+Plugins register events, event handlers classify changes, the queue matches the two. Invariant:
+names are those of kube-scheduler's metrics and logs ("NodeUpdateNodeTaint").
 """
 
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from stellwerk.models.pod import PodInfo
 
 
 class Resource(Enum):
-    """What changed. ASSIGNED_POD are pods on nodes, UNSCHEDULED_POD those that wait.
+    """What changed. ASSIGNED_POD are pods on nodes, UNSCHEDULED_POD those without one.
 
-    Both register as POD.
+    A registration for POD covers both.
     """
 
     POD = "Pod"
@@ -53,7 +53,7 @@ class Action(Flag):
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
     UPDATE_POD_OTHER = auto()
     UPDATE_OTHER = auto()
-    """Any change of a kind whose updates are not told apart."""
+    """Any update of a kind whose updates are not told apart."""
     UPDATE_NODE = (
         UPDATE_NODE_ALLOCATABLE
         | UPDATE_NODE_LABEL
@@ -92,15 +92,15 @@ ACTION_NAMES: Final = {
 
 
 class HintScope(Enum):
-    """What of the waiting pod a hint reads.
+    """What of the rejected pod a hint function reads.
 
-    Hints are evaluated once per distinct such part, not once per pod.
+    The function is called once per distinct such part, not once per pod.
     """
 
     SPEC = auto()
     """pod.spec alone."""
     SPEC_AND_NODE_NAMES = auto()
-    """pod.spec and pod.node_names: everything the pod asks of a node but its volumes."""
+    """pod.spec and pod.node_names: everything the pod demands of a node but its volumes."""
     SPEC_AND_LABELS = auto()
     """pod.spec and pod.label_set."""
     POD = auto()
@@ -109,11 +109,10 @@ class HintScope(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterChange:
-    """One change in the cluster, as hints see it.
+    """One change in the cluster: kube-scheduler's ClusterEvent with the objects it is about.
 
-    Objects are None where there is none (before an Add …).
-
-    Nodes and pods are parsed records, every other kind is the object as in the API.
+    An object is None where there is none (the old one of an Add …). Nodes and pods are parsed
+    records, every other kind is the object as in the API.
     """
 
     resource: Resource
@@ -129,16 +128,38 @@ class ClusterChange:
         return self.label or f"{self.resource.value}{ACTION_NAMES.get(self.action, 'Update')}"
 
 
-HintFunction: TypeAlias = Callable[[PodInfo, ClusterChange], bool]
-"""(waiting pod, change) → whether the pod may now be schedulable as far as this plugin goes."""
+class QueueingHint(Enum):
+    """What a hint function answers; the values are metric labels."""
+
+    QUEUE_SKIP = "QueueSkip"
+    """The change does not make the pod schedulable."""
+    QUEUE = "Queue"
+    """The pod may be schedulable now, as far as this plugin goes."""
+
+
+# Names of their own, as in kube-scheduler: hint functions run very often, and to look a member
+# up in its enum takes Python 3.11 as long as many of them take.
+QUEUE: Final = QueueingHint.QUEUE
+QUEUE_SKIP: Final = QueueingHint.QUEUE_SKIP
+
+
+def queue_if(may_be_schedulable: bool) -> QueueingHint:  # noqa: FBT001 a condition is all there is
+    """Queue if the condition holds, else QueueSkip."""
+    return QUEUE if may_be_schedulable else QUEUE_SKIP
+
+
+QueueingHintFn: TypeAlias = Callable[[PodInfo, ClusterChange], QueueingHint]
+"""(rejected pod, change) → whether the change is a reason to move the pod out of
+unschedulablePods."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEventWithHint:
-    """A plugin's registration: these changes may end my rejection, if the hint says so."""
+    """A plugin's registration: changes that may end its rejections, and how to tell for a pod."""
 
     resource: Resource
     action: Action
-    hint: HintFunction | None = None
-    """None: always."""
+    queueing_hint_fn: QueueingHintFn | None = None
+    """None: Queue for every pod."""
     scope: HintScope = HintScope.SPEC
+    """What the function reads of the pod."""

@@ -12,11 +12,15 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     SKIP_FILTER,
@@ -147,15 +151,15 @@ class NodeAffinity(
             ),
         )
 
-    def _began_to_match(self, pod: PodInfo, change: ClusterChange) -> bool:
+    def _began_to_match(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
         """Whether the node matches now, and is new or did not match before."""
         old, new = changed_node(change)
         if new is None:
-            return True
+            return QUEUE
         added = self._added_required
         if added is not None and not added.matches(new.labels, new.name):
-            return False
-        return _matches(pod, new) and (old is None or not _matches(pod, old))
+            return QUEUE_SKIP
+        return queue_if(_matches(pod, new) and (old is None or not _matches(pod, old)))
 
 
 def _matching_pod(nodes: NodeView, pod: PodInfo) -> Mask:

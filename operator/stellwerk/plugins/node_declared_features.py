@@ -12,11 +12,14 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     GO_ON,
@@ -68,15 +71,15 @@ class NodeDeclaredFeatures(StatelessPlugin, PreFilterPlugin, FilterPlugin, Enque
         )
 
 
-def _declares_other(_: PodInfo, change: ClusterChange) -> bool:
+def _declares_other(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the node is new, or declares other features than before."""
     old, new = changed_node(change)
-    return old is None or new is None or old.declared_features != new.declared_features
+    return queue_if(old is None or new is None or old.declared_features != new.declared_features)
 
 
-def _needs_other(pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether the waiting pod itself changed so that it needs other features."""
+def _needs_other(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the rejected pod itself changed so that it needs other features."""
     old, new = change.old, change.new
     if not isinstance(old, PodInfo) or not isinstance(new, PodInfo):
-        return True
-    return new.uid == pod.uid and old.spec.required_features != new.spec.required_features
+        return QUEUE
+    return queue_if(new.uid == pod.uid and old.spec.required_features != new.spec.required_features)

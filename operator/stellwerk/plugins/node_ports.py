@@ -12,11 +12,14 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     GO_ON,
@@ -31,7 +34,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.status import unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import EVERY_ADDRESS, HostPort
-from stellwerk.plugins.shared.hints import occupied_room
+from stellwerk.plugins.shared.hints import had_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
@@ -107,11 +110,12 @@ def _conflicts_with_any(used: HostPort, wanted: Collection[HostPort]) -> bool:
     )
 
 
-def _freed_a_wanted_port(pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether the deleted pod had (or was promised) a node and used a port that the pod wants."""
+def _freed_a_wanted_port(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the deleted pod had (or was nominated to) a node and used a port the pod wants."""
     gone = change.old
     if not isinstance(gone, PodInfo):
-        return True
-    return occupied_room(gone) and any(
-        _conflicts_with_any(port, pod.spec.host_ports) for port in gone.spec.host_ports
+        return QUEUE
+    return queue_if(
+        had_node(gone)
+        and any(_conflicts_with_any(port, pod.spec.host_ports) for port in gone.spec.host_ports)
     )

@@ -12,11 +12,15 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     GO_ON,
@@ -39,7 +43,7 @@ from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.resources.amounts import is_counted, offered, used
 from stellwerk.plugins.resources.strategies import strategy_of
-from stellwerk.plugins.shared.hints import changed_node, occupied_room
+from stellwerk.plugins.shared.hints import changed_node, had_node
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 
@@ -129,14 +133,15 @@ class NodeResourcesFit(
             ),
         )
 
-    def _frees_something(self, pod: PodInfo, change: ClusterChange) -> bool:
+    def _frees_something(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
         """Whether the pod itself shrank, or a pod on a node now requests less of what it wants."""
         old, new = change.old, change.new
         if not isinstance(old, PodInfo) or not isinstance(new, PodInfo) or new.uid == pod.uid:
-            return True
+            return QUEUE
         before, after = old.amounts.requests, new.amounts.requests
-        return bool(new.node_name) and any(
-            before.get(name, 0) > after.get(name, 0) for name, _ in _everything_wanted(pod)
+        return queue_if(
+            bool(new.node_name)
+            and any(before.get(name, 0) > after.get(name, 0) for name, _ in _everything_wanted(pod))
         )
 
 
@@ -186,7 +191,7 @@ def _filter_many(nodes: NodeView, wanted: Wanted) -> FilterResult:
 
 
 def _everything_wanted(pod: PodInfo) -> Wanted:
-    """What hints look at: ignored resources count too, as upstream."""
+    """What the hint functions look at: ignored resources count too, as upstream."""
     return tuple(
         (name, amount)
         for name, amount in pod.amounts.requests.items()
@@ -194,24 +199,26 @@ def _everything_wanted(pod: PodInfo) -> Wanted:
     )
 
 
-def _was_removed(_: PodInfo, change: ClusterChange) -> bool:
-    """Whether the deleted pod had a node, or the promise of one."""
-    return not isinstance(change.old, PodInfo) or occupied_room(change.old)
+def _was_removed(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the deleted pod had a node, or was nominated to one."""
+    return queue_if(not isinstance(change.old, PodInfo) or had_node(change.old))
 
 
-def _offers_more_of_enough(pod: PodInfo, change: ClusterChange) -> bool:
+def _offers_more_of_enough(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the pod fits the empty node, and the node is new or offers more of what it wants."""
     old, new = changed_node(change)
     if new is None:
-        return True
-    # Asked of every waiting spec when a node grows: most are turned away by the first comparison.
+        return QUEUE
+    # Called for every rejected spec when a node grows: for most the first comparison decides.
     offered_amount = new.allocatable.get
     if offered_amount(PODS, 0) < 1:
-        return False
+        return QUEUE_SKIP
     for name, amount in pod.amounts.requests.items():
         if amount > offered_amount(name, 0) and is_counted(name):
-            return False
-    return old is None or _grew(old, new, (PODS, *(name for name, _ in _everything_wanted(pod))))
+            return QUEUE_SKIP
+    return queue_if(
+        old is None or _grew(old, new, (PODS, *(name for name, _ in _everything_wanted(pod))))
+    )
 
 
 def _grew(old: NodeInfo, new: NodeInfo, resources: Sequence[str]) -> bool:

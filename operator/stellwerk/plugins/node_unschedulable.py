@@ -10,11 +10,14 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
 from stellwerk.framework.status import unresolvable
@@ -48,7 +51,7 @@ class NodeUnschedulable(StatelessPlugin, FilterPlugin, EnqueueExtensions):
                 Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT, _became_schedulable
             ),
             ClusterEventWithHint(
-                Resource.POD, Action.UPDATE_POD_TOLERATION, _learned_to_tolerate, HintScope.POD
+                Resource.POD, Action.UPDATE_POD_TOLERATION, _began_to_tolerate, HintScope.POD
             ),
         )
 
@@ -57,15 +60,15 @@ def _tolerates_unschedulable(pod: PodInfo) -> bool:
     return any(toleration.tolerates(_TAINT) for toleration in pod.spec.tolerations)
 
 
-def _became_schedulable(_: PodInfo, change: ClusterChange) -> bool:
+def _became_schedulable(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether a node came that is schedulable, or was uncordoned."""
     old, new = changed_node(change)
-    return new is None or ((old is None or old.unschedulable) and not new.unschedulable)
+    return queue_if(new is None or ((old is None or old.unschedulable) and not new.unschedulable))
 
 
-def _learned_to_tolerate(pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether the waiting pod itself now tolerates cordoned nodes."""
+def _began_to_tolerate(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the rejected pod itself now tolerates cordoned nodes."""
     new = change.new
     if not isinstance(new, PodInfo):
-        return True
-    return new.uid == pod.uid and _tolerates_unschedulable(new)
+        return QUEUE
+    return queue_if(new.uid == pod.uid and _tolerates_unschedulable(new))

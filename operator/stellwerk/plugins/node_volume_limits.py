@@ -15,11 +15,14 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     GO_ON,
@@ -37,7 +40,7 @@ from stellwerk.framework.status import Status, error, unresolvable, unschedulabl
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
-from stellwerk.plugins.shared.hints import occupied_room
+from stellwerk.plugins.shared.hints import had_node
 from stellwerk.plugins.volumes.attached import (
     AttachedVolumes,
     VolumeId,
@@ -174,28 +177,33 @@ def _additions(
     return added, count
 
 
-def _limit_grew(_: PodInfo, change: ClusterChange) -> bool:
+def _limit_grew(_: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether some driver may attach more volumes than before."""
     old, new = change.old, change.new
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return True
+        return QUEUE
     before = csi_node_limits(old)
-    return any(count > before.get(driver, 0) for driver, count in csi_node_limits(new).items())
+    return queue_if(
+        any(count > before.get(driver, 0) for driver, count in csi_node_limits(new).items())
+    )
 
 
-def _freed_volume(_: PodInfo, change: ClusterChange) -> bool:
-    """Whether the pod that went had a node and volumes that count."""
+def _freed_volume(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the deleted pod had a node and volumes that count."""
     gone = change.old
     if not isinstance(gone, PodInfo):
-        return True
-    return occupied_room(gone) and any(volume.kind in _COUNTED_KINDS for volume in gone.volumes)
+        return QUEUE
+    return queue_if(
+        had_node(gone) and any(volume.kind in _COUNTED_KINDS for volume in gone.volumes)
+    )
 
 
-def _may_use_attachment(pod: PodInfo, change: ClusterChange) -> bool:
+def _may_use_attachment(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the pod wants a claim, or a disk of the driver that detached a volume."""
     if not isinstance(change.old, dict):
-        return True
+        return QUEUE
     driver = change.old["spec"].get("attacher")
-    return any(claim_volumes(pod, BY_NAME)) or any(
-        MIGRATABLE_DRIVERS.get(volume.kind) == driver for volume in pod.volumes
+    return queue_if(
+        any(claim_volumes(pod, BY_NAME))
+        or any(MIGRATABLE_DRIVERS.get(volume.kind) == driver for volume in pod.volumes)
     )

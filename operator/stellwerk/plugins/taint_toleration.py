@@ -10,11 +10,14 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     EnqueueExtensions,
@@ -89,10 +92,10 @@ class TaintToleration(
         )
 
 
-def _became_tolerable(pod: PodInfo, change: ClusterChange) -> bool:
+def _became_tolerable(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     """Whether the pod tolerates a new node, or a changed one that it did not tolerate before."""
     old, new = changed_node(change)
     if new is None:
-        return True
+        return QUEUE
     was_untolerated = old is None or bool(untolerated(old.taints, pod.spec.tolerations, _HARD))
-    return was_untolerated and not untolerated(new.taints, pod.spec.tolerations, _HARD)
+    return queue_if(was_untolerated and not untolerated(new.taints, pod.spec.tolerations, _HARD))

@@ -16,11 +16,14 @@ from typing_extensions import override
 from stellwerk.errors import ApiError
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     GO_ON,
@@ -282,49 +285,49 @@ def _why_unusable(claim: JsonObject) -> str:
 
 
 def _both(change: ClusterChange) -> tuple[JsonObject, JsonObject] | None:
-    """The object before and after; None if it has come, or the change has another shape."""
+    """The object before and after; None if it was added, or the change has another shape."""
     if isinstance(change.old, dict) and isinstance(change.new, dict):
         return change.old, change.new
     return None
 
 
-def _topologies_changed(_: PodInfo, change: ClusterChange) -> bool:
-    """Whether a class came, or may now provide for other nodes."""
+def _topologies_changed(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether a class was added, or may now provide for other nodes."""
     both = _both(change)
     if both is None:
-        return True
+        return QUEUE
     before, after = (storage_class.get("allowedTopologies") or [] for storage_class in both)
-    return bool(before != after)
+    return queue_if(before != after)
 
 
-def _migration_changed(_: PodInfo, change: ClusterChange) -> bool:
-    """Whether a CSINode came, or its node has handed over other in-tree plugins."""
+def _migration_changed(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether a CSINode was added, or its node has handed over other in-tree plugins."""
     both = _both(change)
     if both is None:
-        return True
+        return QUEUE
     before, after = (
         (csi_node["metadata"].get("annotations") or {}).get(MIGRATED_PLUGINS) for csi_node in both
     )
-    return bool(before != after)
+    return queue_if(before != after)
 
 
-def _stopped_counting(pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether a driver of the pod's inline volumes no longer tells its capacity."""
+def _stopped_counting(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether a driver of the pod's inline volumes no longer publishes its capacity."""
     both = _both(change)
     if both is None:
-        return True
+        return QUEUE
     before, after = (driver["spec"].get("storageCapacity") for driver in both)
     name = both[1]["metadata"]["name"]
     uses_driver = any(
         volume.kind == "csi" and volume.source.get("driver") == name for volume in pod.volumes
     )
-    return bool(uses_driver and before and not after)
+    return queue_if(uses_driver and before and not after)
 
 
-def _capacity_grew(_: PodInfo, change: ClusterChange) -> bool:
-    """Whether there is room where there was none, or for larger volumes than before."""
+def _capacity_grew(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether there is capacity where there was none, or for larger volumes than before."""
     both = _both(change)
     if both is None:
-        return True
+        return QUEUE
     before, after = (capacity_limit(capacity) for capacity in both)
-    return after is not None and (before is None or after > before)
+    return queue_if(after is not None and (before is None or after > before))

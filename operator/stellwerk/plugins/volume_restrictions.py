@@ -15,11 +15,15 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
+    QUEUE_SKIP,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     GO_ON,
@@ -160,14 +164,14 @@ def _users(restrictions: _Restrictions, nodes: NodeView) -> tuple[IntColumn, Int
     return disk_users, claim_users
 
 
-def _freed_disk_or_claim(pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether the pod that went used a disk or claim of this one."""
+def _freed_disk_or_claim(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the deleted pod used a disk or claim of this one."""
     gone = change.old
     if not isinstance(gone, PodInfo):
-        return True
+        return QUEUE
     if gone.namespace != pod.namespace:
-        return False
+        return QUEUE_SKIP
     freed = {key for volume in gone.volumes for key in volume.usage_keys(gone.namespace)}
     wanted = {key for volume in pod.volumes for key in conflicting_uses(volume)}
     wanted |= {(CLAIM, pod.namespace, volume.claim_name) for volume in claim_volumes(pod, BY_NAME)}
-    return not freed.isdisjoint(wanted)
+    return queue_if(not freed.isdisjoint(wanted))

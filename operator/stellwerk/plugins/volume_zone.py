@@ -14,11 +14,14 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.framework.interface import (
     GO_ON,
@@ -167,15 +170,17 @@ def _in_zone(label: str, values: frozenset[str]) -> NodeSelector:
     return NodeSelector(tuple(terms))
 
 
-def _waits_for_consumer(_: PodInfo, change: ClusterChange) -> bool:
-    """Whether the class that came lets unbound claims pass."""
+def _waits_for_consumer(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the added class lets unbound claims pass."""
     new = change.new
-    return not isinstance(new, dict) or new.get("volumeBindingMode") == "WaitForFirstConsumer"
+    return queue_if(
+        not isinstance(new, dict) or new.get("volumeBindingMode") == "WaitForFirstConsumer"
+    )
 
 
-def _moved(_: PodInfo, change: ClusterChange) -> bool:
-    """Whether a volume came, or changed its zones."""
+def _moved(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether a volume was added, or changed its zones."""
     old, new = change.old, change.new
     if not isinstance(old, dict) or not isinstance(new, dict):
-        return True
-    return zones_of(old) != zones_of(new)
+        return QUEUE
+    return queue_if(zones_of(old) != zones_of(new))

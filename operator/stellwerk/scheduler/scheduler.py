@@ -1,6 +1,6 @@
 """The scheduling coroutine and the clockwork around it.
 
-Owns every task, every timeout, and activeQ.
+Owns every task and every timeout.
 
 `app` starts it once the first lists are complete. Invariant: pods are decided one after another,
 in the order of activeQ; everything slow happens in tasks that the coroutine does not wait for.
@@ -14,6 +14,7 @@ from typing import Final
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.interface import WatchHandlers
+from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
@@ -31,40 +32,6 @@ TURN_SECONDS: Final = 0.001
 decisions between other work, for what it reads stays in the processor's caches."""
 TURN_DECISIONS: Final = 8
 """The same, however little time they take."""
-
-ActiveItem = tuple[tuple[float, ...], int, QueuedPod | None]
-
-
-class ActiveQueue:
-    """activeQ: the asyncio.PriorityQueue between events and the scheduling coroutine.
-
-    The scheduling queue pushes entries through `push`; an entry of None only wakes the coroutine.
-    """
-
-    def __init__(self) -> None:
-        self._queue: asyncio.PriorityQueue[ActiveItem] = asyncio.PriorityQueue()
-        self._wakes = 0
-
-    def push(self, sort_key: tuple[float, ...], sequence: int, entry: QueuedPod) -> None:
-        """Put a pod in line."""
-        self._queue.put_nowait((sort_key, sequence, entry))
-
-    def wake(self) -> None:
-        """End a wait although no pod is in line.
-
-        The backoff queue has one, and nothing else to do.
-        """
-        if self._queue.empty():
-            self._wakes -= 1
-            self._queue.put_nowait(((), self._wakes, None))
-
-    def empty(self) -> bool:
-        """Whether no pod is in line (stale entries count)."""
-        return self._queue.empty()
-
-    async def next(self) -> QueuedPod | None:
-        """The first in line; None after a wake."""
-        return (await self._queue.get())[2]
 
 
 class Scheduler:
@@ -120,14 +87,12 @@ class Scheduler:
         parts = self._parts
         while True:
             if self._active.empty():
-                early = parts.queue.pop_from_backoff(parts.clock.monotonic())
+                early = parts.queue.pop_from_backoff()
                 if early is not None:
                     return early
-            entry = await self._active.next()
-            if entry is not None:
-                taken = parts.queue.pop(entry, parts.clock.monotonic())
-                if taken is not None:
-                    return taken
+            popped = parts.queue.pop(await self._active.next())
+            if popped is not None:
+                return popped
 
     async def _repeat(self, seconds: float, action: Callable[[], None]) -> None:
         while True:

@@ -1,4 +1,7 @@
-"""The rules of small kinds: Namespace, ConfigMap, Secret, Lease, PodDisruptionBudget."""
+"""The rules of small kinds: Namespace, ConfigMap, Secret, Lease, PodDisruptionBudget.
+
+Called through their strategies. Invariant: a namespace has its own name as a label.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,22 @@ import base64
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.pod_validation import label_selector_causes
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.admission.placement_validation import label_selector_causes
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     forbidden,
     forbidden_field,
     unsupported,
 )
-from stellwerk_cluster.apiserver.objects import EMPTY, JsonValue
+from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 _PROTECTED_NAMESPACES: Final = ("default", "kube-system", "kube-public")
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"

@@ -1,11 +1,15 @@
-"""The rules of CustomResourceDefinitions. What they bring about is in `apiserver.custom`."""
+"""The rules of CustomResourceDefinitions: defaults, conversion, names, immutability.
+
+Called through their strategy. Invariant: what a definition brings about is not decided here, but in
+`registry.definition_lifecycle`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, required, unsupported
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +21,7 @@ _SCOPES: Final = ("Cluster", "Namespaced")
 
 
 def default_definition(definition: JsonObject) -> None:
-    """Names that follow from the kind, and the conversion nobody asks for."""
+    """Names that follow from the kind, and the default conversion."""
     spec = definition["spec"]
     names = spec["names"]
     names.setdefault("singular", names["kind"].lower())

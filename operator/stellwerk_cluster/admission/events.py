@@ -1,15 +1,16 @@
 """The rules of events, in their stored (core/v1) form.
 
-Strict for those that came through events.k8s.io, lax for the others.
+Called through the strategies of both event groups. Invariant: strict for events that came through
+events.k8s.io, lax for the others, as in the API server.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, required
-from stellwerk_cluster.apiserver.names import qualified_name_errors
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.names import qualified_name_errors
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

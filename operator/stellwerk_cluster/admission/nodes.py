@@ -1,7 +1,7 @@
 """The rules of nodes: the taint that every new node gets, unique taints, immutable provider ids.
 
-Called by the verbs. Invariant: a node is created not ready; only the node lifecycle controller, or
-whoever plays it, lifts that.
+Called by the verbs. Invariant: a node is created with the not-ready taint; it is removed by the
+node lifecycle controller, or by what stands in for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     duplicate,
@@ -18,7 +18,7 @@ from stellwerk_cluster.apiserver.failures import (
     required,
     unsupported,
 )
-from stellwerk_cluster.apiserver.names import label_value_errors, qualified_name_errors
+from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_name_errors
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

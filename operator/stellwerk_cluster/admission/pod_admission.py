@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import StatusError, forbidden
-from stellwerk_cluster.apiserver.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
+from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -1,12 +1,17 @@
-"""The rules of PriorityClasses and RuntimeClasses."""
+"""The rules of PriorityClasses and RuntimeClasses.
+
+Called through their strategies. Invariant: the two system priority classes keep their values and
+cannot be deleted.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.placement_validation import toleration_causes
 from stellwerk_cluster.admission.pod_admission import PRIORITY_CLASSES
-from stellwerk_cluster.admission.pod_validation import quantity_causes, toleration_causes
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.admission.pod_validation import quantity_causes
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     forbidden,
@@ -14,13 +19,13 @@ from stellwerk_cluster.apiserver.failures import (
     required,
     unsupported,
 )
-from stellwerk_cluster.apiserver.names import label_errors
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.apimachinery.names import label_errors
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 HIGHEST_USER_PRIORITY: Final = 1_000_000_000
 SYSTEM_CLASSES: Final = {

@@ -1,16 +1,20 @@
-"""The rules of Services: defaults, cluster addresses, immutability."""
+"""The rules of Services: defaults, cluster addresses, immutability.
+
+Called through their strategy. Invariant: no two services have the same cluster address, unless a
+client asked for one that was taken.
+"""
 
 from __future__ import annotations
 
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, internal, required
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, internal, required
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 FIRST_ADDRESS: Final = IPv4Address("10.0.0.2")
 """10.0.0.1 is the API server's own service."""

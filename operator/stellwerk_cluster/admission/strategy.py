@@ -1,6 +1,6 @@
 """What distinguishes one kind from another when it is written: the seam between verbs and rules.
 
-`apiserver.api` calls the functions of a `Strategy` in a fixed order: default, prepare, admit,
+`registry.api` calls the functions of a `Strategy` in a fixed order: default, prepare, admit,
 validate. Invariant: every function may change the fresh object it is given in place, never the
 stored one beside it.
 """
@@ -10,19 +10,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from stellwerk_cluster.apiserver.names import subdomain_errors
+from stellwerk_cluster.apimachinery.names import subdomain_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.failures import Cause
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.failures import Cause
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 
 class Reader(Protocol):
-    """What admission may ask about the rest of the cluster."""
+    """The other objects and the clock, as far as admission may read them."""
 
     def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
         """The present object of that name, or None."""
@@ -47,7 +47,7 @@ def _no_causes(*_: object) -> list[Cause]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """The rules of one kind; each has a neutral default."""
+    """The functions that a write of one kind goes through; each has a neutral default."""
 
     default: Callable[[JsonObject], None] = _nothing
     """Fills in defaults; runs on create and on update."""

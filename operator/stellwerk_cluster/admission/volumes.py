@@ -1,11 +1,15 @@
-"""The rules of PersistentVolumes, claims, StorageClasses and CSIDrivers."""
+"""The rules of PersistentVolumes, claims, StorageClasses and CSIDrivers.
+
+Called through their strategies. Invariant: binding a claim to a volume is no rule of admission; the
+fields that say it are left to the clients.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, forbidden_field, required
-from stellwerk_cluster.apiserver.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, forbidden_field, required
+from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

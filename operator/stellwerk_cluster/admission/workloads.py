@@ -1,14 +1,19 @@
-"""The rules of what makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs."""
+"""The rules of what makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, Jobs.
+
+Called through their strategies. Invariant: a pod template gets the defaults of a pod, and is
+validated as a pod is.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.selectors import parse_label_selector
+from stellwerk_cluster.admission.placement_validation import label_selector_causes
 from stellwerk_cluster.admission.pod_defaults import default_pod_spec
-from stellwerk_cluster.admission.pod_validation import label_selector_causes, pod_spec_causes
-from stellwerk_cluster.apiserver.failures import Cause, bad_value, required
-from stellwerk_cluster.apiserver.objects import EMPTY
+from stellwerk_cluster.admission.pod_validation import pod_spec_causes
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

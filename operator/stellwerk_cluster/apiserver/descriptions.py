@@ -1,94 +1,28 @@
-"""One line on each kind and on the fields that people ask `kubectl explain` about.
+"""One line on each type and on the fields that are asked about most: descriptions.toml.
 
-Read by `openapi`. A field's text is looked up as `Type.field`, then as `field`.
+Asked by `openapi`. Invariant: the text of a field is that of `Type.field` where the file has one,
+and that of `field` otherwise.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import tomllib
+from functools import cache
+from importlib import resources
 
-TYPES: Final = {
-    "Pod": "Containers that run together on one node.",
-    "PodSpec": "What a pod runs, and where it may run.",
-    "PodStatus": "What became of a pod so far.",
-    "Container": "One container of a pod.",
-    "Node": "A machine, real or hollow, that runs pods.",
-    "NodeSpec": "How a node is to be used.",
-    "NodeStatus": "What a node has and how it is.",
-    "Namespace": "A scope for names.",
-    "Service": "A stable address for a set of pods.",
-    "ConfigMap": "Configuration as keys and values.",
-    "Secret": "Keys and values that are nobody's business.",
-    "Event": "A report about something that happened to an object.",
-    "EventsEvent": "A report about something that happened to an object.",
-    "Deployment": "Keeps a number of equal pods running and replaces them step by step.",
-    "ReplicaSet": "Keeps a number of equal pods running.",
-    "StatefulSet": "Keeps numbered pods running, in order.",
-    "DaemonSet": "Runs one pod on each node.",
-    "Job": "Runs pods until enough of them have succeeded.",
-    "PodDisruptionBudget": "How many pods of a set may be evicted at the same time.",
-    "PriorityClass": "A name for a pod priority.",
-    "RuntimeClass": "How containers are run, and what that costs.",
-    "StorageClass": "How volumes are made.",
-    "PersistentVolume": "A piece of storage.",
-    "PersistentVolumeClaim": "A request for storage.",
-    "CSINode": "The storage drivers of a node.",
-    "CSIDriver": "A storage driver.",
-    "CSIStorageCapacity": "How much storage a driver has left in a place.",
-    "VolumeAttachment": "A volume that is to be attached to a node.",
-    "Lease": "Who holds something, and until when.",
-    "CustomResourceDefinition": "A kind of object that the server learns at run time.",
-    "Affinity": "Rules on which nodes and beside which pods a pod runs.",
-    "Taint": "Keeps pods away from a node unless they tolerate it.",
-    "Toleration": "Lets a pod run on a node in spite of a taint.",
-    "TopologySpreadConstraint": "How evenly matching pods are to be spread over a topology.",
-}
 
-FIELDS: Final = {
-    "apiVersion": "Group and version of the object's form.",
-    "kind": "Kind of the object.",
-    "metadata": "Name, labels and what the server keeps about the object.",
-    "spec": "What is wanted.",
-    "status": "What is.",
-    "name": "Name.",
-    "namespace": "Namespace that the name is unique in.",
-    "labels": "Keys and values by which objects are selected.",
-    "annotations": "Keys and values that nothing selects by.",
-    "uid": "Identity of this very object, also after its name is used again.",
-    "resourceVersion": "Version of the object; changes with every write.",
-    "generation": "Counts changes of the specification.",
-    "creationTimestamp": "When the object was created.",
-    "deletionTimestamp": "When the object will be gone; set when its deletion begins.",
-    "finalizers": "Who must let go before a deleted object vanishes.",
-    "ownerReferences": "Objects with which this one is deleted.",
-    "selector": "Which objects are meant.",
-    "replicas": "Number of pods.",
-    "template": "What the pods look like.",
-    "conditions": "Statements about the object, each true, false or unknown.",
-    "PodSpec.containers": "What runs in the pod; at least one.",
-    "PodSpec.initContainers": "What runs before the containers, one after the other.",
-    "PodSpec.nodeName": "Node the pod is bound to; set by the scheduler.",
-    "PodSpec.nodeSelector": "Labels that the node must have.",
-    "PodSpec.affinity": "Rules on which nodes and beside which pods the pod runs.",
-    "PodSpec.tolerations": "Taints that do not keep the pod away.",
-    "PodSpec.topologySpreadConstraints": "How evenly pods like this one are spread.",
-    "PodSpec.schedulerName": "Scheduler that decides about the pod.",
-    "PodSpec.schedulingGates": "What holds the pod back from scheduling until it is removed.",
-    "PodSpec.priorityClassName": "Class that gives the pod its priority.",
-    "PodSpec.priority": "The priority; filled in from the class.",
-    "PodSpec.preemptionPolicy": "Whether the pod may make others leave.",
-    "PodSpec.overhead": "What the pod costs beside its containers; from the RuntimeClass.",
-    "PodSpec.terminationGracePeriodSeconds": "Time the pod gets to end.",
-    "PodSpec.volumes": "Storage that the containers can mount.",
-    "Container.image": "Image to run.",
-    "Container.resources": "What the container requests and how much it may use.",
-    "Container.ports": "Ports that the container listens on.",
-    "requests": "What is set aside.",
-    "limits": "What may be used at most.",
-    "taints": "What keeps pods away from the node.",
-    "unschedulable": "Whether new pods are kept away.",
-    "allocatable": "What pods can request in total.",
-    "capacity": "What there is in total.",
-    "PriorityClass.value": "The priority of pods of the class; higher goes first.",
-    "PriorityClass.globalDefault": "Whether pods without a class get this one.",
-}
+def describe_type(type_name: str) -> str:
+    """What a type is for; empty if the file does not say."""
+    return _descriptions_file()["types"].get(type_name, "")
+
+
+def describe_field(type_name: str, field_name: str) -> str:
+    """What a field of a type means; empty if the file does not say."""
+    fields = _descriptions_file()["fields"]
+    return fields.get(f"{type_name}.{field_name}") or fields.get(field_name, "")
+
+
+@cache
+def _descriptions_file() -> dict[str, dict[str, str]]:
+    directory = resources.files("stellwerk_cluster.apiserver")
+    return tomllib.loads(directory.joinpath("descriptions.toml").read_text("utf-8"))

@@ -6,12 +6,11 @@ here.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 
 VERSION: Final[JsonObject] = {
     "major": "1",
@@ -32,7 +31,7 @@ AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDisc
 
 
 class Discovery:
-    """The documents that say what is served."""
+    """Makes the discovery documents from the table of kinds."""
 
     def __init__(self, kinds: KindTable) -> None:
         """Describe `kinds`."""
@@ -59,7 +58,7 @@ class Discovery:
 
     def resources(self, group: str, version: str) -> JsonObject | None:
         """The document under /api/v1 or /apis/GROUP/VERSION, None if there is no such version."""
-        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
+        rows = self._kinds.served(group, version)
         if not rows:
             return None
         resources = [entry for row in rows for entry in _legacy_entries(row)]
@@ -104,18 +103,12 @@ class Discovery:
         return {"name": name, "versions": listed, "preferredVersion": listed[0]}
 
     def _aggregated_version(self, group: str, version: str) -> JsonObject:
-        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
-        rows.sort(key=lambda row: row.plural)
+        rows = sorted(self._kinds.served(group, version), key=lambda row: row.plural)
         return {
             "version": version,
             "resources": [_aggregated_entry(row) for row in rows],
             "freshness": "Current",
         }
-
-
-def etag(document: bytes) -> str:
-    """The entity tag of a document, by which clients ask whether theirs is still good."""
-    return f'"{hashlib.sha512(document).hexdigest().upper()}"'
 
 
 def _legacy_entries(row: ResourceKind) -> list[JsonObject]:

@@ -1,6 +1,7 @@
 """The HTTP face of the API: one aiohttp handler that dispatches on method and path.
 
-Started by `cluster.EmbeddedCluster`. It knows requests and answers, nothing of the rules of kinds.
+Started by `cluster.EmbeddedCluster`. Here are resources and methods; `documents` answers all
+other paths, and the rules of kinds lie in the verbs.
 Invariant: every failure that a client sees is a `Status` object, and a request that fails changes
 nothing.
 """
@@ -15,25 +16,18 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apiserver import patching
-from stellwerk_cluster.apiserver.deletion import (
-    DeleteOptions,
-    delete,
-    delete_collection,
-    parse_delete_options,
-)
-from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery, etag
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.failures import (
     StatusError,
     bad_request,
     internal,
     method_not_allowed,
-    no_such_resource,
     too_large_revision,
     unsupported_patch,
 )
+from stellwerk_cluster.apiserver.answers import Answer, body_answer, json_answer, no_page
 from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
-from stellwerk_cluster.apiserver.rendering import JSON, PLAIN, YAML, Form, Renderer, negotiate
+from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
 from stellwerk_cluster.apiserver.requests import (
     Target,
     object_body,
@@ -42,14 +36,22 @@ from stellwerk_cluster.apiserver.requests import (
     write_options,
 )
 from stellwerk_cluster.apiserver.reviews import answer_review
-from stellwerk_cluster.apiserver.subresources import bind, evict, read_scale, write_scale
+from stellwerk_cluster.registry.binding import bind
+from stellwerk_cluster.registry.deletion import (
+    DeleteOptions,
+    delete,
+    delete_collection,
+    parse_delete_options,
+)
+from stellwerk_cluster.registry.eviction import evict
+from stellwerk_cluster.registry.scale import read_scale, write_scale
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.openapi import OpenApi
-    from stellwerk_cluster.apiserver.store import Entry
+    from stellwerk_cluster.apiserver.documents import Documents
     from stellwerk_cluster.apiserver.watching import WatchServer
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.store import Entry
 
 _log = logging.getLogger(__name__)
 _FUTURE_SECONDS: Final = 3.0
@@ -65,24 +67,21 @@ _CREATED: Final[JsonObject] = {
 }
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
-_HEALTH: Final = ("healthz", "livez", "readyz")
 
-Answer: TypeAlias = web.StreamResponse
 Method: TypeAlias = Callable[[web.BaseRequest, Target], Awaitable[Answer]]
 
 
 class HttpServer:
-    """Answers requests; `handle` is given to aiohttp."""
+    """Answers requests, one method each for GET, POST, PUT, PATCH and DELETE."""
 
     def __init__(
-        self, api: Api, renderer: Renderer, watches: WatchServer, openapi: OpenApi
+        self, api: Api, renderer: Renderer, watches: WatchServer, documents: Documents
     ) -> None:
-        """Serve `api`."""
+        """Serve `api`; the last three answer in its name."""
         self._api = api
         self._renderer = renderer
         self._watches = watches
-        self._openapi = openapi
-        self._discovery = Discovery(api.kinds)
+        self._documents = documents
         self._methods: dict[str, Method] = {
             "GET": self._read,
             "HEAD": self._read,
@@ -91,8 +90,6 @@ class HttpServer:
             "PATCH": self._patch,
             "DELETE": self._delete,
         }
-        self.address = ""
-        """host:port, as discovery reports it."""
 
     async def handle(self, request: web.BaseRequest) -> Answer:
         """Answer one request."""
@@ -112,12 +109,12 @@ class HttpServer:
         if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
             if target is None:
-                return _no_page()
+                return no_page()
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
             return await method(request, target)
-        return self._document(request, parts)
+        return self._documents.answer(request, parts)
 
     # Reading.
 
@@ -138,7 +135,7 @@ class HttpServer:
         if options.watch:
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
-        return _body(
+        return body_answer(
             self._renderer.many(kind, list_page(self._api.store, kind, options), form), form
         )
 
@@ -150,14 +147,14 @@ class HttpServer:
             await self._wait_for_revision(int(version))
         entry = self._api.get(target.kind, *target.key)
         form = form.for_one(target.kind).including(query)
-        return _body(self._renderer.one(target.kind, entry, form), form)
+        return body_answer(self._renderer.one(target.kind, entry, form), form)
 
     def _read_subresource(self, target: Target, form: Form) -> Answer:
         _check_verb(target, "get")
         entry = self._api.get(target.kind, *target.key)
         if target.subresource == "scale":
-            return _json(read_scale(target.kind, entry.obj))
-        return _body(self._renderer.one(target.kind, entry, form), form)
+            return json_answer(read_scale(target.kind, entry.obj))
+        return body_answer(self._renderer.one(target.kind, entry, form), form)
 
     async def _wait_for_revision(self, revision: int) -> None:
         store = self._api.store
@@ -183,14 +180,14 @@ class HttpServer:
         options = write_options(request.query, "Create")
         body = object_body(await request.read(), _media_type(request), kind, self._api.kinds)
         if kind.group == "authorization.k8s.io":
-            return _json(
+            return json_answer(
                 answer_review({**body, "kind": kind.kind, "apiVersion": kind.api_version}), 201
             )
         if kind.kind == "Binding":
             pods = self._api.kinds.resource("pods")
             name = (body.get("metadata") or {}).get("name", "")
             bind(self._api, pods, (target.namespace or "", name), body, dry_run=options.dry_run)
-            return _json(_CREATED, 201)
+            return json_answer(_CREATED, 201)
         entry = self._api.create(kind, target.namespace or "", body, options)
         return self._answer_one(target, entry, form, 201, options.warnings)
 
@@ -209,7 +206,7 @@ class HttpServer:
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
         else:
             evict(self._api, target.kind, target.key, body, dict(request.query))
-        return _json(_CREATED, 201)
+        return json_answer(_CREATED, 201)
 
     async def _put(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
@@ -221,7 +218,9 @@ class HttpServer:
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
             scale = parse_body(content, media_type)
-            return _json(write_scale(self._api, kind, target.key, scale, options, merge=False))
+            return json_answer(
+                write_scale(self._api, kind, target.key, scale, options, merge=False)
+            )
         body = object_body(content, media_type, kind, self._api.kinds)
         known = self._api.store.collection(kind.storage_name).get(target.key)
         if known is None and kind.create_on_update:
@@ -246,7 +245,7 @@ class HttpServer:
         except orjson.JSONDecodeError as error:
             raise bad_request(f"error decoding patch: {error}") from error
         if target.subresource == "scale":
-            return _json(write_scale(self._api, kind, target.key, patch, options, merge=True))
+            return json_answer(write_scale(self._api, kind, target.key, patch, options, merge=True))
         entry = self._api.patch(
             kind, target.key, patch, media_type, options, subresource=target.subresource
         )
@@ -267,7 +266,7 @@ class HttpServer:
             return self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
         if deletion.gone and not kind.answers_delete_with_object:
-            return _json(_deleted_status(target, deletion.entry))
+            return json_answer(_deleted_status(target, deletion.entry))
         return self._answer_one(target, deletion.entry, PLAIN, 200, [])
 
     def _delete_many(self, target: Target, query: dict[str, str], options: DeleteOptions) -> Answer:
@@ -280,88 +279,17 @@ class HttpServer:
         )
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
-        return _body(self._renderer.many(kind, Page(deleted, page.revision), PLAIN), PLAIN)
+        return body_answer(self._renderer.many(kind, Page(deleted, page.revision), PLAIN), PLAIN)
 
     def _answer_one(
         self, target: Target, entry: Entry, form: Form, status: int, warnings: list[str]
     ) -> Answer:
-        response = _body(
+        response = body_answer(
             self._renderer.one(target.kind, entry, form.for_one(target.kind)), form, status
         )
         for warning in warnings:
             response.headers.add("Warning", f'299 - "{_quoted(warning)}"')
         return response
-
-    # Everything that is no resource.
-
-    def _document(  # noqa: PLR0911  (one line for each path)
-        self, request: web.BaseRequest, parts: list[str]
-    ) -> Answer:
-        match parts:
-            case []:
-                return _json({"paths": self._discovery.paths()})
-            case ["version"]:
-                return _json(VERSION)
-            case [probe, *checks] if probe in _HEALTH and len(checks) <= 1:
-                return self._health(probe, checks, request)
-            case ["openapi", *rest]:
-                return self._openapi.answer(request, rest)
-            case ["api" | "apis" as root]:
-                return self._discovery_root(request, root)
-            case ["api", version]:
-                return self._resources("", version)
-            case ["apis", group]:
-                document = self._discovery.group(group)
-                return _no_page() if document is None else _json(document)
-            case ["apis", group, version]:
-                return self._resources(group, version)
-            case _:
-                return _no_page()
-
-    def _resources(self, group: str, version: str) -> Answer:
-        document = self._discovery.resources(group, version)
-        if document is not None:
-            return _json(document)
-        if self._discovery.group(group) is None and group:
-            return _no_page()
-        raise no_such_resource()
-
-    def _discovery_root(self, request: web.BaseRequest, root: str) -> Answer:
-        accept = request.headers.get("Accept", "")
-        if "as=APIGroupDiscoveryList" not in accept:
-            return _json(
-                self._discovery.versions(self.address)
-                if root == "api"
-                else self._discovery.groups()
-            )
-        if "v=v2;" not in f"{accept};".replace(",", ";") and "application/json" not in accept.split(
-            ","
-        ):
-            message = (
-                "only the following media types are accepted: "
-                "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-            )
-            raise StatusError(406, "NotAcceptable", message)
-        document = orjson.dumps(self._discovery.aggregated(core=root == "api"))
-        tag = etag(document)
-        headers = {"Content-Type": AGGREGATED, "Etag": tag, "Vary": "Accept"}
-        if request.headers.get("If-None-Match") == tag:
-            return web.Response(status=304, headers={"Etag": tag, "Vary": "Accept"})
-        return web.Response(body=document, headers=headers)
-
-    @staticmethod
-    def _health(probe: str, checks: list[str], request: web.BaseRequest) -> Answer:
-        known = (
-            ("ping", "etcd", "log")
-            if probe != "readyz"
-            else ("ping", "etcd", "log", "informer-sync")
-        )
-        if checks and checks[0] not in known:
-            return _no_page()
-        if "verbose" in request.query and not checks:
-            lines = "".join(f"[+]{check} ok\n" for check in known)
-            return web.Response(text=f"{lines}{probe} check passed\n")
-        return web.Response(text="ok")
 
 
 def _check_verb(target: Target, verb: str) -> None:
@@ -380,21 +308,8 @@ def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _json(document: JsonObject, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(document), status=status, headers={"Content-Type": JSON})
-
-
-def _body(content: bytes, form: Form, status: int = 200) -> web.Response:
-    content_type = YAML if form.media_type == YAML else JSON
-    return web.Response(body=content, status=status, headers={"Content-Type": content_type})
-
-
-def _no_page() -> web.Response:
-    return web.Response(text="404 page not found\n", status=404)
-
-
 def _failure(error: StatusError) -> web.Response:
-    response = _json(error.body(), error.code)
+    response = json_answer(error.body(), error.code)
     if error.retry_after_seconds is not None:
         response.headers["Retry-After"] = str(error.retry_after_seconds)
     return response

@@ -1,7 +1,7 @@
 """Lists: selectors, pages, and which version of the collection a list shows.
 
 Called by the HTTP layer for list and deletecollection. Invariant: all pages of one list show the
-collection at the version of its first page, or the client is told that this version is gone.
+collection at the version of its first page, or the answer is that this version is no longer kept.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.event_views import field_path
+from stellwerk_cluster.apimachinery.failures import (
     Cause,
     StatusError,
     bad_request,
@@ -23,13 +24,12 @@ from stellwerk_cluster.apiserver.failures import (
     invalid_as,
     unsupported,
 )
-from stellwerk_cluster.apiserver.selectors import Selection, parse_fields, parse_labels
-from stellwerk_cluster.apiserver.views import field_path
+from stellwerk_cluster.apimachinery.selectors import Selection, parse_fields, parse_labels
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
-    from stellwerk_cluster.apiserver.objects import Key
-    from stellwerk_cluster.apiserver.store import Collection, Entry, Store
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.registry.store import Collection, Entry, Store
 
 _FORMAT: Final = "meta.k8s.io/v1"
 _MATCHES: Final = ("Exact", "NotOlderThan", "")
@@ -45,7 +45,7 @@ _EXPIRED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """The query of a list or watch."""
+    """The query of a list or watch, parsed and free of contradictions."""
 
     selection: Selection
     limit: int = 0
@@ -65,7 +65,7 @@ class ListOptions:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer of a list."""
+    """The objects in one answer of a list, and the token that continues it."""
 
     entries: list[Entry]
     revision: int

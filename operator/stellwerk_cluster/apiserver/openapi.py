@@ -11,18 +11,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
-from aiohttp import web
 
-from stellwerk_cluster.apiserver.descriptions import FIELDS, TYPES
-from stellwerk_cluster.apiserver.discovery import VERSION, etag
-from stellwerk_cluster.apiserver.schema import Field, types
+from stellwerk_cluster.apimachinery.schema import Field, types
+from stellwerk_cluster.apiserver.answers import etag, no_page, tagged_answer
+from stellwerk_cluster.apiserver.descriptions import describe_field, describe_type
+from stellwerk_cluster.apiserver.discovery import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aiohttp import web
+
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.custom import CustomKinds
-    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 _PREFIX: Final = "#/components/schemas/"
 _SCALARS: Final[dict[str, JsonObject]] = {
@@ -60,7 +62,7 @@ _VERBS: Final = {
 
 
 class OpenApi:
-    """The documents under /openapi."""
+    """Makes the documents under /openapi, and keeps them until the table of kinds changes."""
 
     def __init__(self, kinds: KindTable, custom: CustomKinds) -> None:
         """Describe built-in and custom kinds."""
@@ -82,11 +84,8 @@ class OpenApi:
             case ["v3", "apis", group, version]:
                 content = self._cached(f"apis/{group}/{version}", lambda: self._v3(group, version))
             case _:
-                return web.Response(text="404 page not found\n", status=404)
-        tag = etag(content)
-        if request.headers.get("If-None-Match") == tag:
-            return web.Response(status=304, headers={"Etag": tag})
-        return web.Response(body=content, headers={"Content-Type": "application/json", "Etag": tag})
+                return no_page()
+        return tagged_answer(request, content)
 
     def _forget_outdated(self) -> None:
         if self._changes != self._kinds.changes:
@@ -111,10 +110,9 @@ class OpenApi:
         return {"paths": paths}
 
     def _v3(self, group: str, version: str) -> JsonObject:
-        rows = [row for row in self._kinds if (row.group, row.version) == (group, version)]
         schemas: JsonObject = {}
         paths: JsonObject = {}
-        for row in rows:
+        for row in self._kinds.served(group, version):
             self._add_schemas(row, schemas, _PREFIX)
             paths.update(_paths(row))
         return {
@@ -164,7 +162,7 @@ def _add_types(type_name: str, schemas: JsonObject, prefix: str) -> None:
     if _name(type_name) in schemas:
         return
     fields = types()[type_name]
-    schema: JsonObject = {"type": "object", "description": TYPES.get(type_name, "")}
+    schema: JsonObject = {"type": "object", "description": describe_type(type_name)}
     schemas[_name(type_name)] = schema
     schema["properties"] = {
         field.name: _property(type_name, field, prefix) for field in fields.values()
@@ -178,7 +176,7 @@ def _add_types(type_name: str, schemas: JsonObject, prefix: str) -> None:
 
 
 def _property(type_name: str, field: Field, prefix: str) -> JsonObject:
-    text = FIELDS.get(f"{type_name}.{field.name}") or FIELDS.get(field.name, "")
+    text = describe_field(type_name, field.name)
     if field.element in types():
         inner: JsonObject = {"$ref": prefix + _name(field.element)}
         if field.type == field.element:
@@ -210,14 +208,11 @@ def _paths(row: ResourceKind) -> JsonObject:
     identity = {"group": row.group, "version": row.version, "kind": row.kind}
 
     def operation(method: str) -> JsonObject:
-        action = {"post": "post", "put": "put", "patch": "patch", "get": "get", "delete": "delete"}[
-            method
-        ]
         return {
             "operationId": f"{method}{row.group}{row.version}{row.kind}",
             "parameters": _WRITE_PARAMETERS if method in ("post", "put", "patch") else [],
             "responses": {"200": {"description": "OK"}},
-            "x-kubernetes-action": action,
+            "x-kubernetes-action": method,
             "x-kubernetes-group-version-kind": identity,
         }
 

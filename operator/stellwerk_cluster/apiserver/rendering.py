@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final
 import orjson
 import yaml
 
-from stellwerk_cluster.apiserver.failures import ACCEPTED_BODIES, StatusError, bad_request
-from stellwerk_cluster.apiserver.store import Entry
-from stellwerk_cluster.apiserver.views import from_storage, is_view
+from stellwerk_cluster.apimachinery.event_views import from_storage, is_view
+from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
+from stellwerk_cluster.registry.store import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import Page
     from stellwerk_cluster.apiserver.tables import Printer, Printers
 
@@ -39,7 +39,7 @@ _FINISHED_TEXT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What one request wants to see."""
+    """The media type, the transformation and the detail that one request asks for."""
 
     media_type: str = JSON
     transform: str = ""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 import yaml
 
-from stellwerk_cluster.apiserver.api import WriteOptions
-from stellwerk_cluster.apiserver.failures import (
+from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     invalid_as,
     no_such_resource,
@@ -20,13 +19,14 @@ from stellwerk_cluster.apiserver.failures import (
     unsupported,
     unsupported_body,
 )
+from stellwerk_cluster.registry.api import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.apiserver.objects import JsonValue, Key
+    from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
 
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
@@ -36,7 +36,7 @@ _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names."""
+    """The kind, object and subresource that a path names."""
 
     kind: ResourceKind
     namespace: str | None

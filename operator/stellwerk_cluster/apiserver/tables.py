@@ -1,46 +1,32 @@
 """Tables, as `kubectl get` shows objects: columns by kind, and cells computed by the server.
 
-`Printers` is asked by rendering. Columns are a table of (name, type, priority, text, cell
-function); kinds without a row get name and age. Invariant: a cell function reads one object and
-nothing else but the clock.
+`Printers` is asked by rendering. Invariant: a row is computed from one object and the clock, and
+from nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
-from stellwerk.models.json_values import JsonObject
-from stellwerk_cluster.apiserver.columns import COLUMNS, GENERIC
-from stellwerk_cluster.apiserver.objects import JsonValue
+from stellwerk_cluster.apiserver.columns import Column, columns_of
+from stellwerk_cluster.apiserver.custom_columns import custom_columns
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stellwerk.clock import Clock
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
-
-Cell: TypeAlias = Callable[[JsonObject, datetime], JsonValue]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a table."""
-
-    name: str
-    type: str
-    format: str
-    description: str
-    priority: int
-    cell: Cell
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 
 class Printer:
-    """The columns of one kind."""
+    """Writes the rows of one kind, under the columns it declares."""
 
-    def __init__(self, columns: Sequence[Column], clock: Clock) -> None:
+    def __init__(self, columns: Iterable[Column], clock: Clock) -> None:
         """Print these columns; ages are counted from the clock's time."""
-        self._columns = columns
+        self._columns = tuple(columns)
         self._clock = clock
 
     def definitions(self) -> list[JsonObject]:
@@ -62,25 +48,19 @@ class Printer:
         return [column.cell(obj, now) for column in self._columns]
 
 
-class CustomColumns(Protocol):
-    """Where the columns of custom resources come from."""
-
-    def columns(self, kind: ResourceKind) -> Sequence[Column]:
-        """The columns of a custom kind."""
-        ...
-
-
 class Printers:
-    """The printer of every kind."""
+    """Finds the printer of a kind, built-in or custom."""
 
-    def __init__(self, clock: Clock) -> None:
-        """Print with `clock`; custom columns are set when the source of custom kinds exists."""
+    def __init__(self, clock: Clock, custom: CustomKinds) -> None:
+        """Print with `clock`; `custom` says which columns definitions declare."""
         self._clock = clock
-        self.custom: CustomColumns | None = None
+        self._custom = custom
 
     def printer(self, kind: ResourceKind) -> Printer:
         """The printer of a kind."""
-        if kind.custom and self.custom is not None:
-            return Printer(self.custom.columns(kind), self._clock)
-        rows = COLUMNS.get(kind.kind, GENERIC)
-        return Printer([Column(*row) for row in rows], self._clock)
+        columns = (
+            custom_columns(self._custom.printer_columns(kind))
+            if kind.custom
+            else columns_of(kind.kind)
+        )
+        return Printer(columns, self._clock)

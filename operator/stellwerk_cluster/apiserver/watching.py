@@ -1,6 +1,6 @@
 """Watch streams: which events a client sees, bookmarks, initial events, the end of the stream.
 
-`WatchFeed` is pure: it turns store events into lines for one client. `stream_watch` pumps them into
+`WatchFeed` is pure: it turns store events into lines for one client. `WatchServer` pumps them into
 an HTTP response. Invariant: a client sees every change after its version exactly once and in order,
 or an ERROR event that says 410.
 """
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apiserver.failures import expired
-from stellwerk_cluster.apiserver.objects import with_value
-from stellwerk_cluster.apiserver.schema import types, zero
-from stellwerk_cluster.apiserver.store import (
+from stellwerk_cluster.apimachinery.event_views import is_view
+from stellwerk_cluster.apimachinery.failures import expired
+from stellwerk_cluster.apimachinery.objects import with_value
+from stellwerk_cluster.apimachinery.schema import types, zero
+from stellwerk_cluster.registry.store import (
     ADDED,
     DELETED,
     MODIFIED,
@@ -27,7 +28,6 @@ from stellwerk_cluster.apiserver.store import (
     Watcher,
     event_line,
 )
-from stellwerk_cluster.apiserver.views import is_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import ListOptions
     from stellwerk_cluster.apiserver.rendering import Form, Renderer
 
@@ -49,7 +49,7 @@ _WRITE_BYTES: Final = 1 << 20
 
 
 class WatchFeed:
-    """The lines one client sees."""
+    """Turns changes of the store into the lines of one watch."""
 
     def __init__(
         self, store: Store, kind: ResourceKind, options: ListOptions, form: Form, renderer: Renderer
@@ -176,7 +176,7 @@ class WatchFeed:
 
 
 class WatchServer:
-    """All open watch streams of a server."""
+    """Answers watch requests, and ends all streams when the server closes."""
 
     def __init__(self, store: Store, clock: Clock, random: Random, renderer: Renderer) -> None:
         """Serve watches of `store`; `random` spreads the ends of streams that gave no timeout."""
@@ -213,7 +213,7 @@ class WatchServer:
                 await self._pump(response, feed, watcher, wake, options)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
-            # The client went away (or the server's task group ends): nobody is left to be told.
+            # The client closed the connection, or the server ends: the stream has no reader.
             return response
         finally:
             watchers.remove(watcher)

@@ -1,4 +1,8 @@
-"""All controllers of the embedded cluster."""
+"""All controllers of the embedded cluster.
+
+Called by `cluster.EmbeddedCluster`. Invariant: they share one `Index`, which is updated with each
+change before they see it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ from stellwerk_cluster.controllers.replica_set import (
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.work import Worker
 
 

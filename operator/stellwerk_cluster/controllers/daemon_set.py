@@ -1,6 +1,7 @@
-"""DaemonSets.
+"""DaemonSets: one pod for each node that fits.
 
-One pod for each node that fits, bound by the scheduler through a node affinity for its name.
+Invariant: a pod is bound by the scheduler, through a node affinity for the name of its node, and
+never by this controller.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ from stellwerk.models.taints import (
     parse_tolerations,
     untolerated,
 )
-from stellwerk_cluster.apiserver.objects import EMPTY, is_terminating, key_of, labels_of, pick
-from stellwerk_cluster.controllers.deployment import template_hash
-from stellwerk_cluster.controllers.stateful_set import REVISION_LABEL
-from stellwerk_cluster.controllers.workload import WorkloadController, is_active, ready_count
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, labels_of, pick
+from stellwerk_cluster.controllers.workload import (
+    REVISION_LABEL,
+    WorkloadController,
+    is_active,
+    ready_count,
+    template_hash,
+)
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.store import StoreEvent
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.store import StoreEvent
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TOLERATIONS: Final = tuple(
@@ -43,7 +48,7 @@ _TOLERATIONS: Final = tuple(
 
 
 class DaemonSetController(WorkloadController):
-    """Keeps one pod for each fitting node."""
+    """Keeps one pod for each node whose labels and taints the template accepts."""
 
     plural = "daemonsets"
 

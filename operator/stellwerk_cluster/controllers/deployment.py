@@ -1,31 +1,31 @@
-"""Deployments: one ReplicaSet for each version of the template, and the roll-over between them."""
+"""Deployments: one ReplicaSet for each version of the template, and the roll-over between them.
+
+Invariant: the current ReplicaSet grows only while all of them together want at most maxSurge pods
+more than the Deployment does.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Final
 
-import orjson
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import EMPTY, key_of, labels_of, timestamp, with_value
-from stellwerk_cluster.controllers.workload import WorkloadController
+from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, labels_of, timestamp, with_value
+from stellwerk_cluster.controllers.workload import WorkloadController, absolute, template_hash
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 REPLICA_SETS: Final = "replicasets.apps"
 HASH_LABEL: Final = "pod-template-hash"
 _REVISION: Final = "deployment.kubernetes.io/revision"
-_HASH_LENGTH: Final = 10
-_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
 class DeploymentController(WorkloadController):
-    """Rolls Deployments over."""
+    """Scales the ReplicaSets of a Deployment towards its current template, step by step."""
 
     plural = "deployments"
     children = (REPLICA_SETS,)
@@ -90,9 +90,9 @@ class DeploymentController(WorkloadController):
             if not any((each["status"].get("replicas") or 0) for each in old):
                 self._scale(workload, current, wanted)
             return
-        room = max(0, wanted + surge - total)
+        growth = max(0, wanted + surge - total)
         if _replicas(current) != wanted:
-            grown = min(wanted, _replicas(current) + room)
+            grown = min(wanted, _replicas(current) + growth)
             self._scale(workload, current, grown if _replicas(current) < wanted else wanted)
         available = sum(each["status"].get("availableReplicas", 0) for each in [*old, current])
         removable = available - (wanted - unavailable)
@@ -177,12 +177,6 @@ class DeploymentController(WorkloadController):
         return stamped
 
 
-def template_hash(template: JsonObject) -> str:
-    """A short name for the content of a template, the same for equal templates."""
-    digest = hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).digest()
-    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:_HASH_LENGTH])
-
-
 def _replicas(replica_set: JsonObject) -> int:
     count: int = replica_set["spec"].get("replicas", 1)
     return count
@@ -199,14 +193,6 @@ def _roll_limits(spec: JsonObject) -> tuple[int, int]:
     surge = absolute(rolling.get("maxSurge", 0), wanted, round_up=True)
     unavailable = absolute(rolling.get("maxUnavailable", 0), wanted, round_up=False)
     return surge, unavailable if surge or unavailable else 1
-
-
-def absolute(value: int | str, total: int, *, round_up: bool) -> int:
-    """A count, or a percentage of the total as a count."""
-    if isinstance(value, int):
-        return value
-    share = int(value.rstrip("%")) * total
-    return -(-share // 100) if round_up else share // 100
 
 
 def _condition(type_: str, reason: str, failing_reason: str, *, holds: bool) -> JsonObject:

@@ -1,7 +1,7 @@
 """The status of PodDisruptionBudgets: how many pods are healthy, how many must be, how many may go.
 
 Eviction and preemption read what this controller writes. Invariant: a pod that was evicted and is
-not gone yet counts as disrupted, not as healthy.
+not deleted yet counts as disrupted, not as healthy.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk.models.selectors import parse_label_selector
-from stellwerk_cluster.apiserver.objects import (
+from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     controller_of,
     is_terminating,
@@ -19,25 +21,24 @@ from stellwerk_cluster.apiserver.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apiserver.store import ADDED, StoreEvent
-from stellwerk_cluster.controllers.deployment import absolute
-from stellwerk_cluster.controllers.workload import is_ready
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
+from stellwerk_cluster.controllers.workload import absolute
+from stellwerk_cluster.registry.eviction import BUDGETS, disruption_allowed
+from stellwerk_cluster.registry.store import ADDED, StoreEvent
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
-BUDGETS: Final = "poddisruptionbudgets.policy"
 _FORGET_AFTER: Final = timedelta(minutes=2)
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
-class DisruptionController:
-    """Writes the status of PodDisruptionBudgets."""
+class DisruptionController(Worker):
+    """Keeps the counts in the status of every PodDisruptionBudget in step with its pods."""
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow budgets and pods."""
@@ -60,6 +61,7 @@ class DisruptionController:
             if selector is not None and any(selector.matches(labels_of(pod)) for pod in states):
                 self.queue.add((budget["metadata"]["namespace"], budget["metadata"]["name"]))
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Write the status of one budget."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
@@ -81,15 +83,17 @@ class DisruptionController:
             and pod["metadata"]["name"] not in disrupted
         )
         allowed = max(0, healthy - desired) if expected > 0 else 0
-        old = budget.get("status") or EMPTY
+        generation = budget["metadata"].get("generation", 1)
+        before = (budget.get("status") or EMPTY).get("conditions") or ()
+        now = timestamp(self._api.now())
         return {
-            "observedGeneration": budget["metadata"].get("generation", 1),
+            "observedGeneration": generation,
             **({"disruptedPods": disrupted} if disrupted else {}),
             "disruptionsAllowed": allowed,
             "currentHealthy": healthy,
             "desiredHealthy": desired,
             "expectedPods": expected,
-            "conditions": [self._condition(old, budget, allowed)],
+            "conditions": [disruption_allowed(before, allowed, generation, now)],
         }
 
     def _matching_pods(self, budget: JsonObject) -> list[JsonObject]:
@@ -99,7 +103,7 @@ class DisruptionController:
         return [
             pod
             for pod in self._api.all("pods", budget["metadata"]["namespace"])
-            if selector.matches(labels_of(pod)) and pod["status"].get("phase") not in _FINISHED
+            if selector.matches(labels_of(pod)) and not is_finished(pod)
         ]
 
     def _still_disrupted(self, budget: JsonObject, pods: list[JsonObject]) -> dict[str, str]:
@@ -132,24 +136,6 @@ class DisruptionController:
             if workload is not None:
                 wanted[owner["uid"]] = (workload.get("spec") or EMPTY).get("replicas", 1)
         return sum(wanted.values())
-
-    def _condition(self, old: JsonObject, budget: JsonObject, allowed: int) -> JsonObject:
-        status = "True" if allowed else "False"
-        before: JsonObject = next(
-            (each for each in old.get("conditions") or () if each["type"] == "DisruptionAllowed"),
-            EMPTY,
-        )
-        same = before.get("status") == status
-        return {
-            "type": "DisruptionAllowed",
-            "status": status,
-            "observedGeneration": budget["metadata"].get("generation", 1),
-            "lastTransitionTime": before["lastTransitionTime"]
-            if same
-            else timestamp(self._api.now()),
-            "reason": "SufficientPods" if allowed else "InsufficientPods",
-            "message": "",
-        }
 
 
 def _matters(event: StoreEvent) -> bool:

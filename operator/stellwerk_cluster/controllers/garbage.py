@@ -1,33 +1,35 @@
 """Garbage collection by owner references: background, foreground and orphaning.
 
-Invariant: an object all of whose owners are gone does not stay, and an owner that waits in the
-foreground goes only after what blocks it.
+Invariant: an object whose owners are all deleted does not stay, and an owner in foreground deletion
+is removed only after the dependents that block it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import is_terminating, meta, with_value
-from stellwerk_cluster.apiserver.store import ADDED, DELETED, StoreEvent
+from typing_extensions import override
+
+from stellwerk_cluster.apimachinery.objects import is_terminating, meta, with_value
 from stellwerk_cluster.controllers.index import Location
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
 
 
-class GarbageCollector:
-    """Deletes what nobody owns any more."""
+class GarbageCollector(Worker):
+    """Deletes objects whose owners are all deleted, and releases owners that wait for them."""
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow everything in the store of `api`."""
@@ -56,6 +58,7 @@ class GarbageCollector:
             if location is not None:
                 self.queue.add(location)
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Decide about one object."""
         assert isinstance(key, Location)  # noqa: S101  (this queue holds locations only)

@@ -1,33 +1,31 @@
-"""Who owns what and which pods are where.
-
-The lookups that controllers need, kept up to date with every write.
+"""Which objects belong to an owner, and which pods are on a node.
 
 One `Index` is shared by all controllers. Invariant: it holds exactly the objects of the store, and
-is current before any controller hears of a change.
+is updated with each change before a controller sees it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from stellwerk_cluster.apiserver.objects import meta
-from stellwerk_cluster.apiserver.store import ADDED, DELETED, MODIFIED, StoreEvent
+from stellwerk_cluster.apimachinery.objects import meta
+from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, StoreEvent
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import Key
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.registry.api import Api
 
 
 class Location(NamedTuple):
-    """Where an object is stored."""
+    """The resource and the key under which an object is stored."""
 
     storage_name: str
     key: Key
 
 
 class Index:
-    """Objects by uid, dependents by their owners' uid, pods by node."""
+    """Finds objects by uid, dependents by the uid of their owners, and pods by node."""
 
     def __init__(self, api: Api) -> None:
         """Index everything that is in the store of `api`, and follow it."""

@@ -1,12 +1,15 @@
-"""Jobs: pods until enough have succeeded, or too many have failed."""
+"""Jobs: pods until enough have succeeded, or too many have failed.
+
+Invariant: a job that is complete or failed starts no more pods.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
@@ -17,9 +20,15 @@ from stellwerk_cluster.controllers.workload import (
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
+_ENDS: Final = {
+    "Complete": ("CompletionsReached", "Reached expected number of succeeded pods"),
+    "Failed": ("BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+}
+"""Reason and message of the conditions that end a job."""
+
 
 class JobController(WorkloadController):
-    """Runs Jobs to their end."""
+    """Starts the pods of Jobs and writes their conditions when enough have ended."""
 
     group = "batch"
     plural = "jobs"
@@ -35,20 +44,12 @@ class JobController(WorkloadController):
         failed = sum(1 for pod in pods if pod["status"].get("phase") == "Failed")
         completions = spec.get("completions") or 1
         now = timestamp(self.api.now())
-        conditions: list[JsonObject] = []
+        ended = ""
         if succeeded >= completions:
-            conditions = [
-                _ended(
-                    "Complete",
-                    "CompletionsReached",
-                    "Reached expected number of succeeded pods",
-                    now,
-                )
-            ]
+            ended = "Complete"
         elif failed > spec["backoffLimit"]:
-            text = "Job has reached the specified backoff limit"
-            conditions = [_ended("Failed", "BackoffLimitExceeded", text, now)]
-        if conditions or spec.get("suspend"):
+            ended = "Failed"
+        if ended or spec.get("suspend"):
             for pod in active:
                 self.delete_pod(pod)
             active = []
@@ -60,14 +61,13 @@ class JobController(WorkloadController):
             "succeeded": succeeded,
             "failed": failed,
         }
-        done = {"completionTime": now} if _is_complete(conditions) else {}
         self.write_status(
             workload,
             {
                 **{name: count for name, count in counts.items() if count or name == "ready"},
                 "startTime": status.get("startTime", now),
-                **({"conditions": conditions} if conditions else {}),
-                **done,
+                **({"conditions": [_ended(ended, now)]} if ended else {}),
+                **({"completionTime": now} if ended == "Complete" else {}),
             },
         )
 
@@ -85,11 +85,8 @@ def _has(status: JsonObject, type_: str) -> bool:
     return any(each["type"] == type_ for each in status.get("conditions") or ())
 
 
-def _is_complete(conditions: list[JsonObject]) -> bool:
-    return any(each["type"] == "Complete" for each in conditions)
-
-
-def _ended(type_: str, reason: str, message: str, now: str) -> JsonObject:
+def _ended(type_: str, now: str) -> JsonObject:
+    reason, message = _ENDS[type_]
     return {
         "type": type_,
         "status": "True",

@@ -1,24 +1,29 @@
-"""The end of a namespace: everything in it is deleted, then it is let go."""
+"""The end of a namespace: everything in it is deleted, then its finalizer is removed.
+
+Invariant: a namespace keeps its finalizer while an object is left in it.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import is_terminating, with_value
-from stellwerk_cluster.work import WorkQueue
+from typing_extensions import override
+
+from stellwerk_cluster.apimachinery.objects import is_terminating, with_value
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.store import StoreEvent
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.store import StoreEvent
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
 
 
-class NamespaceController:
-    """Empties and releases terminating namespaces."""
+class NamespaceController(Worker):
+    """Deletes what a terminating namespace holds, and then its finalizer."""
 
     def __init__(self, api: Api) -> None:
         """Follow the namespaces in the store of `api`."""
@@ -31,6 +36,7 @@ class NamespaceController:
         if is_terminating(event.entry.obj):
             self.queue.add(event.entry.key[1])
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Take one terminating namespace a step further."""
         name = str(key)

@@ -1,7 +1,7 @@
 """Node taints that follow from the state of a node, and eviction by NoExecute taints.
 
-Invariant: of the taints this controller knows, a node has exactly those that its state asks for;
-all others are the user's.
+Invariant: of the taints that this controller sets, a node has exactly those that its state asks
+for; all others are the user's.
 """
 
 from __future__ import annotations
@@ -9,23 +9,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk.models.taints import parse_taints, parse_tolerations
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import (
+from stellwerk_cluster.apimachinery.objects import (
     is_terminating,
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apiserver.store import DELETED, StoreEvent
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import DELETED, StoreEvent
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.objects import Key
+    from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 _PREFIX: Final = "node.kubernetes.io/"
 _PRESSURE_TAINTS: Final = {
@@ -47,8 +49,8 @@ class _Doomed:
     key: Key
 
 
-class NodeLifecycleController:
-    """Taints nodes and evicts pods that do not tolerate it."""
+class NodeLifecycleController(Worker):
+    """Sets the taints of nodes, and deletes pods when their toleration of NoExecute runs out."""
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow nodes and bindings in the store of `api`."""
@@ -81,6 +83,7 @@ class NodeLifecycleController:
             if node is not None and any(_executes(node)):
                 self.queue.add(_Doomed(event.entry.key))
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Taint one node, or decide about one pod."""
         if isinstance(key, _Doomed):
@@ -159,7 +162,7 @@ def _executes(node: JsonObject) -> Iterator[JsonObject]:
 
 
 def _tolerated_seconds(pod: JsonObject, node: JsonObject) -> float | None:
-    """How long the pod may stay once the taints are there; None: for ever."""
+    """How long the pod may stay once the taints are there; None: without end."""
     shortest: float | None = None
     tolerations = parse_tolerations(pod["spec"].get("tolerations"))
     for taint in parse_taints(list(_executes(node))):

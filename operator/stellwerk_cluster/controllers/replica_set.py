@@ -1,4 +1,7 @@
-"""ReplicaSets and ReplicationControllers: as many pods as wanted, no more and no fewer."""
+"""ReplicaSets and ReplicationControllers: as many pods as wanted, no more and no fewer.
+
+Invariant: a pod is deleted only when more active pods exist than the workload wants.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.objects import key_of
+from stellwerk_cluster.apimachinery.objects import key_of
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaSetController(WorkloadController):
-    """Keeps the number of pods of each ReplicaSet."""
+    """Creates and deletes pods until each ReplicaSet has as many as it wants."""
 
     plural = "replicasets"
 
@@ -61,7 +64,7 @@ class ReplicaSetController(WorkloadController):
 
 
 class ReplicationControllerController(ReplicaSetController):
-    """The same for the older kind."""
+    """Does the same for ReplicationControllers, whose selector is a plain map of labels."""
 
     group = ""
     plural = "replicationcontrollers"

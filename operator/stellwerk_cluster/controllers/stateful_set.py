@@ -1,6 +1,6 @@
-"""StatefulSets.
+"""StatefulSets: pods with numbers, started and stopped in order, or at once if the set says so.
 
-Pods with numbers, started and stopped in order (or at once, if the set says so).
+Invariant: a pod with a number is created only when no pod of that number exists.
 """
 
 from __future__ import annotations
@@ -9,21 +9,24 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apiserver.objects import is_terminating, labels_of
-from stellwerk_cluster.controllers.deployment import template_hash
-from stellwerk_cluster.controllers.workload import WorkloadController, is_ready, ready_count
+from stellwerk_cluster.apimachinery.objects import is_terminating, labels_of
+from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
+from stellwerk_cluster.controllers.workload import (
+    REVISION_LABEL,
+    WorkloadController,
+    ready_count,
+    template_hash,
+)
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
-REVISION_LABEL: Final = "controller-revision-hash"
 _NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 _INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
 class StatefulSetController(WorkloadController):
-    """Keeps numbered pods."""
+    """Keeps the pods `name-0` to `name-N`, one after the other or all at once."""
 
     plural = "statefulsets"
 
@@ -55,7 +58,7 @@ class StatefulSetController(WorkloadController):
             if pod is None:
                 self._create(workload, name, ordinal, revision)
                 complete = False
-            elif pod["status"].get("phase") in _FINISHED and not is_terminating(pod):
+            elif is_finished(pod) and not is_terminating(pod):
                 self.delete_pod(pod)
                 complete = False
             elif parallel or (is_ready(pod) and not is_terminating(pod)):

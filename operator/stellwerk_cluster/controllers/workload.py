@@ -6,10 +6,14 @@ creates only objects that name the workload as their controller, and deletes no 
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import (
+import orjson
+from typing_extensions import override
+
+from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
+from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
     controller_of,
@@ -20,23 +24,26 @@ from stellwerk_cluster.apiserver.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apiserver.store import ADDED, StoreEvent
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import ADDED, StoreEvent
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
     from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
+REVISION_LABEL: Final = "controller-revision-hash"
+_HASH_LENGTH: Final = 10
 MOST_CREATED_AT_ONCE: Final = 200
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
-_FINISHED: Final = ("Succeeded", "Failed")
 
 
-class WorkloadController:
-    """A controller of one kind of workload; subclasses say what `sync` does."""
+class WorkloadController(Worker):
+    """Follows one kind of workload and its children; a subclass says in `sync` what to write."""
 
     group = "apps"
     plural = ""
@@ -65,6 +72,7 @@ class WorkloadController:
         if owner is not None and owner["kind"] == self.kind.kind:
             self.queue.add((event.entry.key[0], owner["name"]))
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Bring one workload closer to what it should be."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
@@ -161,16 +169,8 @@ class WorkloadController:
 
 
 def is_active(pod: JsonObject) -> bool:
-    """Whether a pod counts: neither finished nor on its way out."""
-    return not is_terminating(pod) and pod["status"].get("phase") not in _FINISHED
-
-
-def is_ready(pod: JsonObject) -> bool:
-    """Whether the pod's Ready condition is True."""
-    return any(
-        condition["type"] == "Ready" and condition.get("status") == "True"
-        for condition in pod["status"].get("conditions") or ()
-    )
+    """Whether a pod counts: neither finished nor terminating."""
+    return not is_terminating(pod) and not is_finished(pod)
 
 
 def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
@@ -191,6 +191,20 @@ def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
 def ready_count(pods: list[JsonObject]) -> int:
     """How many of the pods are ready."""
     return sum(1 for pod in pods if is_ready(pod))
+
+
+def template_hash(template: JsonObject) -> str:
+    """A short name for the content of a template, the same for equal templates."""
+    digest = hashlib.sha256(orjson.dumps(template, option=orjson.OPT_SORT_KEYS)).digest()
+    return "".join(NAME_ALPHABET[byte % len(NAME_ALPHABET)] for byte in digest[:_HASH_LENGTH])
+
+
+def absolute(value: int | str, total: int, *, round_up: bool) -> int:
+    """A count, or a percentage of the total as a count."""
+    if isinstance(value, int):
+        return value
+    share = int(value.rstrip("%")) * total
+    return -(-share // 100) if round_up else share // 100
 
 
 def has_labels(obj: JsonObject, wanted: JsonObject) -> bool:

@@ -1,8 +1,8 @@
 """The hollow kubelet: pods that are bound start, finish and end, without any container.
 
 One worker plays the kubelets of all nodes. It follows the pods of the store and writes their status
-through the API. Invariant: it touches only pods whose node exists, and a terminating pod is gone no
-later than its grace period says.
+through the API. Invariant: it touches only pods whose node exists, and a terminating pod is removed
+no later than its grace period says.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from datetime import timedelta
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.objects import (
+from typing_extensions import override
+
+from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
     is_terminating,
@@ -21,14 +22,15 @@ from stellwerk_cluster.apiserver.objects import (
     pick,
     timestamp,
 )
-from stellwerk_cluster.apiserver.store import ADDED, DELETED, MODIFIED, StoreEvent
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, StoreEvent
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
+    from stellwerk_cluster.registry.api import Api
 
 RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"
 """How long the containers of a pod with restartPolicy Never or OnFailure run before they
@@ -37,24 +39,23 @@ succeed.
 EXIT_CODE_ANNOTATION: Final = "stellwerk.dev/exit-code"
 _FIRST_POD_ADDRESS: Final = IPv4Address("10.64.0.1")
 _ADDRESSES: Final = 1 << 22
-_FINISHED: Final = ("Succeeded", "Failed")
 _CONDITIONS: Final = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
-    """How fast pods live."""
+    """How long a pod takes to start, and to stop."""
 
     start_seconds: float = 0.5
     """From binding to Running."""
     stop_seconds: float = 0.5
-    """From deletion to gone, unless the grace period is shorter."""
+    """From the deletion of a pod to its removal, unless the grace period is shorter."""
     respect_grace: bool = False
     """Use up the whole grace period, as a container that ignores its signal would."""
 
 
-class HollowKubelet:
-    """Plays the kubelets of all nodes."""
+class HollowKubelet(Worker):
+    """Takes bound pods through their phases, on all nodes at once."""
 
     def __init__(self, api: Api, options: KubeletOptions | None = None) -> None:
         """Follow the pods in the store of `api`."""
@@ -85,6 +86,7 @@ class HollowKubelet:
         left = max(0.0, (deadline - self._api.now()) / timedelta(seconds=1))
         return left if self._options.respect_grace else min(left, self._options.stop_seconds)
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Take one pod one step further."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
@@ -163,7 +165,7 @@ class HollowKubelet:
 
 
 def _run_seconds(pod: JsonObject) -> float | None:
-    """How long the containers run; None: for ever."""
+    """How long the containers run; None: without end."""
     if pod["spec"].get("restartPolicy") == "Always":
         return None
     text = (pod["metadata"].get("annotations") or EMPTY).get(RUN_SECONDS_ANNOTATION)

@@ -10,17 +10,19 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
+from typing_extensions import override
+
 from stellwerk_cluster.admission.nodes import NOT_READY
-from stellwerk_cluster.apiserver.objects import deep_copy, micro_timestamp, timestamp
-from stellwerk_cluster.apiserver.store import ADDED
-from stellwerk_cluster.work import WorkQueue
+from stellwerk_cluster.apimachinery.objects import deep_copy, micro_timestamp, timestamp
+from stellwerk_cluster.registry.store import ADDED
+from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apiserver.api import Api
-    from stellwerk_cluster.apiserver.store import StoreEvent
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.store import StoreEvent
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REGION: Final = "region-1"
@@ -139,7 +141,7 @@ def without_not_ready_taint(node: JsonObject) -> JsonObject:
     return {**node, "spec": {**spec, "taints": taints} if taints else spec}
 
 
-class NodeHeartbeat:
+class NodeHeartbeat(Worker):
     """The node side of every kubelet: reports new nodes as Ready and renews their leases."""
 
     def __init__(self, api: Api, *, renew_seconds: float = _RENEW_SECONDS) -> None:
@@ -161,6 +163,7 @@ class NodeHeartbeat:
         if event.type == ADDED:
             self.queue.add_after(event.entry.key[1], _START_SECONDS)
 
+    @override
     def reconcile(self, key: Hashable) -> None:
         """Report and renew one node, for as long as it exists."""
         name = str(key)

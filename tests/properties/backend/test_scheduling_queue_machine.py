@@ -1,7 +1,7 @@
 """The scheduling queue against a plain model: any order of events, failures and ticks of the clock.
 
-The model is a dict of pods that asks every hint of every pod about every change, and sorts when it
-has to choose. Order is compared by what it is documented to depend on; ties may fall either way.
+The model is a dict of pods that evaluates every hint of every pod for every change, and sorts when
+it has to choose. Order is compared by what it is documented to depend on; ties may fall either way.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from hypothesis.stateful import (
 )
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.backend.queued_pod import Place, QueuedPod
+from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
@@ -42,18 +44,18 @@ PROFILES = ("default-scheduler", "second")
 MAX_UNSCHEDULABLE_SECONDS = 300
 
 
-def fits_new_node(pod: PodInfo, change: ClusterChange) -> bool:
+def fits_new_node(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     assert isinstance(change.new, NodeInfo)
-    return pod.amounts.requests.get("cpu", 0) <= change.new.allocatable["cpu"]
+    return queue_if(pod.amounts.requests.get("cpu", 0) <= change.new.allocatable["cpu"])
 
 
-def has_tier_of_deleted(pod: PodInfo, change: ClusterChange) -> bool:
+def has_tier_of_deleted(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     assert isinstance(change.old, PodInfo)
-    return pod.labels.get("tier") == change.old.labels.get("tier")
+    return queue_if(pod.labels.get("tier") == change.old.labels.get("tier"))
 
 
-def is_own(pod: PodInfo, change: ClusterChange) -> bool:
-    return isinstance(change.new, PodInfo) and change.new.uid == pod.uid
+def is_own(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    return queue_if(isinstance(change.new, PodInfo) and change.new.uid == pod.uid)
 
 
 HINTS = {
@@ -67,7 +69,7 @@ HINTS = {
     "Gate": [ClusterEventWithHint(Resource.NODE, Action.DELETE)],
     "Deaf": [],
 }
-"""Extender is missing on purpose: it waits for every event."""
+"""Extender is missing on purpose: every event requeues its pods."""
 BACKLOG = 5
 PLUGINS = ("Fit", "Spread", "Own", "Deaf", "Extender")
 
@@ -79,13 +81,13 @@ class ModelPod:
     pod: PodInfo
     newest: PodInfo
     queued_at: float
-    place: Place = Place.GONE
+    place: Place = Place.ABSENT
     unschedulable: set[str] = field(default_factory=set)
     pending: set[str] = field(default_factory=set)
     gating: bool = False
     rejections: int = 0
     errors: int = 0
-    backoff_until: float = 0
+    backoff_expiration: float = 0
     missed: list[ClusterChange | None] | None = None
     """Changes during the attempt (None: everything); None: not in flight."""
 
@@ -108,22 +110,29 @@ def registered(plugin: str, change: ClusterChange) -> list[ClusterEventWithHint]
     return [hint for hint in hints if hint.resource in kinds and hint.action & change.action]
 
 
+def is_current(item: ActiveItem) -> bool:
+    """Whether the item is its entry's own, judged by what the entry would push again."""
+    entry = item.entry
+    return entry is not None and item == ActiveItem(entry.sort_key, entry.sequence, entry)
+
+
 class SchedulingQueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.driver = QueueDriver(Policy(registered=HINTS, backoffs=Backoff(1, 10)))
         self.pods: dict[str, ModelPod] = {}
-        self.taken: dict[str, QueuedPod] = {}
+        self.popped: dict[str, QueuedPod] = {}
         self.made = 0
 
     # --- the model's rules ------------------------------------------------------------------------
 
-    def asked(self, model: ModelPod, change: ClusterChange) -> int:
+    def strategy_for(self, model: ModelPod, change: ClusterChange) -> int:
         """0 stay, 1 after backoff, 2 immediately."""
         strategy = 0
         for plugin in model.unschedulable | model.pending:
             for hint in registered(plugin, change):
-                if hint.hint is None or hint.hint(model.pod, change):
+                function = hint.queueing_hint_fn
+                if function is None or function(model.pod, change) is QueueingHint.QUEUE:
                     strategy = max(strategy, 2 if plugin in model.pending else 1)
         return strategy
 
@@ -136,7 +145,9 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         if strategy == 0:
             model.place = Place.UNSCHEDULABLE
         else:
-            waits = model.backoff_until and model.backoff_until >= math.floor(self.driver.now)
+            waits = model.backoff_expiration and model.backoff_expiration >= math.floor(
+                self.driver.now
+            )
             if strategy == 1 and waits:
                 broken = not (model.unschedulable or model.pending)
                 model.place = Place.ERROR_BACKOFF if broken else Place.BACKOFF
@@ -150,7 +161,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
             waits = model.place in {Place.UNSCHEDULABLE, Place.GATED}
             deaf = model.gating and not registered("Gate", change)
             if waits and not deaf and model.pod.priority <= max_priority:
-                strategy = self.asked(model, change)
+                strategy = self.strategy_for(model, change)
                 if strategy:
                     self.requeue(model, strategy)
         self.driver.queue.move_all_to_active_or_backoff(
@@ -244,7 +255,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         if model.place in {Place.UNSCHEDULABLE, Place.GATED}:
             place = model.place
             for change in own:
-                strategy = self.asked(model, change)
+                strategy = self.strategy_for(model, change)
                 if strategy:
                     self.requeue(model, strategy)
                 if model.place is not place:
@@ -268,10 +279,12 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         backing_off = [model for model in models if model.place is Place.BACKOFF]
 
         def active_order(model: ModelPod) -> tuple[float, ...]:
-            return (-model.pod.priority, model.queued_at)
+            priority = model.pod.priority
+            reverse = self.driver.policy.reversed_sort
+            return (priority if reverse else -priority, model.queued_at)
 
         def backoff_order(model: ModelPod) -> tuple[float, ...]:
-            return (model.backoff_until, *active_order(model))
+            return (model.backoff_expiration, *active_order(model))
 
         if entry is None:
             assert not active
@@ -287,9 +300,9 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         assert entry.pod is model.pod
         model.place, model.missed = Place.IN_FLIGHT, []
         model.unschedulable, model.pending = set(), set()
-        self.taken[entry.pod.uid] = entry
+        self.popped[entry.pod.uid] = entry
 
-    @precondition(lambda self: self.taken)
+    @precondition(lambda self: self.popped)
     @rule(
         pick=st.integers(0, 99),
         unschedulable=st.sets(st.sampled_from(PLUGINS), max_size=3),
@@ -297,8 +310,8 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         error=st.booleans(),
     )
     def fail(self, pick: int, unschedulable: set[str], pending: set[str], *, error: bool) -> None:
-        uid = list(self.taken)[pick % len(self.taken)]
-        entry = self.taken.pop(uid)
+        uid = list(self.popped)[pick % len(self.popped)]
+        entry = self.popped.pop(uid)
         place = self.driver.queue.add_unschedulable_if_not_present(
             entry, unschedulable, pending, error=error, now=self.driver.now
         )
@@ -315,11 +328,13 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         else:
             model.errors += 1
             failures = model.errors
-        model.backoff_until = math.floor(self.driver.now + min(10, 2 ** (failures - 1)))
+        model.backoff_expiration = math.floor(self.driver.now + min(10, 2 ** (failures - 1)))
         if not (model.unschedulable or model.pending) or missed is None:
             strategy = 1
         else:
-            answers = [1 if change is None else self.asked(model, change) for change in missed]
+            answers = [
+                1 if change is None else self.strategy_for(model, change) for change in missed
+            ]
             strategy = max(answers, default=0)
         self.requeue(model, strategy)
         assert place is model.place
@@ -331,24 +346,24 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
     def reject_everything(self, unschedulable: set[str], pending: set[str]) -> None:
         """Schedule until the line is empty, without success: what makes queues long."""
         for _ in range(len(self.pods)):
-            before = len(self.taken)
+            before = len(self.popped)
             self.pop()
-            if len(self.taken) > before:
+            if len(self.popped) > before:
                 self.fail(before, unschedulable, pending, error=False)
 
-    @precondition(lambda self: self.taken)
+    @precondition(lambda self: self.popped)
     @rule(pick=st.integers(0, 99))
     def done(self, pick: int) -> None:
-        uid = list(self.taken)[pick % len(self.taken)]
+        uid = list(self.popped)[pick % len(self.popped)]
         self.driver.queue.done(uid)
         if uid in self.pods:
             self.pods[uid].place, self.pods[uid].missed = Place.BINDING, None
 
-    @precondition(lambda self: self.taken)
+    @precondition(lambda self: self.popped)
     @rule(pick=st.integers(0, 99))
     def bind(self, pick: int) -> None:
-        uid = list(self.taken)[pick % len(self.taken)]
-        del self.taken[uid]
+        uid = list(self.popped)[pick % len(self.popped)]
+        del self.popped[uid]
         self.driver.queue.done(uid)
         self.driver.queue.delete(uid)
         self.pods.pop(uid, None)
@@ -401,7 +416,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         self.driver.now += seconds
         self.driver.queue.flush_backoff(self.driver.now)
         for model in self.pods.values():
-            over = model.backoff_until < math.floor(self.driver.now)
+            over = model.backoff_expiration < math.floor(self.driver.now)
             if over and model.place in {Place.BACKOFF, Place.ERROR_BACKOFF}:
                 model.place = Place.ACTIVE
 
@@ -414,6 +429,20 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
             if model.place is Place.UNSCHEDULABLE and waited > MAX_UNSCHEDULABLE_SECONDS:
                 self.requeue(model, 1)
 
+    # --- activeQ is sorted anew -------------------------------------------------------------------
+
+    @precondition(lambda self: self.driver.active)
+    @rule(pick=st.integers(0, 99))
+    def pop_a_stale_item(self, pick: int) -> None:
+        item = self.driver.active[pick % len(self.driver.active)]
+        if not is_current(item):
+            assert self.driver.queue.pop(item) is None
+
+    @rule()
+    def reverse_the_sort(self) -> None:
+        self.driver.policy.reversed_sort = not self.driver.policy.reversed_sort
+        self.driver.queue.reorder()
+
     # --- what always holds ------------------------------------------------------------------------
 
     @invariant()
@@ -422,8 +451,9 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         assert {entry.pod.uid: entry.place for entry in queue.entries()} == {
             uid: model.place for uid, model in self.pods.items()
         }
-        live = [entry for _, _, entry in self.driver.active if entry.place is Place.ACTIVE]
-        assert len(live) == len({entry.pod.uid for entry in live}) == queue.counted(Place.ACTIVE)
+        current = [item.entry for item in self.driver.active if is_current(item)]
+        in_active_q = [each for each in queue.entries() if each.place is Place.ACTIVE]
+        assert sorted(map(id, current)) == sorted(map(id, in_active_q))
 
     @invariant()
     def counts_agree_with_a_recount(self) -> None:
@@ -446,7 +476,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         assert {key: count for key, count in counted.items() if count} == wanted
 
     @invariant()
-    def nothing_is_remembered_for_nobody(self) -> None:
+    def nothing_is_remembered_while_no_pod_is_in_flight(self) -> None:
         counts = dict(self.driver.queue.in_flight_event_counts())
         in_flight = counts.pop("PodPopped")
         assert in_flight >= sum(model.missed is not None for model in self.pods.values())

@@ -1,4 +1,4 @@
-"""What is remembered for pods that are being scheduled, and for how long."""
+"""What is remembered for pods in flight, and for how long."""
 
 from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.framework.events import Action, ClusterChange, Resource
@@ -11,17 +11,17 @@ FIRST, SECOND, THIRD = (
 A, B = pod_info("a"), pod_info("b", scheduler_name="other")
 
 
-def test_a_pod_is_told_what_came_after_it_was_taken() -> None:
+def test_changes_since_a_pod_was_popped_are_kept_for_it() -> None:
     events = InFlightEvents()
     events.start(A.uid)
     events.record(FIRST)
     events.start(B.uid)
     events.record(SECOND)
-    assert events.since_taken(A) == [FIRST, SECOND]
-    assert events.since_taken(B) == [SECOND]
+    assert events.since_popped(A) == [FIRST, SECOND]
+    assert events.since_popped(B) == [SECOND]
 
 
-def test_nothing_is_kept_while_nobody_is_in_flight() -> None:
+def test_nothing_is_kept_while_no_pod_is_in_flight() -> None:
     events = InFlightEvents()
     events.record(FIRST)
     events.start(A.uid)
@@ -48,7 +48,7 @@ def test_events_stay_when_a_later_pod_ends_first() -> None:
     events.record(FIRST)
     events.start(B.uid)
     events.end(B.uid)
-    assert events.since_taken(A) == [FIRST]
+    assert events.since_popped(A) == [FIRST]
 
 
 def test_events_of_one_pod_or_profile_are_for_it_alone() -> None:
@@ -58,8 +58,8 @@ def test_events_of_one_pod_or_profile_are_for_it_alone() -> None:
     events.record(FIRST, uid=A.uid)
     events.record(SECOND, scheduler_name="other")
     events.record(THIRD, uid="not in flight")
-    assert events.since_taken(A) == [FIRST]
-    assert events.since_taken(B) == [SECOND]
+    assert events.since_popped(A) == [FIRST]
+    assert events.since_popped(B) == [SECOND]
     assert "NodeUpdateNodeLabel" not in events.counts()
 
 
@@ -71,11 +71,11 @@ def test_of_too_many_the_oldest_become_anything_may_have_happened() -> None:
     events.start(B.uid)
     for _ in range(3):
         events.record(SECOND)
-    assert events.since_taken(A) is None
-    assert events.since_taken(B) == [SECOND] * 3
+    assert events.since_popped(A) is None
+    assert events.since_popped(B) == [SECOND] * 3
     events.end(A.uid)
     assert dict(events.counts()) == {"NodeDelete": 3, "PodPopped": 1}
 
 
 def test_an_unknown_pod_may_have_missed_anything() -> None:
-    assert InFlightEvents().since_taken(A) is None
+    assert InFlightEvents().since_popped(A) is None

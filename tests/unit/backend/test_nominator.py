@@ -36,7 +36,7 @@ def test_a_second_nomination_takes_the_place_of_the_first() -> None:
         pytest.param("n1", None, "n1", "n1", id="the API confirms it"),
         pytest.param("n1", None, "n2", "n2", id="the API says another node"),
         pytest.param("n1", "n1", None, "", id="the API takes it away"),
-        pytest.param("", None, "n2", "n2", id="somebody else nominates"),
+        pytest.param("", None, "n2", "n2", id="another component nominates"),
         pytest.param("", "n1", "n1", "n1", id="cleared in memory, but the API still says so"),
     ],
 )

@@ -6,13 +6,15 @@ from dataclasses import replace
 import pytest
 
 from stellwerk.backend.backoff_queue import Backoff
-from stellwerk.backend.queued_pod import Place
+from stellwerk.backend.queued_pod import ActiveItem, Place
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
     ClusterEventWithHint,
     HintScope,
+    QueueingHint,
     Resource,
+    queue_if,
 )
 from stellwerk.models.pod import PodInfo
 from tests.support.builders import pod_info
@@ -29,14 +31,14 @@ def driver() -> QueueDriver:
     return QueueDriver(Policy(registered=FIT))
 
 
-def own_gates_gone(pod: PodInfo, change: ClusterChange) -> bool:
-    return isinstance(change.new, PodInfo) and change.new.uid == pod.uid
+def own_gates_gone(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    return queue_if(isinstance(change.new, PodInfo) and change.new.uid == pod.uid)
 
 
 # --- order --------------------------------------------------------------------------------------
 
 
-def test_higher_priority_comes_first_then_who_was_queued_first(driver: QueueDriver) -> None:
+def test_higher_priority_comes_first_then_the_pod_queued_first(driver: QueueDriver) -> None:
     driver.add(pod_info("early"))
     driver.now += 1
     driver.add(pod_info("late"), pod_info("important", priority=10), pod_info("last"))
@@ -59,14 +61,7 @@ def test_a_pod_without_priority_counts_as_zero(driver: QueueDriver) -> None:
     assert driver.drain() == ["above", "unset", "below"]
 
 
-def test_position_counts_only_pods_still_in_line(driver: QueueDriver) -> None:
-    driver.add(pod_info("a"), pod_info("b"), pod_info("c"))
-    driver.queue.delete("uid-default-a")
-    assert driver.queue.position("uid-default-c") == 1
-    assert driver.queue.position("uid-default-a") is None
-
-
-# --- taking -------------------------------------------------------------------------------------
+# --- popping ------------------------------------------------------------------------------------
 
 
 def test_a_pod_deleted_from_activeq_is_stale(driver: QueueDriver) -> None:
@@ -75,11 +70,40 @@ def test_a_pod_deleted_from_activeq_is_stale(driver: QueueDriver) -> None:
     assert driver.drain() == ["b"]
 
 
-def test_taking_counts_the_attempt_and_puts_the_pod_in_flight(driver: QueueDriver) -> None:
+def test_an_item_is_stale_once_its_entry_was_sorted_anew(driver: QueueDriver) -> None:
+    driver.add(pod_info("a"))
+    (before,) = driver.active
+    entry = driver.queue.entry("uid-default-a")
+    driver.queue.update(pod_info("a", priority=7), driver.now)
+    assert driver.queue.entry("uid-default-a") is entry
+    assert driver.queue.pop(before) is None
+    assert driver.queue.position("uid-default-a") == 0
+    assert driver.drain() == ["a"]
+
+
+def test_an_item_is_stale_once_its_entry_was_popped(driver: QueueDriver) -> None:
+    driver.add(pod_info("a"))
+    (item,) = driver.active
+    entry = driver.pop_named("a")
+    assert driver.queue.pop(item) is None
+    driver.queue.activate([entry.pod], driver.now)
+    driver.policy.backoffs = Backoff(1, 0)
+    assert driver.fail(entry) is Place.ACTIVE
+    assert driver.queue.pop(item) is None, "back in activeQ, but by another item"
+    assert driver.drain() == ["a"]
+
+
+def test_a_signal_is_no_pod(driver: QueueDriver) -> None:
+    driver.add(pod_info("a"))
+    assert driver.queue.pop(ActiveItem((), -1, None)) is None
+    assert driver.drain() == ["a"]
+
+
+def test_popping_counts_the_attempt_and_puts_the_pod_in_flight(driver: QueueDriver) -> None:
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")
-    assert (entry.attempts, entry.place, entry.taken_at) == (1, Place.IN_FLIGHT, driver.now)
-    assert driver.queue.pop(entry, driver.now) is None
+    assert (entry.attempts, entry.place) == (1, Place.IN_FLIGHT)
+    assert driver.queue.in_flight_event_counts()["PodPopped"] == 1
 
 
 def test_done_ends_what_can_still_be_rejected(driver: QueueDriver) -> None:
@@ -107,14 +131,14 @@ def test_the_first_way_into_activeq_starts_the_latency_clock(driver: QueueDriver
 # --- failing ------------------------------------------------------------------------------------
 
 
-def test_a_rejected_pod_waits_for_a_change(driver: QueueDriver) -> None:
+def test_a_rejected_pod_stays_until_a_change(driver: QueueDriver) -> None:
     entry = driver.reject(pod_info("a"), "Fit")
     assert entry.place is Place.UNSCHEDULABLE
     driver.advance(60)
     assert driver.pop() is None
 
 
-def test_a_pod_whose_attempt_broke_backs_off_and_is_not_taken_early(driver: QueueDriver) -> None:
+def test_a_pod_in_error_backs_off_and_is_not_popped_early(driver: QueueDriver) -> None:
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")
     assert driver.fail(entry) is Place.ERROR_BACKOFF
@@ -211,7 +235,7 @@ def test_a_pending_plugin_is_answered_without_backoff(driver: QueueDriver) -> No
     assert driver.fail(entry, "Fit", pending=["Gang"]) is Place.ACTIVE
 
 
-def test_an_own_update_during_the_attempt_wakes_no_other_pod(driver: QueueDriver) -> None:
+def test_an_own_update_during_the_attempt_requeues_no_other_pod(driver: QueueDriver) -> None:
     driver.policy.registered = {
         "Fit": [ClusterEventWithHint(Resource.POD, Action.UPDATE_POD_LABEL)]
     }
@@ -230,10 +254,10 @@ def test_activation_during_the_attempt_retries_only_that_pod(driver: QueueDriver
     assert driver.fail(second, "Fit") is Place.UNSCHEDULABLE
 
 
-# --- waking -------------------------------------------------------------------------------------
+# --- changes in the cluster ---------------------------------------------------------------------
 
 
-def test_a_woken_pod_backs_off_but_is_taken_when_nothing_else_waits(driver: QueueDriver) -> None:
+def test_a_requeued_pod_backs_off_but_is_popped_when_activeq_is_empty(driver: QueueDriver) -> None:
     entry = driver.reject(pod_info("a"), "Fit")
     driver.now += 0.4
     assert driver.change(NODE_ADDED) == 1
@@ -243,11 +267,11 @@ def test_a_woken_pod_backs_off_but_is_taken_when_nothing_else_waits(driver: Queu
     assert driver.observed.moves["active", "PopFromBackoffQ"] == 1
 
 
-def test_backoff_is_kept_while_others_are_in_line(driver: QueueDriver) -> None:
+def test_backoff_is_kept_while_activeq_has_pods(driver: QueueDriver) -> None:
     driver.reject(pod_info("a"), "Fit")
     driver.add(pod_info("b"))
     driver.change(NODE_ADDED)
-    assert driver.queue.pop_from_backoff(driver.now) is None
+    assert driver.queue.pop_from_backoff() is None
     assert driver.wakes == 0
 
 
@@ -259,15 +283,15 @@ def test_a_pod_past_its_backoff_goes_straight_to_activeq(driver: QueueDriver) ->
     assert driver.observed.moves["active", "NodeAdd"] == 1
 
 
-def test_an_idle_queue_takes_the_earliest_window_then_activeq_order(driver: QueueDriver) -> None:
+def test_an_idle_queue_pops_the_earliest_window_then_activeq_order(driver: QueueDriver) -> None:
     driver.policy.registered = {"Fit": [ClusterEventWithHint(Resource.NODE, Action.ADD)]}
     pods = [pod_info("low"), pod_info("high", priority=5), pod_info("later", priority=9)]
     driver.add(*pods)
-    taken = [driver.pop_named(name) for name in ("later", "high", "low")]
-    for entry in taken[1:]:
+    popped = [driver.pop_named(name) for name in ("later", "high", "low")]
+    for entry in popped[1:]:
         driver.fail(entry, "Fit")
     driver.now += 1
-    driver.fail(taken[0], "Fit")
+    driver.fail(popped[0], "Fit")
     driver.change(NODE_ADDED)
     assert driver.drain() == ["high", "low", "later"]
 
@@ -280,7 +304,7 @@ def test_a_nomination_frees_only_pods_of_at_most_its_priority(driver: QueueDrive
     assert (low.place, high.place) == (Place.BACKOFF, Place.UNSCHEDULABLE)
 
 
-def test_a_pod_is_not_woken_by_the_room_that_it_left_itself(driver: QueueDriver) -> None:
+def test_a_pod_is_not_requeued_by_the_capacity_that_it_freed_itself(driver: QueueDriver) -> None:
     driver.policy.registered = {"Fit": [ClusterEventWithHint(Resource.POD, Action.DELETE)]}
     leaving = driver.reject(pod_info("leaving"), "Fit")
     other = driver.reject(pod_info("other"), "Fit")
@@ -289,8 +313,10 @@ def test_a_pod_is_not_woken_by_the_room_that_it_left_itself(driver: QueueDriver)
     assert (leaving.place, other.place) == (Place.UNSCHEDULABLE, Place.BACKOFF)
 
 
-def test_a_change_of_everything_wakes_the_rejected_but_not_the_gated(driver: QueueDriver) -> None:
-    rejected = driver.reject(pod_info("a"), "Nobody")
+def test_a_change_of_everything_requeues_the_rejected_but_not_the_gated(
+    driver: QueueDriver,
+) -> None:
+    rejected = driver.reject(pod_info("a"), "Deaf")
     driver.policy.gates["uid-default-b"] = "SchedulingGates"
     driver.add(pod_info("b"))
     driver.change(ClusterChange(Resource.WILDCARD, Action.ALL, label="Reload"))
@@ -322,7 +348,7 @@ def gated_pod(*gates: str) -> PodInfo:
     return pod_info("a", schedulingGates=[{"name": gate} for gate in gates])
 
 
-def test_a_gated_pod_waits_apart_and_is_counted_so() -> None:
+def test_a_gated_pod_is_counted_apart() -> None:
     driver = gated_driver()
     driver.add(gated_pod("x/one"))
     assert driver.queue.pending() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 1}
@@ -340,14 +366,14 @@ def test_only_the_last_gate_lets_it_in() -> None:
     driver.pop_named("a")
 
 
-def test_the_gating_plugin_is_asked_first() -> None:
+def test_the_gating_plugin_runs_first() -> None:
     driver = gated_driver()
     driver.add(gated_pod("x/one"))
     driver.queue.update(gated_pod(), driver.now)
-    assert driver.policy.asked_first == ["", "SchedulingGates"]
+    assert driver.policy.ran_first == ["", "SchedulingGates"]
 
 
-def test_gates_are_asked_on_the_way_into_backoff_and_not_on_the_way_out() -> None:
+def test_pre_enqueue_runs_on_the_way_into_backoff_and_not_on_the_way_out() -> None:
     driver = gated_driver()
     driver.policy.gates.clear()
     driver.reject(gated_pod(), "Fit")
@@ -358,10 +384,10 @@ def test_gates_are_asked_on_the_way_into_backoff_and_not_on_the_way_out() -> Non
     driver.queue.activate([gated_pod()], driver.now)
     driver.fail(driver.pop_named("a"), "Fit")
     driver.change(NODE_ADDED)
-    asked = len(driver.policy.asked_first)
+    asked = len(driver.policy.ran_first)
     driver.advance(5)
     assert driver.queue.place("uid-default-a") is Place.ACTIVE
-    assert len(driver.policy.asked_first) == asked
+    assert len(driver.policy.ran_first) == asked
 
 
 def test_changes_that_the_gating_plugin_did_not_register_pass_by() -> None:
@@ -371,20 +397,20 @@ def test_changes_that_the_gating_plugin_did_not_register_pass_by() -> None:
     driver.policy.gates["uid-default-a"] = "SchedulingGates"
     driver.change(NODE_ADDED)
     driver.policy.gates.clear()
-    asked = len(driver.policy.asked_first)
+    asked = len(driver.policy.ran_first)
     assert driver.change(NODE_ADDED) == 0
-    assert len(driver.policy.asked_first) == asked
+    assert len(driver.policy.ran_first) == asked
 
 
-def test_a_rejected_pod_that_a_plugin_gates_is_asked_about_only_when_that_plugin_says_so() -> None:
+def test_pre_enqueue_of_a_gated_pod_runs_for_what_its_gating_plugin_registered() -> None:
     driver = QueueDriver(Policy(registered={"Preemption": ()}))
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")
     driver.policy.gates["uid-default-a"] = "Preemption"
     assert driver.fail(entry, "Fit") is Place.GATED
-    asked = len(driver.policy.asked_first)
+    asked = len(driver.policy.ran_first)
     assert driver.change(NODE_ADDED) == 0
-    assert len(driver.policy.asked_first) == asked
+    assert len(driver.policy.ran_first) == asked
     driver.queue.rerun_pre_enqueue("uid-default-a")
     assert driver.queue.place("uid-default-a") is Place.GATED
     driver.policy.gates.clear()
@@ -393,15 +419,15 @@ def test_a_rejected_pod_that_a_plugin_gates_is_asked_about_only_when_that_plugin
     assert driver.change(NODE_ADDED) == 1
 
 
-def test_only_gated_pods_are_asked_about() -> None:
+def test_pre_enqueue_is_run_again_for_gated_pods_alone() -> None:
     driver = QueueDriver()
     driver.add(pod_info("a"))
     driver.queue.rerun_pre_enqueue("uid-default-a")
-    driver.queue.rerun_pre_enqueue("uid-default-nobody")
+    driver.queue.rerun_pre_enqueue("uid-default-unknown")
     assert driver.queue.place("uid-default-a") is Place.ACTIVE
 
 
-def test_waiting_too_long_does_not_open_a_gate() -> None:
+def test_the_timeout_does_not_open_a_gate() -> None:
     driver = gated_driver()
     driver.add(gated_pod("x/one"))
     driver.policy.gates.clear()
@@ -443,7 +469,7 @@ def test_an_update_in_error_backoff_does_not_shorten_it(driver: QueueDriver) -> 
     assert driver.pop() is None
 
 
-def test_a_status_update_does_not_wake_a_rejected_pod(driver: QueueDriver) -> None:
+def test_a_status_update_does_not_requeue_a_rejected_pod(driver: QueueDriver) -> None:
     driver.policy.registered = {
         "Fit": [ClusterEventWithHint(Resource.POD, Action.UPDATE_POD_LABEL)]
     }
@@ -452,15 +478,15 @@ def test_a_status_update_does_not_wake_a_rejected_pod(driver: QueueDriver) -> No
     assert entry.place is Place.UNSCHEDULABLE
 
 
-def test_a_pod_rejected_by_an_extender_is_woken_by_its_own_status(driver: QueueDriver) -> None:
+def test_a_pod_rejected_by_an_extender_is_requeued_by_its_own_status(driver: QueueDriver) -> None:
     entry = driver.reject(pod_info("a"), "Extender")
     driver.queue.update(replace(pod_info("a"), conditions=({"type": "PodScheduled"},)), driver.now)
     assert entry.place is Place.BACKOFF
 
 
-def test_a_rejected_pod_waits_on_under_its_new_spec(driver: QueueDriver) -> None:
+def test_a_rejected_pod_stays_under_its_new_spec(driver: QueueDriver) -> None:
     needs_two = ClusterEventWithHint(
-        Resource.NODE, Action.ADD, lambda pod, _: pod.amounts.requests["cpu"] <= 2000
+        Resource.NODE, Action.ADD, lambda pod, _: queue_if(pod.amounts.requests["cpu"] <= 2000)
     )
     driver.policy.registered = {"Fit": [needs_two]}
     entry = driver.reject(pod_info("a", cpu="4"), "Fit")
@@ -516,9 +542,9 @@ def test_a_pod_can_be_deleted_wherever_it_is(driver: QueueDriver, place: str) ->
 def test_activation_skips_backoff(driver: QueueDriver) -> None:
     rejected = driver.reject(pod_info("a"), "Fit")
     driver.add(pod_info("b"))
-    broken = driver.pop_named("b")
-    driver.fail(broken)
-    driver.queue.activate([rejected.pod, broken.pod, pod_info("unknown")], driver.now)
+    in_error = driver.pop_named("b")
+    driver.fail(in_error)
+    driver.queue.activate([rejected.pod, in_error.pod, pod_info("unknown")], driver.now)
     assert driver.queue.counted(Place.ACTIVE) == 2
     assert driver.observed.moves["active", "ForceActivate"] == 2
 
@@ -538,7 +564,9 @@ def test_a_changed_profile_gets_its_pods_back(driver: QueueDriver) -> None:
     assert driver.fail(in_flight, "Fit") is Place.BACKOFF
 
 
-def test_pods_that_stay_wait_for_what_the_new_plugins_registered(driver: QueueDriver) -> None:
+def test_pods_that_stay_are_requeued_by_what_the_new_plugins_registered(
+    driver: QueueDriver,
+) -> None:
     driver.policy.gates["uid-default-a"] = "Gate"
     driver.policy.registered = {"Gate": []}
     driver.add(pod_info("a"))
@@ -548,7 +576,7 @@ def test_pods_that_stay_wait_for_what_the_new_plugins_registered(driver: QueueDr
     assert driver.change(NODE_ADDED) == 1
 
 
-def test_a_new_queue_sort_reorders_those_in_line(driver: QueueDriver) -> None:
+def test_a_new_queue_sort_reorders_activeq(driver: QueueDriver) -> None:
     driver.add(pod_info("a"), pod_info("b", priority=1))
     driver.policy.reversed_sort = True
     driver.queue.reorder()
@@ -558,7 +586,7 @@ def test_a_new_queue_sort_reorders_those_in_line(driver: QueueDriver) -> None:
 # --- timers -------------------------------------------------------------------------------------
 
 
-def test_attempts_that_break_are_made_at_the_recorded_times(driver: QueueDriver) -> None:
+def test_attempts_that_end_in_errors_are_made_at_the_recorded_times(driver: QueueDriver) -> None:
     """kube-scheduler: 0, 1.7, 4.7, 9.7, 18.7, 29.7 s; its clock ticked at .7 of ours."""
     driver.now = start = 1000.3
     driver.add(pod_info("a"))
@@ -601,31 +629,23 @@ def test_a_rejection_ends_a_row_of_errors(driver: QueueDriver) -> None:
     assert (entry.consecutive_errors, entry.unschedulable_count) == (0, 1)
 
 
-def test_who_waits_more_than_five_minutes_is_tried_again(driver: QueueDriver) -> None:
-    entry = driver.reject(pod_info("a"), "Nobody")
-    driver.policy.registered = {"Nobody": []}
+def test_a_pod_unschedulable_for_more_than_five_minutes_is_tried_again(driver: QueueDriver) -> None:
+    entry = driver.reject(pod_info("a"), "Deaf")
+    driver.policy.registered = {"Deaf": []}
     driver.queue.flush_unschedulable(driver.now + 300)
     assert driver.queue.counted(Place.UNSCHEDULABLE) == 1
     driver.queue.flush_unschedulable(driver.now + 300.1)
     assert driver.queue.counted(Place.ACTIVE) == 1
     assert entry.was_flushed
     assert driver.observed.moves["active", "UnschedulableTimeout"] == 1
-    driver.fail(driver.pop_named("a"), "Nobody")
+    driver.fail(driver.pop_named("a"), "Deaf")
     assert not entry.was_flushed
 
 
-# --- what it tells ------------------------------------------------------------------------------
+# --- what it reports ----------------------------------------------------------------------------
 
 
-def test_the_summary_reads_as_kube_schedulers(driver: QueueDriver) -> None:
-    driver.reject(pod_info("a"), "Fit")
-    driver.add(pod_info("b"))
-    driver.fail(driver.pop_named("b"))
-    driver.add(pod_info("c"), pod_info("d"))
-    assert driver.queue.describe() == "activeQ:2; backoffQ:1; unschedulablePods:1"
-
-
-def test_pods_count_by_plugin_only_while_they_wait(driver: QueueDriver) -> None:
+def test_pods_count_by_plugin_until_they_are_popped(driver: QueueDriver) -> None:
     driver.add(pod_info("a"))
     driver.fail(driver.pop_named("a"), "Fit", "NodePorts")
     counted = driver.observed.rejected_pods
@@ -634,7 +654,7 @@ def test_pods_count_by_plugin_only_while_they_wait(driver: QueueDriver) -> None:
         ("NodePorts", "default-scheduler"): 1,
     }
     driver.change(NODE_ADDED)
-    assert counted["Fit", "default-scheduler"] == 1, "it still waits, in backoffQ"
+    assert counted["Fit", "default-scheduler"] == 1, "in backoffQ it is not scheduled either"
     driver.pop_named("a")
     assert not any(counted.values())
 

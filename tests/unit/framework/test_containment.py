@@ -8,7 +8,13 @@ import pytest
 
 from stellwerk.framework.containment import UNLIMITED, contained
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    QueueingHint,
+    Resource,
+)
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     FilterPlugin,
@@ -148,15 +154,32 @@ def test_normalising_in_place_leaves_the_raw_scores_alone() -> None:
     assert raw.tolist() == [0, 0]
 
 
-def test_hint_functions_are_called_through_the_guard() -> None:
-    (hint,) = ask(
-        plugin_with(
-            "events_to_register",
-            [ClusterEventWithHint(Resource.NODE, Action.ADD, lambda pod, _: pod.name)],  # type: ignore[arg-type, return-value]
-        ),
-        "events_to_register",
-    )
-    assert hint.hint(POD, CHANGE) is True
+def queueing_hint_fn(answer: object) -> Any:
+    event = ClusterEventWithHint(Resource.NODE, Action.ADD, lambda _, __: answer)  # type: ignore[arg-type, return-value]
+    (contained_event,) = ask(plugin_with("events_to_register", [event]), "events_to_register")
+    return contained_event.queueing_hint_fn
+
+
+@pytest.mark.parametrize(
+    ("answer", "understood"),
+    [
+        (QueueingHint.QUEUE, QueueingHint.QUEUE),
+        (QueueingHint.QUEUE_SKIP, QueueingHint.QUEUE_SKIP),
+        (True, QueueingHint.QUEUE),
+        (False, QueueingHint.QUEUE_SKIP),
+    ],
+)
+def test_a_hint_function_answers_a_queueing_hint_or_a_bool(
+    answer: object, understood: QueueingHint
+) -> None:
+    assert queueing_hint_fn(answer)(POD, CHANGE) is understood
+
+
+def test_a_hint_function_that_answers_something_else_has_failed() -> None:
+    with pytest.raises(PluginFailure) as caught:
+        queueing_hint_fn(None)(POD, CHANGE)
+    assert (caught.value.plugin, caught.value.point) == ("Own", "QueueingHint")
+    assert "answered NoneType, not QueueingHint" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from stellwerk.framework.events import (
     Action,
     ClusterChange,
     ClusterEventWithHint,
-    HintFunction,
     HintScope,
+    QueueingHint,
+    QueueingHintFn,
     Resource,
 )
 from stellwerk.framework.interface import EnqueueExtensions
@@ -59,23 +60,25 @@ def covers(hint: ClusterEventWithHint, change: ClusterChange) -> bool:
     return (same or of_pods) and bool(hint.action & change.action)
 
 
-def wakes(
+def requeues(
     kind: type[EnqueueExtensions],
     pod: PodInfo,
     change: ClusterChange,
     args: dict[str, Any] | None = None,
 ) -> bool:
-    """Return what the queue would find out: some registered hint covers the change and agrees."""
+    """Return what the queue would find: a registered hint covers the change and answers Queue."""
     hints = make_plugin(kind, args=args).events_to_register()
-    found: list[HintFunction | None] = [hint.hint for hint in hints if covers(hint, change)]
-    return any(hint is None or hint(pod, change) for hint in found)
+    found: list[QueueingHintFn | None] = [
+        hint.queueing_hint_fn for hint in hints if covers(hint, change)
+    ]
+    return any(hint is None or hint(pod, change) is QueueingHint.QUEUE for hint in found)
 
 
 TAINT = {"key": "k", "effect": "NoSchedule"}
 TOLERATION = {"key": "k", "operator": "Exists"}
 CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
-WAITING = pod_info("waiting")
-ON_SSD = pod_info("waiting", nodeSelector={"disk": "ssd"})
+REJECTED = pod_info("rejected")
+ON_SSD = pod_info("rejected", nodeSelector={"disk": "ssd"})
 SSD, HDD = {"labels": {"disk": "ssd"}}, {"labels": {"disk": "hdd"}}
 
 
@@ -87,53 +90,53 @@ LABEL, TAINTS = Action.UPDATE_NODE_LABEL, Action.UPDATE_NODE_TAINT
 
 
 @pytest.mark.parametrize(
-    ("kind", "pod", "change", "woken"),
+    ("kind", "pod", "change", "requeued"),
     [
-        pytest.param(NodeName, WAITING, node_added(), True, id="NodeName: any new node"),
+        pytest.param(NodeName, REJECTED, node_added(), True, id="NodeName: any new node"),
         pytest.param(
-            NodeName, WAITING, node_changed(LABEL, {}, SSD), False, id="NodeName: no other change"
+            NodeName, REJECTED, node_changed(LABEL, {}, SSD), False, id="NodeName: no other change"
         ),
         pytest.param(
-            NodeUnschedulable, WAITING, node_added(), True, id="NodeUnschedulable: a new node"
+            NodeUnschedulable, REJECTED, node_added(), True, id="NodeUnschedulable: a new node"
         ),
         pytest.param(
             NodeUnschedulable,
-            WAITING,
+            REJECTED,
             node_added(unschedulable=True),
             False,
             id="NodeUnschedulable: a new cordoned node",
         ),
         pytest.param(
             NodeUnschedulable,
-            WAITING,
+            REJECTED,
             node_changed(TAINTS, {"unschedulable": True}, {}),
             True,
             id="NodeUnschedulable: uncordoned",
         ),
         pytest.param(
             NodeUnschedulable,
-            WAITING,
+            REJECTED,
             node_changed(TAINTS, {}, {"taints": [TAINT]}),
             False,
             id="NodeUnschedulable: schedulable before",
         ),
         pytest.param(
             NodeUnschedulable,
-            tolerating("waiting", CORDON),
-            pod_changed(Action.UPDATE_POD_TOLERATION, WAITING, tolerating("waiting", CORDON)),
+            tolerating("rejected", CORDON),
+            pod_changed(Action.UPDATE_POD_TOLERATION, REJECTED, tolerating("rejected", CORDON)),
             True,
             id="NodeUnschedulable: the pod tolerates cordoned nodes now",
         ),
         pytest.param(
             NodeUnschedulable,
-            tolerating("waiting", TOLERATION),
-            pod_changed(Action.UPDATE_POD_TOLERATION, WAITING, tolerating("waiting", TOLERATION)),
+            tolerating("rejected", TOLERATION),
+            pod_changed(Action.UPDATE_POD_TOLERATION, REJECTED, tolerating("rejected", TOLERATION)),
             False,
             id="NodeUnschedulable: the pod tolerates something else now",
         ),
         pytest.param(
             NodeUnschedulable,
-            WAITING,
+            REJECTED,
             pod_changed(
                 Action.UPDATE_POD_TOLERATION, pod_info("other"), tolerating("other", CORDON)
             ),
@@ -142,49 +145,49 @@ LABEL, TAINTS = Action.UPDATE_NODE_LABEL, Action.UPDATE_NODE_TAINT
         ),
         pytest.param(
             TaintToleration,
-            WAITING,
+            REJECTED,
             node_added(),
             True,
             id="TaintToleration: a node without taints",
         ),
         pytest.param(
             TaintToleration,
-            WAITING,
+            REJECTED,
             node_added(taints=[TAINT]),
             False,
             id="TaintToleration: a new node, tainted",
         ),
         pytest.param(
             TaintToleration,
-            tolerating("waiting", TOLERATION),
+            tolerating("rejected", TOLERATION),
             node_added(taints=[TAINT]),
             True,
             id="TaintToleration: a new node, tolerated",
         ),
         pytest.param(
             TaintToleration,
-            WAITING,
+            REJECTED,
             node_changed(TAINTS, {"taints": [TAINT]}, {}),
             True,
             id="TaintToleration: the taint goes",
         ),
         pytest.param(
             TaintToleration,
-            tolerating("waiting", TOLERATION),
+            tolerating("rejected", TOLERATION),
             node_changed(TAINTS, {"taints": [TAINT]}, {}),
             False,
             id="TaintToleration: it was tolerated before",
         ),
         pytest.param(
             TaintToleration,
-            WAITING,
-            pod_changed(Action.UPDATE_POD_TOLERATION, WAITING, tolerating("waiting", TOLERATION)),
+            REJECTED,
+            pod_changed(Action.UPDATE_POD_TOLERATION, REJECTED, tolerating("rejected", TOLERATION)),
             True,
             id="TaintToleration: the pod has a new toleration",
         ),
         pytest.param(
             TaintToleration,
-            WAITING,
+            REJECTED,
             pod_changed(
                 Action.UPDATE_POD_TOLERATION, pod_info("other"), tolerating("other", TOLERATION)
             ),
@@ -212,33 +215,33 @@ LABEL, TAINTS = Action.UPDATE_NODE_LABEL, Action.UPDATE_NODE_TAINT
             id="NodeAffinity: it matched before",
         ),
         pytest.param(
-            DynamicResources, WAITING, node_added(), False, id="DynamicResources: nothing helps"
+            DynamicResources, REJECTED, node_added(), False, id="DynamicResources: nothing helps"
         ),
     ],
 )
 def test_changes_of_nodes_and_tolerations(
-    kind: type[EnqueueExtensions], pod: PodInfo, change: ClusterChange, *, woken: bool
+    kind: type[EnqueueExtensions], pod: PodInfo, change: ClusterChange, *, requeued: bool
 ) -> None:
-    assert wakes(kind, pod, change) is woken
+    assert requeues(kind, pod, change) is requeued
 
 
-def test_a_node_outside_the_profiles_affinity_wakes_nobody() -> None:
+def test_a_node_outside_the_profiles_affinity_requeues_no_pod() -> None:
     term = {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     args = {"addedAffinity": required}
     ours = {"labels": {"disk": "ssd", "team": "x"}}
-    assert not wakes(NodeAffinity, ON_SSD, node_added(**SSD), args)
-    assert wakes(NodeAffinity, ON_SSD, node_added(**ours), args)
+    assert not requeues(NodeAffinity, ON_SSD, node_added(**SSD), args)
+    assert requeues(NodeAffinity, ON_SSD, node_added(**ours), args)
 
 
 def test_only_the_named_node_wakes_a_daemon_sets_pod() -> None:
     field = {"key": "metadata.name", "operator": "In", "values": ["n"]}
     terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    pod = pod_info("waiting", affinity={"nodeAffinity": required})
+    pod = pod_info("rejected", affinity={"nodeAffinity": required})
     other = ClusterChange(Resource.NODE, Action.ADD, None, parse_node(make_node("other")))
-    assert wakes(NodeAffinity, pod, node_added())
-    assert not wakes(NodeAffinity, pod, other)
+    assert requeues(NodeAffinity, pod, node_added())
+    assert not requeues(NodeAffinity, pod, other)
 
 
 # --- NodePorts ----------------------------------------------------------------------------------
@@ -251,7 +254,7 @@ def with_port(name: str, port: int, **fields: Any) -> PodInfo:
 
 
 @pytest.mark.parametrize(
-    ("change", "woken"),
+    ("change", "requeued"),
     [
         pytest.param(
             pod_deleted(with_port("gone", 80, node_name="n")), True, id="the port is free again"
@@ -269,19 +272,19 @@ def with_port(name: str, port: int, **fields: Any) -> PodInfo:
         pytest.param(node_added(), True, id="any new node"),
     ],
 )
-def test_node_ports(change: ClusterChange, *, woken: bool) -> None:
-    assert wakes(NodePorts, with_port("waiting", 80), change) is woken
+def test_node_ports(change: ClusterChange, *, requeued: bool) -> None:
+    assert requeues(NodePorts, with_port("rejected", 80), change) is requeued
 
 
 # --- NodeResourcesFit ---------------------------------------------------------------------------
 
 GROWN = Action.UPDATE_NODE_ALLOCATABLE
 SHRUNK = Action.UPDATE_POD_SCALE_DOWN
-TWO_CORES = pod_info("waiting", cpu="2")
+TWO_CORES = pod_info("rejected", cpu="2")
 
 
 @pytest.mark.parametrize(
-    ("change", "woken"),
+    ("change", "requeued"),
     [
         pytest.param(pod_deleted(pod_info("gone", node_name="n")), True, id="a pod left its node"),
         pytest.param(
@@ -329,12 +332,12 @@ TWO_CORES = pod_info("waiting", cpu="2")
             id="a pod without node shrank",
         ),
         pytest.param(
-            pod_changed(SHRUNK, pod_info("waiting", cpu="3"), TWO_CORES), True, id="itself shrank"
+            pod_changed(SHRUNK, pod_info("rejected", cpu="3"), TWO_CORES), True, id="itself shrank"
         ),
     ],
 )
-def test_node_resources_fit(change: ClusterChange, *, woken: bool) -> None:
-    assert wakes(NodeResourcesFit, TWO_CORES, change) is woken
+def test_node_resources_fit(change: ClusterChange, *, requeued: bool) -> None:
+    assert requeues(NodeResourcesFit, TWO_CORES, change) is requeued
 
 
 # --- SchedulingGates and NodeDeclaredFeatures ---------------------------------------------------
@@ -342,10 +345,10 @@ def test_node_resources_fit(change: ClusterChange, *, woken: bool) -> None:
 
 def test_only_its_own_last_gate_frees_a_pod() -> None:
     action = Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-    gated = pod_info("waiting", schedulingGates=[{"name": "g"}])
+    gated = pod_info("rejected", schedulingGates=[{"name": "g"}])
     other = pod_info("other", schedulingGates=[{"name": "g"}])
-    assert wakes(SchedulingGates, gated, pod_changed(action, gated, WAITING))
-    assert not wakes(SchedulingGates, gated, pod_changed(action, other, pod_info("other")))
+    assert requeues(SchedulingGates, gated, pod_changed(action, gated, REJECTED))
+    assert not requeues(SchedulingGates, gated, pod_changed(action, other, pod_info("other")))
 
 
 def declaring(*features: str) -> NodeInfo:
@@ -361,7 +364,7 @@ def needing(name: str) -> PodInfo:
 
 
 @pytest.mark.parametrize(
-    ("change", "woken"),
+    ("change", "requeued"),
     [
         pytest.param(node_added(), True, id="any new node"),
         pytest.param(
@@ -379,12 +382,12 @@ def needing(name: str) -> PodInfo:
             id="a node declares the same",
         ),
         pytest.param(
-            pod_changed(Action.UPDATE_POD_OTHER, needing("waiting"), WAITING),
+            pod_changed(Action.UPDATE_POD_OTHER, needing("rejected"), REJECTED),
             True,
             id="the pod needs less",
         ),
         pytest.param(
-            pod_changed(Action.UPDATE_POD_OTHER, WAITING, WAITING),
+            pod_changed(Action.UPDATE_POD_OTHER, REJECTED, REJECTED),
             False,
             id="the pod needs the same",
         ),
@@ -395,8 +398,8 @@ def needing(name: str) -> PodInfo:
         ),
     ],
 )
-def test_node_declared_features(change: ClusterChange, *, woken: bool) -> None:
-    assert wakes(NodeDeclaredFeatures, needing("waiting"), change) is woken
+def test_node_declared_features(change: ClusterChange, *, requeued: bool) -> None:
+    assert requeues(NodeDeclaredFeatures, needing("rejected"), change) is requeued
 
 
 # --- all of them --------------------------------------------------------------------------------
@@ -414,10 +417,11 @@ EVERY = (
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_a_change_of_unexpected_shape_wakes_the_pod(kind: type[EnqueueExtensions]) -> None:
+def test_a_change_of_unexpected_shape_is_answered_with_queue(kind: type[EnqueueExtensions]) -> None:
     for hint in make_plugin(kind).events_to_register():
-        if hint.hint is not None:
-            assert hint.hint(WAITING, ClusterChange(hint.resource, hint.action))
+        if hint.queueing_hint_fn is not None:
+            change = ClusterChange(hint.resource, hint.action)
+            assert hint.queueing_hint_fn(REJECTED, change) is QueueingHint.QUEUE
 
 
 @pytest.mark.parametrize("kind", EVERY)

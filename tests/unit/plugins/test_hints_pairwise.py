@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.framework.events import Action, ClusterChange, ClusterEventWithHint, Resource
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    QueueingHint,
+    Resource,
+)
 from stellwerk.framework.interface import EnqueueExtensions
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo
@@ -28,11 +34,11 @@ def hint_for(plugin: EnqueueExtensions, resource: Resource, action: Action) -> C
     return found
 
 
-def wakes(plugin: EnqueueExtensions, pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether the change wakes the pod, as the queue would ask."""
-    hint = hint_for(plugin, change.resource, change.action).hint
+def requeues(plugin: EnqueueExtensions, pod: PodInfo, change: ClusterChange) -> bool:
+    """Whether the hint for the change answers Queue for the pod."""
+    hint = hint_for(plugin, change.resource, change.action).queueing_hint_fn
     assert hint is not None
-    return hint(pod, change)
+    return hint(pod, change) is QueueingHint.QUEUE
 
 
 def bound(name: str, labels: Mapping[str, str], **fields: Any) -> PodInfo:
@@ -108,7 +114,7 @@ TOLERATES = {"tolerations": [{"operator": "Exists"}]}
         pytest.param(
             relabelled(bound("x", WEB), bound("x", {**WEB, "rev": "2"})),
             False,
-            id="a label changes that nobody selects by",
+            id="a label changes that no selector reads",
         ),
         pytest.param(
             tolerating(spreading(), spreading(**TOLERATES)),
@@ -137,13 +143,13 @@ TOLERATES = {"tolerations": [{"operator": "Exists"}]}
     ],
 )
 def test_spread(change: ClusterChange, *, expected: bool) -> None:
-    assert wakes(make_plugin(PodTopologySpread), spreading(), change) is expected
+    assert requeues(make_plugin(PodTopologySpread), spreading(), change) is expected
 
 
 def test_spread_that_honours_taints_wakes_for_new_tolerations() -> None:
-    waiting = spreading(**HONORS_TAINTS)
-    change = tolerating(waiting, spreading(**HONORS_TAINTS, **TOLERATES))
-    assert wakes(make_plugin(PodTopologySpread), waiting, change)
+    rejected = spreading(**HONORS_TAINTS)
+    change = tolerating(rejected, spreading(**HONORS_TAINTS, **TOLERATES))
+    assert requeues(make_plugin(PodTopologySpread), rejected, change)
 
 
 def test_spread_by_default_constraints_reads_the_defaults() -> None:
@@ -155,7 +161,7 @@ def test_spread_by_default_constraints_reads_the_defaults() -> None:
     }
     plugin = make_plugin(PodTopologySpread, args=args)
     # Nothing selects the pod, so it has no constraints and cannot have been rejected for them.
-    assert not wakes(plugin, pod_info("p", labels=WEB), pod_added(bound("x", WEB)))
+    assert not requeues(plugin, pod_info("p", labels=WEB), pod_added(bound("x", WEB)))
 
 
 # --- InterPodAffinity ---------------------------------------------------------------------------
@@ -180,8 +186,8 @@ def repelling(labels: Mapping[str, str], **fields: Any) -> PodInfo:
 
 
 NEEDS_DB = with_terms("podAffinity", DB)
-SHUNS_DB = with_terms("podAntiAffinity", DB)
-SHUNS_TWO = with_terms("podAntiAffinity", DB, {"tier": "be"})
+AVOIDS_DB = with_terms("podAntiAffinity", DB)
+AVOIDS_TWO = with_terms("podAntiAffinity", DB, {"tier": "be"})
 PLAIN = pod_info("p", labels=WEB)
 
 
@@ -193,14 +199,17 @@ PLAIN = pod_info("p", labels=WEB)
         pytest.param(
             NEEDS_DB, pod_added(pod_info("x", labels=DB)), False, id="the needed pod has no node"
         ),
-        pytest.param(SHUNS_DB, pod_added(bound("x", DB)), False, id="a shunned pod appears"),
-        pytest.param(SHUNS_DB, pod_deleted(bound("x", DB)), True, id="a shunned pod goes"),
-        pytest.param(SHUNS_DB, pod_deleted(bound("x", WEB)), False, id="another pod goes"),
+        pytest.param(AVOIDS_DB, pod_added(bound("x", DB)), False, id="an avoided pod appears"),
+        pytest.param(AVOIDS_DB, pod_deleted(bound("x", DB)), True, id="an avoided pod goes"),
+        pytest.param(AVOIDS_DB, pod_deleted(bound("x", WEB)), False, id="another pod goes"),
         pytest.param(
-            SHUNS_TWO, pod_deleted(bound("x", DB)), True, id="one of several shunned pods goes"
+            AVOIDS_TWO,
+            pod_deleted(bound("x", DB)),
+            True,
+            id="one of several avoided pods goes",
         ),
-        pytest.param(PLAIN, pod_deleted(repelling(WEB)), True, id="a pod that shuns this one goes"),
-        pytest.param(PLAIN, pod_deleted(repelling(DB)), False, id="a pod that shuns others goes"),
+        pytest.param(PLAIN, pod_deleted(repelling(WEB)), True, id="a pod that avoids it goes"),
+        pytest.param(PLAIN, pod_deleted(repelling(DB)), False, id="a pod that avoids others goes"),
         pytest.param(
             NEEDS_DB,
             relabelled(bound("x", WEB), bound("x", DB)),
@@ -208,22 +217,22 @@ PLAIN = pod_info("p", labels=WEB)
             id="a pod becomes what is needed",
         ),
         pytest.param(
-            SHUNS_DB,
+            AVOIDS_DB,
             relabelled(bound("x", DB), bound("x", WEB)),
             True,
-            id="a pod ceases to be shunned",
+            id="a pod ceases to match the anti-affinity",
         ),
         pytest.param(
-            SHUNS_DB,
+            AVOIDS_DB,
             relabelled(bound("x", WEB), bound("x", DB)),
             False,
-            id="a pod becomes shunned",
+            id="a pod begins to match the anti-affinity",
         ),
         pytest.param(PLAIN, relabelled(PLAIN, PLAIN), True, id="the pod's own labels change"),
         pytest.param(NEEDS_DB, node_added(node(zone="a")), True, id="a node of a zone appears"),
         pytest.param(NEEDS_DB, node_added(node()), False, id="a node without a zone appears"),
         pytest.param(
-            SHUNS_DB, node_added(node()), True, id="anti-affinity takes a node without a zone"
+            AVOIDS_DB, node_added(node()), True, id="anti-affinity takes a node without a zone"
         ),
         pytest.param(
             NEEDS_DB, node_relabelled(node(), node(zone="a")), True, id="a node gets a zone"
@@ -232,33 +241,36 @@ PLAIN = pod_info("p", labels=WEB)
             NEEDS_DB, node_relabelled(node(zone="a"), node()), False, id="a node loses its zone"
         ),
         pytest.param(
-            SHUNS_DB, node_relabelled(node(zone="a"), node()), True, id="a node leaves its zone"
+            AVOIDS_DB, node_relabelled(node(zone="a"), node()), True, id="a node leaves its zone"
         ),
         pytest.param(
-            SHUNS_DB, node_relabelled(node(), node(zone="a")), False, id="a node joins a zone"
+            AVOIDS_DB, node_relabelled(node(), node(zone="a")), False, id="a node joins a zone"
         ),
         pytest.param(
-            SHUNS_DB,
+            AVOIDS_DB,
             node_relabelled(node(zone="a"), node(zone="b")),
             True,
             id="a node changes its zone",
         ),
         pytest.param(
-            SHUNS_DB,
+            AVOIDS_DB,
             node_relabelled(node(zone="a"), node(zone="a", other="x")),
             False,
             id="a node changes another label",
         ),
         pytest.param(
-            PLAIN, node_added(node()), False, id="a node appears and nobody shuns the pod"
+            PLAIN,
+            node_added(node()),
+            False,
+            id="a node appears, and no pod avoids it",
         ),
     ],
 )
 def test_affinity(pod: PodInfo, change: ClusterChange, *, expected: bool) -> None:
-    assert wakes(make_plugin(InterPodAffinity), pod, change) is expected
+    assert requeues(make_plugin(InterPodAffinity), pod, change) is expected
 
 
-def _shunned_in_zone_a() -> Cache:
+def _anti_affinity_in_zone_a() -> Cache:
     repeller = make_pod("e", node_name="n")
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": WEB}}
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
@@ -273,9 +285,11 @@ def _shunned_in_zone_a() -> Cache:
         pytest.param(node_relabelled(node(zone="a"), node(zone="b")), id="a node changes its zone"),
     ],
 )
-def test_a_pod_that_placed_pods_shun_wakes_for_nodes(change: ClusterChange) -> None:
-    plugin = make_plugin(InterPodAffinity, _shunned_in_zone_a().snapshot)
-    assert wakes(plugin, PLAIN, change)
+def test_nodes_requeue_a_pod_that_existing_pods_have_anti_affinity_to(
+    change: ClusterChange,
+) -> None:
+    plugin = make_plugin(InterPodAffinity, _anti_affinity_in_zone_a().snapshot)
+    assert requeues(plugin, PLAIN, change)
 
 
 def _namespace_selecting(labels: Mapping[str, str]) -> PodInfo:
@@ -293,4 +307,4 @@ def test_a_namespace_wakes_pods_with_a_namespace_selector(
     make_waiting: Callable[[], PodInfo], *, expected: bool
 ) -> None:
     change = ClusterChange(Resource.NAMESPACE, Action.UPDATE_OTHER, {}, {})
-    assert wakes(make_plugin(InterPodAffinity), make_waiting(), change) is expected
+    assert requeues(make_plugin(InterPodAffinity), make_waiting(), change) is expected

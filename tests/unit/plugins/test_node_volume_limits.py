@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.status import SKIP, Code
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
@@ -195,7 +195,7 @@ WITH_DISK = pod_info("web", volumes=ebs_volume("vol-1"))
 
 
 @pytest.mark.parametrize(
-    ("pod", "change", "wakes"),
+    ("pod", "change", "requeues"),
     [
         pytest.param(
             WITH_CLAIM,
@@ -271,11 +271,11 @@ WITH_DISK = pod_info("web", volumes=ebs_volume("vol-1"))
         ),
     ],
 )
-def test_hints(pod: Any, change: ClusterChange, *, wakes: bool) -> None:
+def test_hints(pod: Any, change: ClusterChange, *, requeues: bool) -> None:
     hints = NodeVolumeLimits(StorageWorld().handle).events_to_register()
     [hint] = [
-        h.hint
+        h.queueing_hint_fn
         for h in hints
-        if h.resource is change.resource and h.action & change.action and h.hint
+        if h.resource is change.resource and h.action & change.action and h.queueing_hint_fn
     ]
-    assert hint(pod, change) is wakes
+    assert hint(pod, change) is queue_if(requeues)

@@ -6,7 +6,7 @@ import pytest
 
 from stellwerk.errors import Conflict
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.status import OK, SKIP, Code, Status
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.plugins.volume_binding import VolumeBinding
@@ -511,7 +511,7 @@ WITH_DRIVER = pod_info("web", volumes=[{"name": "x", "csi": {"driver": "d"}}])
 
 
 @pytest.mark.parametrize(
-    ("pod", "resource", "old", "new", "wakes"),
+    ("pod", "resource", "old", "new", "requeues"),
     [
         pytest.param(POD, Resource.STORAGE_CLASS, None, make_class(), True, id="a class came"),
         pytest.param(
@@ -581,8 +581,9 @@ WITH_DRIVER = pod_info("web", volumes=[{"name": "x", "csi": {"driver": "d"}}])
         ),
     ],
 )
-def test_hints(pod: Any, resource: Resource, old: Any, new: Any, *, wakes: bool) -> None:
+def test_hints(pod: Any, resource: Resource, old: Any, new: Any, *, requeues: bool) -> None:
     hints = VolumeBinding(StorageWorld().handle).events_to_register()
-    [hint] = [h.hint for h in hints if h.resource is resource]
+    [hint] = [h.queueing_hint_fn for h in hints if h.resource is resource]
     assert hint is not None
-    assert hint(pod, ClusterChange(resource, Action.UPDATE_OTHER, old=old, new=new)) is wakes
+    change = ClusterChange(resource, Action.UPDATE_OTHER, old=old, new=new)
+    assert hint(pod, change) is queue_if(requeues)

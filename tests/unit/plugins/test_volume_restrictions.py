@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.status import SKIP, Code
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from tests.support.builders import make_node, make_pod, pod_info
@@ -141,7 +141,7 @@ def test_a_nominated_user_of_the_disk_counts_on_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "wakes"),
+    ("gone", "requeues"),
     [
         pytest.param({"volumes": claim_volume("data")}, True, id="a user of the same claim"),
         pytest.param({"volumes": claim_volume("other")}, False, id="a user of another claim"),
@@ -150,10 +150,10 @@ def test_a_nominated_user_of_the_disk_counts_on_its_row() -> None:
         pytest.param({"volumes": claim_volume("data"), "namespace": "b"}, False, id="elsewhere"),
     ],
 )
-def test_a_deleted_pod_wakes_whom_it_blocked(gone: dict[str, Any], *, wakes: bool) -> None:
-    waiting = pod_info("web", volumes=[*claim_volume("data"), *gce(read_only=True)])
+def test_a_deleted_pod_requeues_what_it_blocked(gone: dict[str, Any], *, requeues: bool) -> None:
+    rejected = pod_info("web", volumes=[*claim_volume("data"), *gce(read_only=True)])
     change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, old=pod_info("gone", **gone))
     hints = VolumeRestrictions(StorageWorld().handle).events_to_register()
-    [hint] = [h.hint for h in hints if h.resource is Resource.POD]
+    [hint] = [h.queueing_hint_fn for h in hints if h.resource is Resource.POD]
     assert hint is not None
-    assert hint(waiting, change) is wakes
+    assert hint(rejected, change) is queue_if(requeues)

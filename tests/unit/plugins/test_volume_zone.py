@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
 from stellwerk.framework.status import SKIP, Code, Status
 from stellwerk.plugins.volume_zone import VolumeZone
 from tests.support.builders import make_node, pod_info
@@ -122,7 +122,7 @@ def test_a_claim_that_cannot_be_judged_rejects_the_pod(claim: Any, reason: str) 
 
 
 @pytest.mark.parametrize(
-    ("resource", "old", "new", "wakes"),
+    ("resource", "old", "new", "requeues"),
     [
         pytest.param(Resource.STORAGE_CLASS, None, make_class(), True, id="a class that waits"),
         pytest.param(
@@ -155,8 +155,8 @@ def test_a_claim_that_cannot_be_judged_rejects_the_pod(claim: Any, reason: str) 
         ),
     ],
 )
-def test_hints(resource: Resource, old: Any, new: Any, *, wakes: bool) -> None:
+def test_hints(resource: Resource, old: Any, new: Any, *, requeues: bool) -> None:
     hints = VolumeZone(StorageWorld().handle).events_to_register()
-    [hint] = [h.hint for h in hints if h.resource is resource]
+    [hint] = [h.queueing_hint_fn for h in hints if h.resource is resource]
     assert hint is not None
-    assert hint(POD, ClusterChange(resource, Action.ADD, old=old, new=new)) is wakes
+    assert hint(POD, ClusterChange(resource, Action.ADD, old=old, new=new)) is queue_if(requeues)

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from stellwerk.clock import VirtualClock
-from stellwerk_cluster.apiserver.deletion import DeleteOptions, delete
-from stellwerk_cluster.apiserver.failures import StatusError
-from stellwerk_cluster.apiserver.subresources import bind, evict
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import RUN_SECONDS_ANNOTATION, KubeletOptions
+from stellwerk_cluster.registry.binding import bind
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.eviction import evict
 
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},

@@ -1,21 +1,21 @@
-"""What queueing hints of several plugins ask about a change.
+"""What the hint functions of several plugins read from a change.
 
-Invariant: a change of an unexpected shape wakes the pod; a needless attempt is cheap, a pod that
-sleeps on is not.
+Invariant: a change of an unexpected shape is answered with Queue; a needless attempt is cheap, a
+pod that stays unschedulable without reason is not.
 """
 
-from stellwerk.framework.events import ClusterChange
+from stellwerk.framework.events import ClusterChange, QueueingHint, queue_if
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 
 
-def is_own_update(pod: PodInfo, change: ClusterChange) -> bool:
-    """Whether the pod that changed is the waiting one itself."""
-    return not isinstance(change.new, PodInfo) or change.new.uid == pod.uid
+def is_own_update(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the pod that changed is the rejected one itself."""
+    return queue_if(not isinstance(change.new, PodInfo) or change.new.uid == pod.uid)
 
 
-def occupied_room(pod: PodInfo) -> bool:
-    """Whether other pods made way for this one: it had a node, or the promise of one."""
+def had_node(pod: PodInfo) -> bool:
+    """Whether the pod counted on a node: it had one, or was nominated to one."""
     return bool(pod.node_name or pod.nominated_node_name)
 
 

@@ -6,7 +6,7 @@ Invariant: every text is kube-scheduler's.
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from stellwerk.framework.events import ClusterChange
+from stellwerk.framework.events import ClusterChange, QueueingHint, queue_if
 from stellwerk.framework.interface import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
@@ -59,21 +59,20 @@ def overlay_uses(nodes: NodeView) -> Iterator[tuple[int, Sequence[UsageKey], int
             yield position, keys, change
 
 
-def uses_changed_claim(pod: PodInfo, change: ClusterChange, kinds: frozenset[str]) -> bool:
-    """Whether a claim that came or changed is one of the pod's."""
+def uses_own_claim(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the claim is one of the pod's, those of ephemeral volumes included."""
+    return queue_if(_uses(pod, change, ANY_CLAIM))
+
+
+def uses_named_claim(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the claim is one that the pod names."""
+    return queue_if(_uses(pod, change, BY_NAME))
+
+
+def _uses(pod: PodInfo, change: ClusterChange, kinds: frozenset[str]) -> bool:
     if not isinstance(change.new, dict):
         return True
     metadata = change.new["metadata"]
     return metadata.get("namespace") == pod.namespace and any(
         volume.claim_name == metadata["name"] for volume in claim_volumes(pod, kinds)
     )
-
-
-def uses_own_claim(pod: PodInfo, change: ClusterChange) -> bool:
-    """A hint: the claim of one of the pod's volumes came or changed, ephemeral ones included."""
-    return uses_changed_claim(pod, change, ANY_CLAIM)
-
-
-def uses_named_claim(pod: PodInfo, change: ClusterChange) -> bool:
-    """A hint: a claim that the pod names came or changed."""
-    return uses_changed_claim(pod, change, BY_NAME)

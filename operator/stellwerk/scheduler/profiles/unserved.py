@@ -8,7 +8,7 @@ that is being scheduled or bound while its profile goes stays in the queue until
 import asyncio
 from typing import Final
 
-from stellwerk.backend.queued_pod import TAKEN
+from stellwerk.backend.queued_pod import POPPED
 from stellwerk.framework.interface import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
@@ -50,7 +50,7 @@ class UnservedPods:
                 del self._pods[uid]
                 parts.queue.add(pod, now)
         for entry in list(parts.queue.entries()):
-            if entry.place not in TAKEN:
+            if entry.place not in POPPED:
                 self.lay_down_if_unserved(entry.newest)
 
     def lay_down_if_unserved(self, pod: PodInfo) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.backend.queued_pod import Place
+from stellwerk.backend.queued_pod import ActiveItem, Place
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import Unavailable
 from stellwerk.models.pod import parse_pod
@@ -90,7 +90,7 @@ def strand_a_pod(world: InProcess) -> None:
     entry = world.parts.queue.entry(_uid(world, "huge"))
     assert entry is not None
     world.parts.queue.activate([entry.pod], world.clock.monotonic())
-    assert world.parts.queue.pop(entry, world.clock.monotonic())
+    assert world.parts.queue.pop(ActiveItem(entry.sort_key, entry.sequence, entry))
     assert entry.place is Place.IN_FLIGHT
 
 

@@ -1,0 +1,74 @@
+"""What lies in the scheduling queue: every pod's entry, and how many are in each place.
+
+The base of the scheduling queue, which alone writes it; metrics, debugger and audit read.
+Invariant: reading changes nothing, and what is read often (`pending`, `counted`) is O(1).
+"""
+
+from collections.abc import Iterator, Mapping
+
+from stellwerk.backend.queued_pod import BACKOFF_Q, UNSCHEDULABLE_PODS, Place, QueuedPod
+from stellwerk.models.pod import PodInfo
+
+
+class QueueContents:
+    """Entries by uid; treat those that are handed out as read-only."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, QueuedPod] = {}
+        self._counts = [0] * len(Place)
+
+    def __len__(self) -> int:
+        """How many pods have an entry, popped ones included."""
+        return len(self._entries)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._entries
+
+    def entries(self) -> Iterator[QueuedPod]:
+        """Every entry, popped ones included."""
+        return iter(self._entries.values())
+
+    def entry(self, uid: str) -> QueuedPod | None:
+        """The entry of a pod; None: it is not in the queue."""
+        return self._entries.get(uid)
+
+    def pod(self, uid: str) -> PodInfo | None:
+        """The pod as the API last showed it."""
+        entry = self._entries.get(uid)
+        return entry.newest if entry else None
+
+    def place(self, uid: str) -> Place | None:
+        """Where a pod is; None: it is not in the queue."""
+        entry = self._entries.get(uid)
+        return entry.place if entry else None
+
+    def position(self, uid: str) -> int | None:
+        """How many pods in activeQ are popped before this one; None: it is not there. O(n)."""
+        entry = self._entries.get(uid)
+        if entry is None or entry.place is not Place.ACTIVE:
+            return None
+        own = (entry.sort_key, entry.sequence)
+        return sum(
+            other.place is Place.ACTIVE and (other.sort_key, other.sequence) < own
+            for other in self._entries.values()
+        )
+
+    def counted(self, *places: Place) -> int:
+        """How many pods are in these places."""
+        return sum(self._counts[place] for place in places)
+
+    def pending(self) -> Mapping[str, int]:
+        """Pods by the label of `scheduler_pending_pods`."""
+        return {
+            "active": self._counts[Place.ACTIVE],
+            "backoff": self.counted(*BACKOFF_Q),
+            "unschedulable": self._counts[Place.UNSCHEDULABLE],
+            "gated": self._counts[Place.GATED],
+        }
+
+    def describe(self) -> str:
+        """The summary line that kube-scheduler writes on SIGUSR2."""
+        return (
+            f"activeQ:{self._counts[Place.ACTIVE]}; backoffQ:{self.counted(*BACKOFF_Q)}; "
+            f"unschedulablePods:{self.counted(*UNSCHEDULABLE_PODS)}"
+        )

@@ -1,0 +1,86 @@
+"""Two groups, one store: events are kept in their core/v1 form and shown in either.
+
+Called by the verbs on the way in and by rendering on the way out. Invariant: converting there and
+back loses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+
+_NEW_GROUP: Final = "events.k8s.io"
+_CORE_NAME: Final = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_NEW_NAME: Final = {core: new for new, core in _CORE_NAME.items()}
+_EMPTY_IN_CORE: Final[JsonObject] = {
+    "involvedObject": {},
+    "source": {},
+    "firstTimestamp": None,
+    "lastTimestamp": None,
+    "eventTime": None,
+    "reportingComponent": "",
+    "reportingInstance": "",
+}
+_EMPTY_IN_NEW: Final[JsonObject] = {
+    "eventTime": None,
+    "regarding": {},
+    "deprecatedSource": {},
+    "deprecatedFirstTimestamp": None,
+    "deprecatedLastTimestamp": None,
+}
+
+
+def is_view(kind: ResourceKind) -> bool:
+    """Whether objects of the kind are stored in another form than they are shown."""
+    return kind.group == _NEW_GROUP
+
+
+def to_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
+    """The stored form of an object that a client sent."""
+    if not is_view(kind):
+        return obj
+    core = {_CORE_NAME.get(name, name): value for name, value in obj.items()}
+    # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
+    return {"kind": "Event", "apiVersion": "v1", **_EMPTY_IN_CORE, **_without_type(core)}
+
+
+def from_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
+    """The form of a stored object that clients of the kind see."""
+    if not is_view(kind):
+        return obj
+    empty = ("reportingComponent", "reportingInstance")
+    shown = {
+        _NEW_NAME.get(name, name): value
+        for name, value in obj.items()
+        if value != "" or name not in empty
+    }
+    type_ = {"kind": "Event", "apiVersion": f"{_NEW_GROUP}/v1"}
+    return {**type_, **_EMPTY_IN_NEW, **_without_type(shown)}
+
+
+def _without_type(obj: JsonObject) -> JsonObject:
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
+
+
+def field_path(kind: ResourceKind, name: str) -> tuple[str, ...]:
+    """Where the value of a field selector lies in the stored form."""
+    if kind.storage_name == "events":
+        if name == "source":
+            return ("source", "component")
+        head, _, rest = name.partition(".")
+        head = _CORE_NAME.get(head, head)
+        return (head, rest) if rest else (head,)
+    if name == "status.successful":
+        return ("status", "succeeded")
+    return tuple(name.split("."))

@@ -1,0 +1,280 @@
+"""Every way to refuse a request: `StatusError` and one constructor for each reason.
+
+Raised by all rooms of the embedded cluster, written out once by the HTTP layer. Invariant: the
+`Status` object a client reads is built here and nowhere else, so that the wording of one kind of
+failure is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue
+
+ACCEPTED_BODIES: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+
+class StatusError(Exception):
+    """Ends a request; holds what the `Status` object of the answer will say."""
+
+    def __init__(
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        *,
+        details: JsonObject | None = None,
+        metadata: JsonObject | None = None,
+        retry_after_seconds: int | None = None,
+    ) -> None:
+        """Keep what the `Status` object will say; `details` None leaves the member out."""
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+        self.metadata = metadata or {}
+        self.retry_after_seconds = retry_after_seconds
+
+    def body(self) -> JsonObject:
+        """The `Status` object."""
+        status: JsonObject = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": self.metadata,
+            "status": "Failure",
+            "message": self.message,
+        }
+        if self.reason:
+            status["reason"] = self.reason
+        if self.details is not None:
+            status["details"] = self.details
+        return {**status, "code": self.code}
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One wrong field of an object, why, and in which words."""
+
+    field: str
+    reason: str
+    message: str
+
+
+def _shown(value: JsonValue) -> str:
+    """The value as messages quote it: strings in quotes, numbers bare, the rest as JSON."""
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (dict, list)):
+        return orjson.dumps(value).decode()
+    return str(value)
+
+
+def required(field: str, detail: str = "") -> Cause:
+    """A field that must be there is missing."""
+    return Cause(
+        field, "FieldValueRequired", f"Required value: {detail}" if detail else "Required value"
+    )
+
+
+def bad_value(field: str, value: JsonValue, detail: str) -> Cause:
+    """A field has a value it may not have."""
+    return Cause(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}")
+
+
+def unsupported(field: str, value: JsonValue, supported: Sequence[str]) -> Cause:
+    """A field has none of the values of its enumeration."""
+    listed = ", ".join(f'"{each}"' for each in supported)
+    return Cause(
+        field,
+        "FieldValueNotSupported",
+        f"Unsupported value: {_shown(value)}: supported values: {listed}",
+    )
+
+
+def forbidden_field(field: str, detail: str) -> Cause:
+    """A field may not be set or changed here."""
+    return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def duplicate(field: str, value: JsonValue, detail: str = "") -> Cause:
+    """A list has the same key twice."""
+    suffix = f": {detail}" if detail else ""
+    return Cause(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}{suffix}")
+
+
+def too_long(field: str, limit: int) -> Cause:
+    """A text is longer than allowed."""
+    return Cause(field, "FieldValueTooLong", f"Too long: may not be more than {limit} bytes")
+
+
+def not_found(kind: ResourceKind, name: str) -> StatusError:
+    """The object does not exist."""
+    return StatusError(
+        404,
+        "NotFound",
+        f'{kind.qualified_resource} "{name}" not found',
+        details=_details(kind, name),
+    )
+
+
+def already_exists(kind: ResourceKind, name: str) -> StatusError:
+    """An object of that name exists."""
+    return StatusError(
+        409,
+        "AlreadyExists",
+        f'{kind.qualified_resource} "{name}" already exists',
+        details=_details(kind, name),
+    )
+
+
+def conflict(kind: ResourceKind, name: str, why: str, *, resource: str = "") -> StatusError:
+    """The object is not in the state the request is about."""
+    shown = f"{resource}.{kind.group}" if resource and kind.group else resource
+    details = _details(kind, name)
+    if resource:
+        details["kind"] = resource
+    return StatusError(
+        409,
+        "Conflict",
+        f'Operation cannot be fulfilled on {shown or kind.qualified_resource} "{name}": {why}',
+        details=details,
+    )
+
+
+def modified_meanwhile(kind: ResourceKind, name: str) -> StatusError:
+    """The resourceVersion of the request is not the current one."""
+    return conflict(
+        kind,
+        name,
+        (
+            "the object has been modified; please apply your changes to the latest version and "
+            "try again"
+        ),
+    )
+
+
+def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
+    """Admission refuses the object."""
+    return StatusError(
+        403,
+        "Forbidden",
+        f'{kind.qualified_resource} "{name}" is forbidden: {why}',
+        details=_details(kind, name),
+    )
+
+
+def invalid(kind: ResourceKind, name: str, causes: Iterable[Cause]) -> StatusError:
+    """The object breaks the rules of its kind."""
+    # What has two views is validated in its stored form, which has no group.
+    return invalid_as(kind.kind, "" if kind.storage else kind.group, name, causes)
+
+
+def invalid_as(kind: str, group: str, name: str, causes: Iterable[Cause]) -> StatusError:
+    """Like `invalid`, for things that are no resources (options of a request, a patch)."""
+    listed = list(causes)
+    # The API drops a repeated error from the text and keeps it among the causes.
+    texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
+    text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details: JsonObject = {
+        **({"name": name} if name else {}),
+        **({"group": group} if group else {}),
+        **({"kind": kind} if kind else {}),
+        "causes": [
+            {"reason": cause.reason, "message": cause.message, "field": cause.field}
+            for cause in listed
+        ],
+    }
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {text}', details=details)
+
+
+def bad_request(message: str) -> StatusError:
+    """The request makes no sense."""
+    return StatusError(400, "BadRequest", message)
+
+
+def internal(message: str) -> StatusError:
+    """What the API server answers with 500 and no reason."""
+    return StatusError(500, "", message)
+
+
+def no_such_resource() -> StatusError:
+    """The path names nothing that is served."""
+    return StatusError(
+        404, "NotFound", "the server could not find the requested resource", details={}
+    )
+
+
+def method_not_allowed() -> StatusError:
+    """The path is served, but not with this method."""
+    return StatusError(
+        405,
+        "MethodNotAllowed",
+        "the server does not allow this method on the requested resource",
+        details={},
+    )
+
+
+def unsupported_body() -> StatusError:
+    """The body of a create or update has a media type that is not read here."""
+    return StatusError(
+        415,
+        "UnsupportedMediaType",
+        "the body of the request was in an unknown format - accepted media types include: "
+        + ACCEPTED_BODIES,
+    )
+
+
+def unsupported_patch() -> StatusError:
+    """The body of a patch has a media type that is not read here."""
+    return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+
+
+def patch_rejected() -> StatusError:
+    """A JSON patch that cannot be applied."""
+    return StatusError(
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+        details={},
+    )
+
+
+def too_large_revision(asked: int, current: int) -> StatusError:
+    """A read at a version that does not exist yet."""
+    return StatusError(
+        504,
+        "Timeout",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
+        details={
+            "causes": [
+                {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+            ],
+            "retryAfterSeconds": 1,
+        },
+        retry_after_seconds=1,
+    )
+
+
+def expired(message: str, *, metadata: JsonObject | None = None) -> StatusError:
+    """A version or a continue token that is older than what is kept."""
+    return StatusError(410, "Expired", message, metadata=metadata)
+
+
+def _details(kind: ResourceKind, name: str) -> JsonObject:
+    return {
+        "name": name,
+        **({"group": kind.group} if kind.group else {}),
+        "kind": kind.plural,
+    }

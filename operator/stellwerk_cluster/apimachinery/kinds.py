@@ -1,0 +1,229 @@
+"""The kinds that are served: under which path, with which verbs, and how their storage behaves.
+
+Read by storage, verbs, discovery, OpenAPI and tables. `kinds.toml` is the one list of the built-in
+kinds; CustomResourceDefinitions add rows while the server runs. Invariant: nothing about a kind is
+decided by comparing its name elsewhere when a column of this table can say it.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from stellwerk.models.json_values import JsonObject
+
+ALL_VERBS: Final = (
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+)
+METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A path below an object, such as `status` or `binding`, with verbs of its own."""
+
+    name: str
+    verbs: tuple[str, ...]
+    kind: str = ""
+    """Kind of its bodies; empty: that of the object itself."""
+    group: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceKind:
+    """A kind of object and the resource it is served as: one row of the table."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[Subresource, ...] = ()
+    fields: tuple[str, ...] = METADATA_FIELDS
+    """Field selectors that the kind supports."""
+    generation: bool = False
+    """Whether metadata.generation counts changes of the specification."""
+    answers_delete_with_object: bool = False
+    """Whether a delete answers with the last state of the object instead of a Status."""
+    create_on_update: bool = False
+    """Whether an update of a missing object creates it."""
+    needs_version_on_update: bool = False
+    """Whether an update without a resourceVersion is refused."""
+    verbs: tuple[str, ...] = ALL_VERBS
+    schema: str = ""
+    """Name of its type in types.txt; empty: same as the kind."""
+    storage: str = ""
+    """Resource under whose name it is stored; empty: its own. Two rows with one storage are two
+    views of it.
+    """
+    watch_cache: bool = True
+    """Whether watches can go back behind a compaction, as the API server's watch cache allows."""
+    singular: str = ""
+    """Name of one object for kubectl; empty: the kind in lower case."""
+    list_kind: str = ""
+    """Kind of a list; empty: the kind and `List`."""
+    custom: bool = False
+    """Whether a CustomResourceDefinition added the kind."""
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion that its objects carry."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified_resource(self) -> str:
+        """The resource with its group, as messages name it: `leases.coordination.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage_name(self) -> str:
+        """The collection that holds its objects."""
+        return self.storage or self.qualified_resource
+
+    @property
+    def type_name(self) -> str:
+        """Its type in types.txt."""
+        return self.schema or self.kind
+
+    @property
+    def list_name(self) -> str:
+        """The kind of a list of it."""
+        return self.list_kind or f"{self.kind}List"
+
+    @property
+    def singular_name(self) -> str:
+        """What kubectl calls one of them."""
+        return self.singular or self.kind.lower()
+
+    def subresource(self, name: str) -> Subresource | None:
+        """The subresource of that name, if the kind has it."""
+        return next((each for each in self.subresources if each.name == name), None)
+
+
+def subresources() -> dict[str, Subresource]:
+    """The subresources of kinds.toml by name."""
+    return _kinds_file()[0]
+
+
+def built_in_kinds() -> tuple[ResourceKind, ...]:
+    """The kinds of kinds.toml, in the order of the file."""
+    return _kinds_file()[1]
+
+
+@cache
+def _kinds_file() -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
+    directory = resources.files("stellwerk_cluster.apimachinery")
+    return parse_kinds(directory.joinpath("kinds.toml").read_text("utf-8"))
+
+
+def parse_kinds(text: str) -> tuple[dict[str, Subresource], tuple[ResourceKind, ...]]:
+    """The subresources and the kinds of a file like kinds.toml.
+
+    Raises:
+        ValueError: the text is no TOML, or a kind has a verb or subresource that does not exist.
+        TypeError: a kind or subresource has a key of its own invention, or lacks its kind.
+    """
+    content = tomllib.loads(text)
+    below = {
+        name: Subresource(name, **_checked(name, facts))
+        for name, facts in content.pop("subresources", {}).items()
+    }
+    return below, tuple(
+        _kind(api_version, plural, facts, below)
+        for api_version, kinds in content.items()
+        for plural, facts in kinds.items()
+    )
+
+
+def _kind(
+    api_version: str, plural: str, facts: JsonObject, below: dict[str, Subresource]
+) -> ResourceKind:
+    group, _, version = api_version.rpartition("/")
+    names = facts.get("subresources", ())
+    unknown = [name for name in names if name not in below]
+    if unknown:
+        raise ValueError(f"{plural}: unknown subresources: {', '.join(unknown)}")
+    own = {**_checked(plural, facts), "subresources": tuple(below[name] for name in names)}
+    return ResourceKind(group, version, plural, **own)
+
+
+def _checked(name: str, facts: JsonObject) -> JsonObject:
+    """The facts with tuples in place of lists, once the verbs among them are known ones."""
+    unknown = [verb for verb in facts.get("verbs", ()) if verb not in ALL_VERBS]
+    if unknown:
+        raise ValueError(f"{name}: unknown verbs: {', '.join(unknown)}")
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()}
+
+
+class KindTable:
+    """All kinds that are served now: the built-in ones and those of CustomResourceDefinitions."""
+
+    def __init__(self) -> None:
+        """Start with the built-in kinds."""
+        self._by_resource: dict[tuple[str, str, str], ResourceKind] = {}
+        self.changes = 0
+        """Grows with every change, so that documents derived from the table can be cached."""
+        for row in built_in_kinds():
+            self.add(row)
+
+    def __iter__(self) -> Iterator[ResourceKind]:
+        """All rows, in the order they were added."""
+        return iter(self._by_resource.values())
+
+    def add(self, row: ResourceKind) -> None:
+        """Serve a kind, in place of an earlier row for the same path."""
+        self._by_resource[row.group, row.version, row.plural] = row
+        self.changes += 1
+
+    def remove(self, row: ResourceKind) -> None:
+        """Serve a kind no longer."""
+        if self._by_resource.pop((row.group, row.version, row.plural), None) is not None:
+            self.changes += 1
+
+    def find(self, group: str, version: str, plural: str) -> ResourceKind | None:
+        """The kind served under a path."""
+        return self._by_resource.get((group, version, plural))
+
+    def named(self, group: str, kind: str) -> ResourceKind | None:
+        """The kind of that name, whatever its version."""
+        return next((row for row in self if row.group == group and row.kind == kind), None)
+
+    def resource(self, plural: str, group: str = "") -> ResourceKind:
+        """The kind of a resource that is known to be served.
+
+        Raises:
+            KeyError: it is not.
+        """
+        for row in self:
+            if row.plural == plural and row.group == group:
+                return row
+        raise KeyError(plural)
+
+    def served(self, group: str, version: str) -> list[ResourceKind]:
+        """The kinds of a group and version, in the order of the table."""
+        return [row for row in self if (row.group, row.version) == (group, version)]
+
+    def groups(self) -> dict[str, list[str]]:
+        """The versions of every group, in the order of the table."""
+        found: dict[str, list[str]] = {}
+        for row in self:
+            versions = found.setdefault(row.group, [])
+            if row.version not in versions:
+                versions.append(row.version)
+        return found

@@ -1,0 +1,142 @@
+"""The syntax of names, labels, annotations and finalizers, with the API's wording.
+
+Called by validation of every kind. Invariant: each function returns what is wrong with one text,
+nothing if it is right.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+
+_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
+
+NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""The letters of generated names: no vowels, so that no word comes out."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Syntax:
+    """How long a text may be, what it is made of, and how the API words what is wrong with it."""
+
+    longest: int
+    too_long: str
+    pattern: re.Pattern[str]
+    malformed: str
+
+    def errors(self, text: str) -> tuple[str, ...]:
+        """What keeps a text from having the syntax."""
+        errors = []
+        if len(text) > self.longest:
+            errors.append(self.too_long)
+        if not self.pattern.fullmatch(text):
+            regex = self.pattern.pattern
+            errors.append(f"{self.malformed}, regex used for validation is '{regex}')")
+        return tuple(errors)
+
+
+_RFC_1123_LABEL: Final = _Syntax(
+    63,
+    "must be no more than 63 characters",
+    re.compile(_LABEL),
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc'",
+)
+_RFC_1123_SUBDOMAIN: Final = _Syntax(
+    253,
+    "must be no more than 253 characters",
+    re.compile(_SUBDOMAIN),
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'example.com'",
+)
+_NAME: Final = _Syntax(
+    63,
+    "name part must be no more than 63 characters",
+    re.compile(_NAME_PART),
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc'",
+)
+_LABEL_VALUE: Final = _Syntax(
+    63,
+    "must be no more than 63 bytes",
+    re.compile(f"({_NAME_PART})?"),
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or "
+    "'.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or "
+    "'my_value',  or '12345'",
+)
+
+
+def subdomain_errors(text: str) -> tuple[str, ...]:
+    """What keeps a text from being a lowercase RFC 1123 subdomain."""
+    return _RFC_1123_SUBDOMAIN.errors(text)
+
+
+@lru_cache(maxsize=1 << 14)
+def label_errors(text: str) -> tuple[str, ...]:
+    """What keeps a text from being a lowercase RFC 1123 label."""
+    return _RFC_1123_LABEL.errors(text)
+
+
+@lru_cache(maxsize=1 << 14)
+def qualified_name_errors(text: str) -> tuple[str, ...]:
+    """What keeps a text from being a qualified name (the key of a label)."""
+    prefix, slash, name = text.rpartition("/")
+    errors = []
+    if slash:
+        if not prefix:
+            errors.append("prefix part must be non-empty")
+        else:
+            errors.extend(f"prefix part {each}" for each in subdomain_errors(prefix))
+    if not name:
+        errors.append("name part must be non-empty")
+    return (*errors, *_NAME.errors(name))
+
+
+@lru_cache(maxsize=1 << 14)
+def label_value_errors(text: str) -> tuple[str, ...]:
+    """What keeps a text from being the value of a label."""
+    return _LABEL_VALUE.errors(text)
+
+
+def label_causes(labels: dict[str, str], field: str) -> list[Cause]:
+    """The wrong keys and values of a set of labels."""
+    return [
+        cause
+        for key, value in labels.items()
+        for cause in (
+            *(bad_value(field, key, error) for error in qualified_name_errors(key)),
+            *(bad_value(field, value, error) for error in label_value_errors(value)),
+        )
+    ]
+
+
+def metadata_causes(metadata: JsonObject) -> list[Cause]:
+    """The wrong labels, annotations and finalizers of an object."""
+    causes = label_causes(metadata.get("labels") or {}, "metadata.labels")
+    for key in metadata.get("annotations") or {}:
+        causes += [
+            bad_value("metadata.annotations", key, error)
+            for error in qualified_name_errors(key.lower())
+        ]
+    for position, name in enumerate(metadata.get("finalizers") or ()):
+        field = f"metadata.finalizers[{position}]"
+        causes += [bad_value(field, name, error) for error in qualified_name_errors(name)]
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            causes.append(
+                bad_value(
+                    field,
+                    name,
+                    "name is neither a standard finalizer name nor is it fully qualified",
+                )
+            )
+    return causes

@@ -1,0 +1,102 @@
+"""The shape of API objects inside the embedded cluster, and the few accessors all modules need.
+
+Objects are plain JSON dictionaries. Invariant: an object that is in the store is never changed in
+place; a change builds new dictionaries along the changed path and shares the rest.
+"""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+
+JsonValue: TypeAlias = Any
+"""Whatever JSON can hold: checked by the schemas when a request comes in, not by the type
+checker.
+"""
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name; the namespace of a cluster-scoped object is empty."""
+
+EMPTY: Final[JsonObject] = {}
+
+
+def meta(obj: JsonObject) -> JsonObject:
+    """The metadata of an object (empty if it has none)."""
+    found: JsonObject = obj.get("metadata") or EMPTY
+    return found
+
+
+def key_of(obj: JsonObject) -> Key:
+    """The key under which an object is stored."""
+    metadata = meta(obj)
+    return metadata.get("namespace", ""), metadata.get("name", "")
+
+
+def labels_of(obj: JsonObject) -> dict[str, str]:
+    """The labels of an object (empty if it has none)."""
+    found: dict[str, str] = meta(obj).get("labels") or EMPTY
+    return found
+
+
+def controller_of(obj: JsonObject) -> JsonObject | None:
+    """The owner reference of the controller that manages an object."""
+    for reference in meta(obj).get("ownerReferences", ()):
+        if reference.get("controller"):
+            owner: JsonObject = reference
+            return owner
+    return None
+
+
+def is_terminating(obj: JsonObject) -> bool:
+    """Whether deletion of the object has begun."""
+    return "deletionTimestamp" in meta(obj)
+
+
+def pick(obj: JsonValue, path: tuple[str, ...]) -> JsonValue:
+    """The value under a path of keys, or None."""
+    for part in path:
+        if not isinstance(obj, dict):
+            return None
+        obj = obj.get(part)
+    return obj
+
+
+def with_value(obj: JsonObject, path: tuple[str, ...], value: JsonValue) -> JsonObject:
+    """A copy of the object that has `value` under `path`; None removes the key."""
+    head, *rest = path
+    changed = dict(obj)
+    if rest:
+        changed[head] = with_value(obj.get(head) or EMPTY, tuple(rest), value)
+    elif value is None:
+        changed.pop(head, None)
+    else:
+        changed[head] = value
+    return changed
+
+
+def deep_copy(obj: JsonObject) -> JsonObject:
+    """A copy that shares nothing with the original."""
+    return copy.deepcopy(obj)
+
+
+def timestamp(moment: datetime) -> str:
+    """The time in the API's format for whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime) -> str:
+    """The time in the API's format for microseconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_timestamp(text: str) -> datetime:
+    """The moment that a timestamp names.
+
+    Raises:
+        ValueError: the text is no RFC 3339 time.
+    """
+    return datetime.fromisoformat(text)

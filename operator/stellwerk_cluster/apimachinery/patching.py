@@ -1,0 +1,260 @@
+"""The three kinds of patches: JSON patch, JSON merge patch, strategic merge patch.
+
+Pure functions from (object, patch) to a new object, called by the verbs. Invariant: the original is
+not changed; parts that a patch does not touch may be shared between original and result.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, patch_rejected
+from stellwerk_cluster.apimachinery.schema import Field, types
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.objects import JsonValue
+
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+
+_ORDER: Final = "$setElementOrder/"
+_DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
+
+
+def merge_patch(target: JsonValue, patch: JsonValue) -> JsonValue:
+    """The target after an RFC 7386 merge."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge_patch(result.get(name), value)
+    return result
+
+
+def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
+    """The target after the operations of RFC 6902.
+
+    Raises:
+        StatusError: an operation is malformed, a path is missing or a test fails (422).
+    """
+    if not isinstance(operations, list):
+        message = (
+            "error decoding patch: json: cannot unmarshal object "
+            "into Go value of type []handlers.jsonPatchOp"
+        )
+        raise bad_request(message)
+    document: JsonValue = copy.deepcopy(target)
+    for operation in operations:
+        try:
+            document = _apply_operation(document, operation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise patch_rejected() from error
+    if not isinstance(document, dict):
+        raise patch_rejected()
+    return document
+
+
+def _apply_operation(document: JsonValue, operation: JsonObject) -> JsonValue:
+    path = _pointer(operation["path"])
+    match operation["op"]:
+        case "add":
+            return _put(document, path, operation["value"], insert=True)
+        case "replace":
+            _at(document, path)
+            return _put(document, path, operation["value"], insert=False)
+        case "remove":
+            _take(document, path)
+        case "test":
+            if _at(document, path) != operation["value"]:
+                raise patch_rejected()
+        case "move":
+            return _put(document, path, _take(document, _pointer(operation["from"])), insert=True)
+        case "copy":
+            value = copy.deepcopy(_at(document, _pointer(operation["from"])))
+            return _put(document, path, value, insert=True)
+        case _:
+            raise patch_rejected()
+    return document
+
+
+def _pointer(text: str) -> list[str]:
+    if text == "":
+        return []
+    if not text.startswith("/"):
+        raise ValueError(text)
+    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
+
+
+def _at(document: JsonValue, path: list[str]) -> JsonValue:
+    for part in path:
+        document = document[int(part)] if isinstance(document, list) else document[part]
+    return document
+
+
+def _put(document: JsonValue, path: list[str], value: JsonValue, *, insert: bool) -> JsonValue:
+    if not path:
+        return value
+    parent, last = _at(document, path[:-1]), path[-1]
+    if isinstance(parent, list):
+        position = len(parent) if last == "-" else int(last)
+        if insert:
+            if not 0 <= position <= len(parent):
+                raise IndexError(position)
+            parent.insert(position, value)
+        else:
+            parent[position] = value
+    else:
+        parent[last] = value
+    return document
+
+
+def _take(document: JsonValue, path: list[str]) -> JsonValue:
+    parent, last = _at(document, path[:-1]), path[-1]
+    return parent.pop(int(last)) if isinstance(parent, list) else parent.pop(last)
+
+
+def strategic_patch(target: JsonObject, patch: JsonObject, type_name: str) -> JsonObject:
+    """The target after a strategic merge, with the merge keys of a built-in type.
+
+    Raises:
+        StatusError: a directive makes no sense, or an element lacks its merge key (400).
+    """
+    merged = _merge_struct(target, patch, type_name)
+    return merged if merged is not None else {}
+
+
+def _merge_struct(target: JsonValue, patch: JsonObject, type_name: str) -> JsonObject | None:
+    directive = patch.get("$patch")
+    if directive == "delete":
+        return None
+    if directive == "replace":
+        return {name: value for name, value in patch.items() if name != "$patch"}
+    if directive not in (None, "merge"):
+        raise bad_request(f"invalid $patch directive {directive!r}")
+    fields = types().get(type_name, {})
+    result = dict(target) if isinstance(target, dict) else {}
+    if "$retainKeys" in patch:
+        result = {name: value for name, value in result.items() if name in patch["$retainKeys"]}
+    for name, value in patch.items():
+        if name.startswith("$"):
+            continue
+        merged = _merge_field(
+            result.get(name), value, fields.get(name), patch.get(_ORDER + name), type_name
+        )
+        if merged is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged
+    _apply_list_directives(result, patch, fields)
+    return result
+
+
+def _apply_list_directives(result: JsonObject, patch: JsonObject, fields: dict[str, Field]) -> None:
+    for name, value in patch.items():
+        if name.startswith(_DELETE_PRIMITIVES):
+            field = name.removeprefix(_DELETE_PRIMITIVES)
+            result[field] = [each for each in result.get(field, []) if each not in value]
+        elif name.startswith(_ORDER) and name.removeprefix(_ORDER) not in patch:
+            _reorder(result, name.removeprefix(_ORDER), value, fields)
+
+
+def _merge_field(
+    old: JsonValue, new: JsonValue, field: Field | None, order: JsonValue, type_name: str
+) -> JsonValue:
+    if isinstance(new, dict):
+        inner = type_name if field is None else field.element
+        if field is not None and field.type.startswith("{"):
+            inner = ""
+        return _merge_struct(old, new, inner if field is not None else "")
+    if isinstance(new, list) and field is not None and field.merges:
+        old_list = old if isinstance(old, list) else []
+        if field.merge_key:
+            return _merge_list(old_list, new, field, order)
+        merged = [*old_list, *(each for each in new if each not in old_list)]
+        return _in_order(merged, order) if order else merged
+    return new
+
+
+def _merge_list(
+    old: list[JsonObject], new: list[JsonObject], field: Field, order: JsonValue
+) -> JsonValue:
+    key = field.merge_key
+    if any(each.get("$patch") == "replace" for each in new):
+        return [each for each in new if "$patch" not in each]
+    merged: dict[JsonValue, JsonObject] = {}
+    by_key = {each.get(key): each for each in old}
+    deleted = set()
+    for each in new:
+        if key not in each:
+            raise _missing_merge_key(key)
+        if each.get("$patch") == "delete":
+            deleted.add(each[key])
+            continue
+        result = _merge_struct(merged.get(each[key], by_key.get(each[key])), each, field.element)
+        if result is not None:
+            merged[each[key]] = result
+    kept = [each for each in old if each.get(key) not in merged and each.get(key) not in deleted]
+    patched = list(merged.values())
+    if order:
+        # What the order names is placed by it, whether the patch changes it or not.
+        wanted = [each.get(key) for each in order]
+        named = [each for each in kept if each.get(key) in wanted]
+        kept = [each for each in kept if each.get(key) not in wanted]
+        patched = sorted([*named, *patched], key=lambda each: _position(wanted, each[key]))
+    return _interleave(kept, patched, [each.get(key) for each in old], key)
+
+
+def _position(order: list[JsonValue], value: JsonValue) -> int:
+    return order.index(value) if value in order else len(order)
+
+
+def _missing_merge_key(key: str) -> StatusError:
+    return bad_request(f"map: map[] does not contain declared merge key: {key}")
+
+
+def _interleave(
+    kept: list[JsonObject], patched: list[JsonObject], server_order: list[JsonValue], key: str
+) -> list[JsonObject]:
+    """Both lists in one; an untouched element goes first only if the server had it first.
+
+    Keeps the order of strategicpatch.mergeSortedSlice (v1.36), which users see in `kubectl edit`.
+    """
+    result: list[JsonObject] = []
+    left, right = 0, 0
+    while left < len(kept) and right < len(patched):
+        mine, theirs = kept[left].get(key), patched[right].get(key)
+        if theirs in server_order and server_order.index(mine) < server_order.index(theirs):
+            result.append(kept[left])
+            left += 1
+        else:
+            result.append(patched[right])
+            right += 1
+    return [*result, *kept[left:], *patched[right:]]
+
+
+def _reorder(
+    result: JsonObject, name: str, order: list[JsonValue], fields: dict[str, Field]
+) -> None:
+    field, items = fields.get(name), result.get(name)
+    if field is None or not isinstance(items, list):
+        return
+    if field.merge_key:
+        wanted = [each.get(field.merge_key) for each in order]
+        named = [each for each in items if each.get(field.merge_key) in wanted]
+        named.sort(key=lambda each: wanted.index(each.get(field.merge_key)))
+        kept = [each for each in items if each.get(field.merge_key) not in wanted]
+        result[name] = _interleave(
+            kept, named, [each.get(field.merge_key) for each in items], field.merge_key
+        )
+    else:
+        result[name] = _in_order(items, order)
+
+
+def _in_order(items: list[JsonValue], order: list[JsonValue]) -> list[JsonValue]:
+    return sorted(items, key=lambda each: _position(order, each))

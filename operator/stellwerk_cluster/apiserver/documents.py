@@ -1,0 +1,103 @@
+"""Every path that is no resource: discovery, OpenAPI, the version, the probes.
+
+Asked by the HTTP layer. Invariant: these answers follow from the table of kinds and the address
+alone, and from no object.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from aiohttp import web
+
+from stellwerk_cluster.apimachinery.failures import StatusError, no_such_resource
+from stellwerk_cluster.apiserver.answers import Answer, json_answer, no_page, tagged_answer
+from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.apimachinery.kinds import KindTable
+    from stellwerk_cluster.apiserver.openapi import OpenApi
+
+_HEALTH: Final = ("healthz", "livez", "readyz")
+
+
+class Documents:
+    """Answers requests for documents about the API itself."""
+
+    def __init__(self, kinds: KindTable, openapi: OpenApi) -> None:
+        """Describe `kinds`."""
+        self._discovery = Discovery(kinds)
+        self._openapi = openapi
+        self.address = ""
+        """host:port, as discovery reports it; known once the port is open."""
+
+    def answer(  # noqa: PLR0911  (one line for each path)
+        self, request: web.BaseRequest, parts: list[str]
+    ) -> Answer:
+        """Answer a request whose path has these parts.
+
+        Raises:
+            StatusError: nothing is served under the path (404), or not in the form asked for (406).
+        """
+        match parts:
+            case []:
+                return json_answer({"paths": self._discovery.paths()})
+            case ["version"]:
+                return json_answer(VERSION)
+            case [probe, *checks] if probe in _HEALTH and len(checks) <= 1:
+                return self._health(probe, checks, request)
+            case ["openapi", *rest]:
+                return self._openapi.answer(request, rest)
+            case ["api" | "apis" as root]:
+                return self._discovery_root(request, root)
+            case ["api", version]:
+                return self._resources("", version)
+            case ["apis", group]:
+                document = self._discovery.group(group)
+                return no_page() if document is None else json_answer(document)
+            case ["apis", group, version]:
+                return self._resources(group, version)
+            case _:
+                return no_page()
+
+    def _resources(self, group: str, version: str) -> Answer:
+        document = self._discovery.resources(group, version)
+        if document is not None:
+            return json_answer(document)
+        if self._discovery.group(group) is None and group:
+            return no_page()
+        raise no_such_resource()
+
+    def _discovery_root(self, request: web.BaseRequest, root: str) -> Answer:
+        accept = request.headers.get("Accept", "")
+        if "as=APIGroupDiscoveryList" not in accept:
+            return json_answer(
+                self._discovery.versions(self.address)
+                if root == "api"
+                else self._discovery.groups()
+            )
+        if "v=v2;" not in f"{accept};".replace(",", ";") and "application/json" not in accept.split(
+            ","
+        ):
+            message = (
+                "only the following media types are accepted: "
+                "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+            )
+            raise StatusError(406, "NotAcceptable", message)
+        document = orjson.dumps(self._discovery.aggregated(core=root == "api"))
+        return tagged_answer(request, document, AGGREGATED, {"Vary": "Accept"})
+
+    @staticmethod
+    def _health(probe: str, checks: list[str], request: web.BaseRequest) -> Answer:
+        known = (
+            ("ping", "etcd", "log")
+            if probe != "readyz"
+            else ("ping", "etcd", "log", "informer-sync")
+        )
+        if checks and checks[0] not in known:
+            return no_page()
+        if "verbose" in request.query and not checks:
+            lines = "".join(f"[+]{check} ok\n" for check in known)
+            return web.Response(text=f"{lines}{probe} check passed\n")
+        return web.Response(text="ok")

@@ -1,0 +1,151 @@
+"""The kinds that CustomResourceDefinitions add: their rows, their rules, their schemas.
+
+`definition_lifecycle` says which versions are served; the verbs, tables and OpenAPI ask. Invariant:
+a version is in the table of kinds exactly while its rules are here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.admission.strategy import Strategy
+from stellwerk_cluster.apimachinery.failures import Cause
+from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
+from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.schema import decode
+from stellwerk_cluster.apimachinery.structural import hides_rules, prune, validate, with_defaults
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import KindTable
+    from stellwerk_cluster.apimachinery.objects import JsonValue
+
+_NOT_CHECKED: Final = Cause(
+    "<nil>",
+    "FieldValueInvalid",
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _CustomVersion:
+    """What one served version of a definition says."""
+
+    schema: JsonObject
+    printer_columns: list[JsonObject] | None
+    strategy: Strategy
+
+
+class CustomKinds:
+    """The served versions of definitions, and what each says about its objects."""
+
+    def __init__(self, kinds: KindTable) -> None:
+        """Add rows to `kinds` for the versions that are served."""
+        self._kinds = kinds
+        self._versions: dict[tuple[str, str, str], _CustomVersion] = {}
+
+    def serve(self, row: ResourceKind, version: JsonObject) -> None:
+        """Serve a kind under the rules of one version of its definition."""
+        schema = (version.get("schema") or EMPTY).get("openAPIV3Schema") or EMPTY
+        self._versions[row.group, row.version, row.plural] = _CustomVersion(
+            schema, version.get("additionalPrinterColumns"), _strategy(schema)
+        )
+        self._kinds.add(row)
+
+    def withdraw(self, row: ResourceKind) -> None:
+        """Serve a kind no longer."""
+        self._versions.pop((row.group, row.version, row.plural), None)
+        self._kinds.remove(row)
+
+    def decode(self, kind: ResourceKind, body: JsonObject) -> tuple[JsonObject, list[str]]:
+        """The body without unknown fields and with defaults, and the paths of the unknown fields.
+
+        Raises:
+            DecodeError: the metadata is malformed.
+        """
+        schema = self._version(kind).schema
+        unknown: list[str] = []
+        metadata, unknown_metadata = decode("ObjectMeta", body.get("metadata") or {})
+        content = {
+            name: value
+            for name, value in body.items()
+            if name not in ("kind", "apiVersion", "metadata")
+        }
+        pruned = with_defaults(prune(content, schema, "", unknown), schema)
+        return {"metadata": metadata, **pruned}, [
+            *(f"metadata.{path}" for path in unknown_metadata),
+            *unknown,
+        ]
+
+    def strategy(self, kind: ResourceKind) -> Strategy:
+        """The rules of a custom kind."""
+        return self._version(kind).strategy
+
+    def printer_columns(self, kind: ResourceKind) -> list[JsonObject] | None:
+        """The table columns that the definition declares; None if it declares none."""
+        return self._version(kind).printer_columns
+
+    def openapi_schema(self, kind: ResourceKind) -> JsonObject:
+        """The schema that OpenAPI shows: the definition's, with the fields of all objects."""
+        schema = self._version(kind).schema
+        common = {
+            "apiVersion": {
+                "type": "string",
+                "description": "Group and version of the object's form.",
+            },
+            "kind": {"type": "string", "description": "Kind of the object."},
+            "metadata": {
+                "type": "object",
+                "description": "Name, labels and what the server keeps about the object.",
+            },
+        }
+        return {**schema, "properties": {**common, **(schema.get("properties") or {})}}
+
+    def _version(self, kind: ResourceKind) -> _CustomVersion:
+        return self._versions[kind.group, kind.version, kind.plural]
+
+
+def custom_row(spec: JsonObject, version: JsonObject) -> ResourceKind:
+    """The row of one version of a definition in the table of kinds."""
+    names, wanted = spec["names"], version.get("subresources") or EMPTY
+    return ResourceKind(
+        spec["group"],
+        version["name"],
+        names["plural"],
+        names["kind"],
+        namespaced=spec["scope"] == "Namespaced",
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=tuple(subresources()[name] for name in ("status", "scale") if name in wanted),
+        fields=METADATA_FIELDS,
+        generation=True,
+        needs_version_on_update=True,
+        singular=names.get("singular", ""),
+        list_kind=names.get("listKind", ""),
+        custom=True,
+    )
+
+
+def _strategy(schema: JsonObject) -> Strategy:
+    def causes_of(obj: JsonObject) -> list[Cause]:
+        content = {
+            name: value
+            for name, value in obj.items()
+            if name not in ("kind", "apiVersion", "metadata")
+        }
+        causes = validate(content, schema, "")
+        return [*causes, _NOT_CHECKED] if _has_rules(schema) and hides_rules(causes) else causes
+
+    return Strategy(
+        validate=causes_of, validate_update=lambda new, _old, _subresource: causes_of(new)
+    )
+
+
+def _has_rules(schema: JsonValue) -> bool:
+    if isinstance(schema, dict):
+        return "x-kubernetes-validations" in schema or any(
+            _has_rules(each) for each in schema.values()
+        )
+    return False

@@ -1,0 +1,61 @@
+"""The scale subresource of workloads: their number of replicas and nothing else.
+
+Called by the HTTP layer. Invariant: a write of a scale is a patch of the workload, under the rules
+of its kind.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stellwerk_cluster.apimachinery.failures import bad_value, invalid_as
+from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.patching import merge_patch
+from stellwerk_cluster.apimachinery.selectors import selector_text
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.registry.api import Api, WriteOptions
+
+
+def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
+    """The Scale of a workload."""
+    metadata = {
+        name: obj["metadata"][name]
+        for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        if name in obj["metadata"]
+    }
+    selector = obj["spec"].get("selector") or EMPTY
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {"replicas": obj["spec"]["replicas"]} if obj["spec"].get("replicas") else {},
+        "status": {
+            "replicas": (obj.get("status") or EMPTY).get("replicas", 0),
+            "selector": selector_text(selector, plain=kind.kind == "ReplicationController"),
+        },
+    }
+
+
+def write_scale(
+    api: Api, kind: ResourceKind, key: Key, body: JsonObject, options: WriteOptions, *, merge: bool
+) -> JsonObject:
+    """Change the number of replicas; the answer is the new Scale.
+
+    Raises:
+        StatusError: as for update; 422 for a negative number.
+    """
+    stored = api.get(kind, *key)
+    scale = merge_patch(read_scale(kind, stored.obj), body) if merge else body
+    replicas = (scale.get("spec") or EMPTY).get("replicas") or 0
+    if replicas < 0:
+        cause = bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid_as("Scale", "autoscaling", key[1], [cause])
+    version = (scale.get("metadata") or EMPTY).get("resourceVersion", "")
+    patch: JsonObject = {"spec": {"replicas": replicas}}
+    if version:
+        patch["metadata"] = {"resourceVersion": version}
+    return read_scale(kind, api.patch(kind, key, patch, options=options).obj)

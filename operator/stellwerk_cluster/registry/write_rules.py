@@ -1,0 +1,213 @@
+"""What a write may change and what stays, and the refusals that follow from it.
+
+Called by `api` for every write. Invariant: the functions that put stored fields back change only
+the fresh object they are given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from stellwerk_cluster.apimachinery.failures import (
+    Cause,
+    StatusError,
+    bad_request,
+    bad_value,
+    conflict,
+    forbidden,
+    forbidden_field,
+    internal,
+    invalid_as,
+    modified_meanwhile,
+    required,
+)
+from stellwerk_cluster.apimachinery.names import metadata_causes
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.registry.store import Entry
+
+
+_SERVER_OWNED: Final = (
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+    "generateName",
+)
+NEVER_GIVEN: Final = (
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+)
+"""What the metadata of a new object does not have, whatever the body says."""
+
+
+def check_body_name(name: str, given: str) -> None:
+    """Refuse a body whose name is not that of the path.
+
+    Raises:
+        StatusError: it is another one (400).
+    """
+    if given != name:
+        raise bad_request(
+            f"the name of the object ({given}) does not match the name on the URL ({name})"
+        )
+
+
+def check_body_namespace(namespace: str, metadata: JsonObject) -> None:
+    """Refuse a body whose namespace is not that of the path.
+
+    Raises:
+        StatusError: it is another one (400).
+    """
+    if namespace and metadata.get("namespace", namespace) != namespace:
+        message = (
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+        raise bad_request(message)
+
+
+def name_causes(obj: JsonObject, name_errors: Callable[[str], Iterable[str]]) -> list[Cause]:
+    """What is wrong with the name, labels, annotations and finalizers of a new object."""
+    metadata = obj["metadata"]
+    name = metadata.get("name", "")
+    if not name:
+        causes = [required("metadata.name", "name or generateName is required")]
+    else:
+        causes = [bad_value("metadata.name", name, error) for error in name_errors(name)]
+    return [*causes, *metadata_causes(metadata)]
+
+
+def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
+    """Put back the metadata that only the server writes."""
+    metadata = obj["metadata"] = {**(obj.get("metadata") or {})}
+    for name in _SERVER_OWNED:
+        keep_field(metadata, old["metadata"], name)
+    metadata.pop("managedFields", None)
+    for name in ("name", "namespace", "resourceVersion"):
+        if name in old["metadata"]:
+            metadata[name] = old["metadata"][name]
+
+
+def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:
+    """Whether a terminating object waits for something else than finalizers in its metadata."""
+    if kind.kind == "Namespace":
+        return bool((obj.get("spec") or {}).get("finalizers"))
+    return bool(obj["metadata"].get("deletionGracePeriodSeconds"))
+
+
+def specification(kind: ResourceKind, obj: JsonObject) -> JsonObject:
+    """What the generation of an object counts changes of."""
+    if not kind.custom:
+        return obj.get("spec") or {}
+    return {name: value for name, value in obj.items() if name not in ("metadata", "status")}
+
+
+def keep_field(obj: JsonObject, old: JsonObject, name: str) -> None:
+    """Put back one field as it is stored."""
+    if name in old:
+        obj[name] = old[name]
+    else:
+        obj.pop(name, None)
+
+
+def keep_all_but_status(obj: JsonObject, old: JsonObject, *, with_metadata: bool) -> None:
+    """Put back everything that a write of the status may not change."""
+    for name in {*obj, *old} - {"status", "metadata"}:
+        keep_field(obj, old, name)
+    if not with_metadata:
+        obj["metadata"] = dict(old["metadata"])
+
+
+def check_version(kind: ResourceKind, name: str, version: str, stored: Entry) -> None:
+    """Refuse a write that was made for another version of the object.
+
+    Raises:
+        StatusError: it is not the stored version (409), or no version at all (500).
+    """
+    if version and not version.isdigit():
+        raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if version in ("", "0"):
+        if kind.needs_version_on_update:
+            cause = bad_value("metadata.resourceVersion", 0, "must be specified for an update")
+            raise invalid_as(kind.plural, kind.group, name, [cause])
+    elif int(version) != stored.revision:
+        raise modified_meanwhile(kind, name)
+
+
+def wrong_uid(kind: ResourceKind, key: Key, uid: str, stored: Entry) -> StatusError:
+    """The conflict of a write that was made for another object of the same name."""
+    return precondition_failed(
+        kind,
+        key,
+        f"UID in precondition: {uid}, UID in object meta: {stored.obj['metadata']['uid']}",
+    )
+
+
+def precondition_failed(kind: ResourceKind, key: Key, what: str) -> StatusError:
+    """A conflict as the storage layer of the API server words it."""
+    path = "/".join(filter(None, ("/registry", kind.plural, *key)))
+    return conflict(
+        kind,
+        key[1],
+        f"StorageError: invalid object, Code: 4, Key: {path}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: {what}",
+    )
+
+
+def cannot_handle(kind: ResourceKind, why: str) -> StatusError:
+    """A body that cannot be read as an object of the kind."""
+    return bad_request(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
+    )
+
+
+def bad_patch(shown: JsonValue, why: str) -> StatusError:
+    """A patch whose result cannot be read."""
+    return invalid_as("", "", "", [bad_value("patch", orjson.dumps(shown).decode(), why)])
+
+
+def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:
+    """The refusal of a new object in a namespace that is terminating."""
+    error = forbidden(
+        kind,
+        name,
+        f"unable to create new content in namespace {namespace} because it is being terminated",
+    )
+    error.details = {
+        **(error.details or {}),
+        "causes": [
+            {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+        ],
+    }
+    return error
+
+
+def finalizer_causes(obj: JsonObject, old: JsonObject) -> list[Cause]:
+    """Finalizers that an update adds although the object is being deleted."""
+    if not is_terminating(old):
+        return []
+    had = old["metadata"].get("finalizers") or ()
+    added = [name for name in obj["metadata"].get("finalizers") or () if name not in had]
+    if not added:
+        return []
+    shown = ", ".join(f'"{name}"' for name in added)
+    text = (
+        "no new finalizers can be added if the object is being deleted, found new finalizers "
+        f"[]string{{{shown}}}"
+    )
+    return [forbidden_field("metadata.finalizers", text)]

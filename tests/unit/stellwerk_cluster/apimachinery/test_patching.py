@@ -1,0 +1,102 @@
+from typing import Any
+
+import pytest
+
+from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.patching import json_patch, merge_patch, strategic_patch
+
+
+def condition(type_: str, status: str = "True") -> dict[str, Any]:
+    return {"type": type_, "status": status}
+
+
+def test_merge_patch_removes_with_null_and_replaces_lists() -> None:
+    target = {"a": {"b": 1, "c": 2}, "l": [1, 2]}
+    assert merge_patch(target, {"a": {"b": None, "d": 3}, "l": [9]}) == {
+        "a": {"c": 2, "d": 3},
+        "l": [9],
+    }
+    assert target == {"a": {"b": 1, "c": 2}, "l": [1, 2]}
+
+
+def test_json_patch_applies_its_operations_in_order() -> None:
+    patch = [
+        {"op": "test", "path": "/a", "value": 1},
+        {"op": "add", "path": "/l/0", "value": 0},
+        {"op": "add", "path": "/l/-", "value": 9},
+        {"op": "move", "from": "/a", "path": "/b~1c"},
+        {"op": "copy", "from": "/l/0", "path": "/d"},
+        {"op": "remove", "path": "/l/1"},
+        {"op": "replace", "path": "/d", "value": 7},
+    ]
+    assert json_patch({"a": 1, "l": [5]}, patch) == {"l": [0, 9], "b/c": 1, "d": 7}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param({"op": "test", "path": "/a", "value": 2}, id="failing test"),
+        pytest.param({"op": "remove", "path": "/none"}, id="missing path"),
+        pytest.param({"op": "fly", "path": "/a"}, id="unknown operation"),
+        pytest.param({"op": "replace", "path": "/l/7", "value": 1}, id="beyond the list"),
+    ],
+)
+def test_a_json_patch_that_cannot_be_applied_is_invalid(operation: dict[str, Any]) -> None:
+    with pytest.raises(StatusError) as caught:
+        json_patch({"a": 1, "l": []}, [operation])
+    assert caught.value.code == 422
+
+
+def test_strategic_patch_merges_conditions_by_type_and_puts_new_ones_first() -> None:
+    pod = {"status": {"conditions": [condition("Ready")]}}
+    patch = {
+        "status": {"conditions": [{"type": "Ready", "status": "False"}, condition("PodScheduled")]}
+    }
+    merged = strategic_patch(pod, patch, "Pod")["status"]["conditions"]
+    assert merged == [condition("Ready", "False"), condition("PodScheduled")]
+    lone = strategic_patch(pod, {"status": {"conditions": [condition("New")]}}, "Pod")
+    assert [each["type"] for each in lone["status"]["conditions"]] == ["New", "Ready"]
+
+
+def test_strategic_patch_follows_the_given_order_of_elements() -> None:
+    pod = {"status": {"conditions": [condition("A"), condition("B")]}}
+    patch = {
+        "status": {
+            "$setElementOrder/conditions": [{"type": "B"}, {"type": "C"}, {"type": "A"}],
+            "conditions": [condition("C")],
+        }
+    }
+    merged = strategic_patch(pod, patch, "Pod")["status"]["conditions"]
+    assert [each["type"] for each in merged] == ["B", "C", "A"]
+
+
+def test_strategic_patch_deletes_replaces_and_keeps_atomic_lists() -> None:
+    pod = {
+        "metadata": {"finalizers": ["a", "b"]},
+        "spec": {"containers": [{"name": "c", "image": "i"}], "tolerations": [{"key": "x"}]},
+    }
+    patch = {
+        "metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]},
+        "spec": {
+            "containers": [{"name": "c", "$patch": "delete"}, {"name": "d"}],
+            "tolerations": [{"key": "y"}],
+        },
+    }
+    merged = strategic_patch(pod, patch, "Pod")
+    assert merged["metadata"]["finalizers"] == ["b"]
+    assert merged["spec"]["containers"] == [{"name": "d"}]
+    assert merged["spec"]["tolerations"] == [{"key": "y"}]
+
+
+def test_strategic_patch_needs_the_merge_key() -> None:
+    with pytest.raises(StatusError) as caught:
+        strategic_patch({}, {"spec": {"containers": [{"image": "i"}]}}, "Pod")
+    assert caught.value.code == 400
+
+
+def test_retain_keys_drops_what_is_not_named() -> None:
+    deployment = {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}
+    patch = {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}
+    assert strategic_patch(deployment, patch, "Deployment")["spec"]["strategy"] == {
+        "type": "Recreate"
+    }
