@@ -62,8 +62,13 @@ types: $(READY) ## mypy, strict
 	@$(BIN)/mypy
 
 .PHONY: layers
-layers: $(READY) ## who may import whom
+layers: $(READY) ## which modules may import which, and that none imports itself by way of others
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pytest --quiet tests/structure/test_circles.py
+
+.PHONY: pod-way
+pod-way: $(READY) ## the way of one pod through the code, module by module
+	@$(BIN)/python -m tests.structure.pod_way
 
 .PHONY: bench
 bench: $(READY) ## measure, and write docs/performance.md anew (about ten minutes)

@@ -48,6 +48,7 @@ from stellwerk.scheduler.profiles.unserved import UnservedPods
 from stellwerk.scheduler.scheduler import Scheduler
 from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics
 
@@ -192,7 +193,7 @@ class Operator:
     def exposition(self) -> bytes:
         """The text of /metrics."""
         self._gauges.refresh()
-        return self.parts.metrics.exposition()
+        return exposition(self.parts.metrics)
 
     def resource_metrics(self) -> bytes:
         """The text of /metrics/resources."""

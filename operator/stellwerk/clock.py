@@ -14,7 +14,7 @@ from typing_extensions import override
 
 
 class Clock(Protocol):
-    """What the scheduler asks about time."""
+    """Two readings of time: one for durations, one for timestamps."""
 
     def monotonic(self) -> float:
         """Return seconds since an arbitrary origin; for durations and deadlines."""
@@ -26,11 +26,9 @@ class Clock(Protocol):
 
 
 class SystemClock(Clock):
-    """The machine's clock."""
+    """The machine's clock; its `monotonic` is the standard library's own function."""
 
-    @override
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     @override
     def now(self) -> datetime:
@@ -38,7 +36,7 @@ class SystemClock(Clock):
 
 
 class VirtualClock(Clock):
-    """A clock that stands still until it is told to advance."""
+    """A clock that stands still between two calls of `advance`."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         """Begin at `start` (aware); the monotonic origin is zero.

@@ -98,7 +98,7 @@ class Forbidden(ApiError):  # noqa: N818 - named as the API names the answer
 
 
 class Throttled(ApiError):  # noqa: N818 - named for what the API did
-    """429: the API asks us to come back later."""
+    """429: the API asks for the same request later."""
 
 
 class Unavailable(ApiError):  # noqa: N818 - named for the state of the API

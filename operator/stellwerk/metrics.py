@@ -1,33 +1,16 @@
 """Every metric of the process: kube-scheduler's, with its names, labels and buckets, and a few own.
 
-Built once by `app` and handed to whoever measures; `serving` asks for the text. Invariant: values
-are only changed on the event loop's thread, so that counting needs no lock. A histogram observation
-costs a third of a microsecond here, a tenth of what prometheus_client's locked values take; the
-scheduling of one pod makes some forty of them.
+`app` builds it once and hands it to what measures; `serving` makes the text of /metrics of it.
+Invariant: values are only changed on the event loop's thread, so that counting needs no lock.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
-
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
-from typing_extensions import override
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-"""The media type of `Metrics.exposition()`."""
+    from collections.abc import Callable, Iterable, Sequence
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
@@ -56,7 +39,7 @@ class Counter:
 
 
 class Gauge:
-    """One time series that goes up and down, set by hand or read when somebody scrapes."""
+    """One time series that goes up and down, set by hand or read at each scrape."""
 
     __slots__ = ("_read", "value")
 
@@ -73,7 +56,7 @@ class Gauge:
         self.value += amount
 
     def set_function(self, read: Callable[[], float]) -> None:
-        """Let `read` say the value at each scrape; what is cheap to ask need not be counted."""
+        """Read the value at each scrape: what is cheap to read need not be counted."""
         self._read = read
 
     def current(self) -> float:
@@ -136,7 +119,7 @@ class Family(Generic[SeriesT]):
         return series
 
     def remove(self, *values: str) -> None:
-        """Forget a series, for a label value that will not come back."""
+        """Drop a series, for a label value that will not come back."""
         self._series.pop(values, None)
 
     def items(self) -> Iterable[tuple[tuple[str, ...], SeriesT]]:
@@ -144,48 +127,19 @@ class Family(Generic[SeriesT]):
         return list(self._series.items())
 
 
-def _counter_samples(family: Family[Counter]) -> Metric:
-    metric = CounterMetricFamily(family.name, family.text, labels=family.label_names)
-    for values, series in family.items():
-        metric.add_metric(values, series.value)
-    return metric
+class CounterFamily(Family[Counter]):
+    """A counter for each combination of label values."""
 
 
-def _gauge_samples(family: Family[Gauge]) -> Metric:
-    metric = GaugeMetricFamily(family.name, family.text, labels=family.label_names)
-    for values, series in family.items():
-        metric.add_metric(values, series.current())
-    return metric
+class GaugeFamily(Family[Gauge]):
+    """A gauge for each combination of label values."""
 
 
-def _histogram_samples(family: Family[Histogram]) -> Metric:
-    metric = HistogramMetricFamily(family.name, family.text, labels=family.label_names)
-    for values, series in family.items():
-        total = 0
-        buckets: list[tuple[str, float]] = []
-        for bound, count in zip((*series.bounds, float("inf")), series.counts, strict=True):
-            total += count
-            buckets.append((floatToGoString(bound), total))  # type: ignore[no-untyped-call]
-        metric.add_metric(values, buckets, series.sum)
-    return metric
+class HistogramFamily(Family[Histogram]):
+    """A histogram for each combination of label values; all have the same buckets."""
 
 
-class _Sampled(Protocol):
-    def __call__(self) -> Metric: ...
-
-
-class _Families(Collector):
-    """Feeds our families to prometheus_client's exposition."""
-
-    def __init__(self) -> None:
-        self._samples: list[_Sampled] = []
-
-    def add(self, sample: _Sampled) -> None:
-        self._samples.append(sample)
-
-    @override
-    def collect(self) -> Iterator[Metric]:
-        return (sample() for sample in self._samples)
+FamilyT = TypeVar("FamilyT", CounterFamily, GaugeFamily, HistogramFamily)
 
 
 _ATTEMPT_BUCKETS: Final = exponential(0.001, 2, 15)
@@ -195,49 +149,15 @@ _SLOW_BUCKETS: Final = exponential(0.01, 2, 20)
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
-class _Registry:
-    """Makes families and exposes them."""
-
-    def __init__(self) -> None:
-        self._families = _Families()
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self._families)
-        ProcessCollector(registry=self._registry)
-
-    def exposition(self) -> bytes:
-        """Return every metric in the Prometheus text format."""
-        return generate_latest(self._registry)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Family[Counter]:
-        family = Family(name, text, labels, Counter)
-        self._families.add(lambda: _counter_samples(family))
-        if not labels:
-            family.labels()  # a series without labels exists from the start, at zero
-        return family
-
-    def _gauge(self, name: str, text: str, *labels: str) -> Family[Gauge]:
-        family = Family(name, text, labels, Gauge)
-        self._families.add(lambda: _gauge_samples(family))
-        if not labels:
-            family.labels()
-        return family
-
-    def _histogram(
-        self, name: str, text: str, *labels: str, buckets: tuple[float, ...]
-    ) -> Family[Histogram]:
-        family = Family(name, text, labels, lambda: Histogram(buckets))
-        self._families.add(lambda: _histogram_samples(family))
-        if not labels:
-            family.labels()
-        return family
-
-
-class Metrics(_Registry):
+class Metrics:
     """The families. Names, labels and buckets of `scheduler_…` are kube-scheduler's (v1.36)."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.families: list[CounterFamily | GaugeFamily | HistogramFamily] = []
+        """All of them, in the order of the exposition."""
         self._scheduling()
+        self._plugins()
+        self._preemption()
         self._queue()
         self._events()
         self._requests()
@@ -250,6 +170,23 @@ class Metrics(_Registry):
         if profile is None:
             profile = self._profiles[name] = ProfileMetrics(self, name)
         return profile
+
+    def _counter(self, name: str, text: str, *labels: str) -> CounterFamily:
+        return self._added(CounterFamily(name, text, labels, Counter))
+
+    def _gauge(self, name: str, text: str, *labels: str) -> GaugeFamily:
+        return self._added(GaugeFamily(name, text, labels, Gauge))
+
+    def _histogram(
+        self, name: str, text: str, *labels: str, buckets: tuple[float, ...]
+    ) -> HistogramFamily:
+        return self._added(HistogramFamily(name, text, labels, lambda: Histogram(buckets)))
+
+    def _added(self, family: FamilyT) -> FamilyT:
+        self.families.append(family)
+        if not family.label_names:
+            family.labels()  # a series without labels exists from the start, at zero
+        return family
 
     def _scheduling(self) -> None:
         self.schedule_attempts = self._counter(
@@ -279,6 +216,8 @@ class Metrics(_Registry):
             "Attempts that a pod needed until it was scheduled.",
             buckets=exponential(1, 2, 5),
         )
+
+    def _plugins(self) -> None:
         self.framework_extension_point_duration = self._histogram(
             "scheduler_framework_extension_point_duration_seconds",
             "Duration of running all plugins of an extension point.",
@@ -307,6 +246,8 @@ class Metrics(_Registry):
             "Concurrent units of work (tasks here), by what they do.",
             "operation",
         )
+
+    def _preemption(self) -> None:
         self.preemption_victims = self._histogram(
             "scheduler_preemption_victims",
             "Victims of a preemption.",

@@ -18,6 +18,7 @@ import orjson
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.garbage import collect_seldom
+from stellwerk.serving.exposition import exposition
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, running
 from tests.support.skipped_time import run_skipping
@@ -252,5 +253,5 @@ def _attempts(world: InProcess) -> int:
 
 def _hint_calls(world: InProcess) -> int:
     name = "scheduler_queueing_hint_execution_duration_seconds_count{"
-    lines = world.metrics.exposition().decode().splitlines()
+    lines = exposition(world.metrics).decode().splitlines()
     return sum(int(float(line.split()[-1])) for line in lines if line.startswith(name))

@@ -1,12 +1,10 @@
 """kube-scheduler's recorded dealings with extenders, repeated by the running operator."""
 
 import asyncio
-import importlib.util
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import aiohttp
@@ -16,30 +14,19 @@ from stellwerk.convert.conversion import convert
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.fake_extender import FakeExtender, fake_extender
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import scenario, transcript_modules
 from tests.support.running_operator import install, is_active, operator_on, until
 
 RECORDED_URL = "http://127.0.0.1:26601/x"
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 PROFILE = "default-scheduler"
 
-pytestmark = pytest.mark.skipif(
-    not TRANSCRIPTS.is_dir(), reason="no recordings beside the repository"
-)
 
-
-def recording(name: str) -> JsonObject:
-    found: JsonObject = json.loads((TRANSCRIPTS / "scheduler" / f"{name}.json").read_text())
-    return found
-
-
-def normaliser() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("normalise", TRANSCRIPTS / "normalise.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def norm() -> Iterator[Callable[[Any], Any]]:
+    """What is not the same in two recordings of the same thing, taken out."""
+    with transcript_modules("normalise") as (normalise,):
+        yield normalise.norm
 
 
 def answering(calls: list[JsonObject], verb: str) -> Any:
@@ -98,7 +85,7 @@ async def replayed(
     name: str, directory: Path, **answers: Any
 ) -> AsyncIterator[tuple[JsonObject, EmbeddedCluster, FakeExtender]]:
     """Set a recorded scene, start the operator, and do what the test of the recording did."""
-    recorded = recording(name)
+    recorded = scenario(name)
     async with (
         fake_extender() as extender,
         EmbeddedCluster(0, options=ALONE) as cluster,
@@ -152,10 +139,12 @@ def pods(cluster: EmbeddedCluster) -> dict[str, JsonObject]:
     "name",
     ["extender-node-names", "extender-nodes", "extender-ignorable", "extender-preempt"],
 )
-async def test_the_extender_is_sent_what_was_recorded(name: str, tmp_path: Path) -> None:
+async def test_the_extender_is_sent_what_was_recorded(
+    name: str, norm: Callable[[Any], Any], tmp_path: Path
+) -> None:
     async with replayed(name, tmp_path) as (recorded, cluster, extender):
         if name == "extender-node-names":
-            # With a bindVerb nobody else binds.
+            # With a bindVerb only the extender binds.
             await until(lambda: len(extender.calls) == len(recorded["extenderCalls"]))
         else:
             wanted = set(recorded["placements"].items())
@@ -166,16 +155,16 @@ async def test_the_extender_is_sent_what_was_recorded(name: str, tmp_path: Path)
                 )
             )
         await asyncio.sleep(0.1)
-        norm = normaliser().norm
         assert norm(in_name_order(sent(extender))) == norm(
             in_name_order(expected(recorded, extender.url))
         )
 
 
-async def test_a_failing_extender_is_asked_again_after_growing_pauses(tmp_path: Path) -> None:
+async def test_a_failing_extender_is_asked_again_after_growing_pauses(
+    norm: Callable[[Any], Any], tmp_path: Path
+) -> None:
     async with replayed("extender-failing-backoff", tmp_path) as (recorded, cluster, extender):
         await until(lambda: len(extender.calls) == 3)
-        norm = normaliser().norm
         assert norm(sent(extender)) == norm(expected(recorded, extender.url)[:3])
         first, second, third = (call.at_seconds for call in extender.calls)
         assert 0.9 < second - first < 2.3

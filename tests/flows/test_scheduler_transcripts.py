@@ -5,22 +5,21 @@ or was not told to do the same; each edit has a name and a reason.
 """
 
 import copy
-import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from stellwerk.models.json_values import JsonObject
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import scenario, scenarios, transcript_modules
 from tests.support.scheduler_comparison import Comparison
 from tests.support.scheduler_replay import Outcome, play
 
 Edit = Callable[[JsonObject], None]
 
-SCENARIOS = sorted(path.stem for path in (TRANSCRIPTS / "scheduler").glob("*.json"))
+SCENARIOS = scenarios()
 TICKS = {"bind-forbidden": 0.59, "extender-failing-backoff": 0.698, "no-nodes": 0.187}
 """Where in a second the clock ticked that ends backoffs, in scenarios that wait for it."""
 
@@ -30,8 +29,7 @@ LARGE = {"percentage-of-nodes": 250}
 
 
 def load(name: str) -> JsonObject:
-    text = (TRANSCRIPTS / "scheduler" / f"{name}.json").read_text(encoding="utf-8")
-    recording: JsonObject = json.loads(text)
+    recording = scenario(name)
     if name in LARGE:
         shown = json.dumps(recording["initialObjects"][0])
         recording["initialObjects"] = [
@@ -95,15 +93,9 @@ EDITS: dict[str, Edit] = {
 
 
 @pytest.fixture(scope="module")
-def normalise() -> ModuleType:
-    if not SCENARIOS:
-        pytest.skip("the recorded transcripts are not beside this repository")
-    spec = importlib.util.spec_from_file_location("normalise", TRANSCRIPTS / "normalise.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def normalise() -> Iterator[ModuleType]:
+    with transcript_modules("normalise") as (normalise,):
+        yield normalise
 
 
 def played(

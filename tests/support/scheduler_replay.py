@@ -28,6 +28,7 @@ from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
+from stellwerk.serving.exposition import exposition
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
 from tests.support.skipped_time import run_skipping_over_sockets
@@ -221,7 +222,7 @@ class _Replay:
         # Profiles are reported active when the clock of the backoffs begins to tick.
         await asyncio.sleep(1 - self._tick_seconds)
         self._origin_seconds = self._clock.monotonic()
-        self._outcome.metrics_before = self._metrics.exposition().decode()
+        self._outcome.metrics_before = exposition(self._metrics).decode()
 
     async def _profiles_active(self) -> bool:
         listed = await self._request("GET", _PROFILES)
@@ -240,7 +241,7 @@ class _Replay:
             await asyncio.sleep(max(0.0, at_seconds - self._now()))
             await do(step)
         await asyncio.sleep(max(1.0, self._recording["recordedForSeconds"] - self._now()))
-        self._outcome.metrics_after = self._metrics.exposition().decode()
+        self._outcome.metrics_after = exposition(self._metrics).decode()
 
     async def _act(self, step: JsonObject) -> None:
         if step["path"].startswith(_ROLES):

@@ -1,6 +1,7 @@
-"""Two plugins at every extension point that note each call and answer as a test tells them.
+"""Two plugins at every extension point that note each call and answer as a test says.
 
-They come in by entry points, as anybody's do, so that they are contained and configured likewise.
+They come in by entry points, as plugins of other packages do, and so are contained and configured
+likewise.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""An event loop in which nobody waits: idle time is skipped at once.
+"""An event loop without waiting: idle time is skipped at once.
 
 Flows use it, in process or over loopback sockets, with one clock for the loop and for everything
 that takes a Clock: an hour of tolerationSeconds passes in milliseconds, in the same order every

@@ -23,6 +23,7 @@ from stellwerk.framework.interface import ClusterClient
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
+from stellwerk.serving.exposition import exposition
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH
@@ -210,7 +211,7 @@ class VirtualCluster:
 
     def metrics(self) -> bytes:
         """The text of /metrics."""
-        return self.operator.parts.metrics.exposition()
+        return exposition(self.operator.parts.metrics)
 
     async def until(self, condition: Callable[[], Any], seconds: float = _DEADLINE_SECONDS) -> None:
         """Let time pass until something is true; fails when it takes too long."""

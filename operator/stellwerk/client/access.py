@@ -1,9 +1,8 @@
 """Where a cluster is and who we are there, as one look at a configuration says it.
 
 `credentials` looks again when that may have changed. Kubeconfigs with plain credentials and the
-service account of a pod are read here; those with plugins by kubernetes_asyncio, which is loaded
-for them alone: it takes 0.3 s and 35 MiB that nobody else should wait for. Invariant: what cannot
-be used raises a ConfigurationError of one line.
+service account of a pod are read here; those with plugins by kubernetes_asyncio, which is large and
+loaded for them alone. Invariant: what cannot be used raises a ConfigurationError of one line.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 import yaml
+from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
 
@@ -42,7 +42,7 @@ Pem: TypeAlias = Path | bytes
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one look at the configuration gave."""
+    """An address and credentials for it, as one look at the configuration found them."""
 
     server: str
     authorization: str | None = None
@@ -66,10 +66,10 @@ class Access:
 
 
 class Source(Protocol):
-    """A place that can be looked at again and again."""
+    """A configuration that can be read again and again, for what has changed in it."""
 
     async def load(self) -> Access:
-        """Look.
+        """Read it.
 
         Raises:
             ConfigurationError: what is there cannot be used.
@@ -77,15 +77,15 @@ class Source(Protocol):
         ...
 
 
-class InCluster:
+class InCluster(Source):
     """The service account of the pod that we run in."""
 
     def __init__(self, environ: Mapping[str, str], directory: Path = _SERVICE_ACCOUNT) -> None:
         self._environ = environ
         self._directory = directory
 
+    @override
     async def load(self) -> Access:
-        """See `Source`."""
         host = self._environ.get("KUBERNETES_SERVICE_HOST", "")
         port = self._environ.get("KUBERNETES_SERVICE_PORT", "")
         authority = self._directory / "ca.crt"
@@ -108,7 +108,7 @@ class InCluster:
         )
 
 
-class Kubeconfig:
+class Kubeconfig(Source):
     """One context of a kubeconfig, or of several joined as in $KUBECONFIG."""
 
     def __init__(self, paths: str, context: str | None, clock: Clock) -> None:
@@ -116,8 +116,8 @@ class Kubeconfig:
         self._context = context
         self._clock = clock
 
+    @override
     async def load(self) -> Access:
-        """See `Source`."""
         documents = [_Document.read(path) for path in self._files()]
         context = self._chosen(documents)
         user = _named(documents, "users", "user").get(str(context.fields.get("user")))
@@ -161,7 +161,7 @@ class Kubeconfig:
         from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 see above
         from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415 see above
 
-        # What the loader logs it also raises, and a start-up mistake is told in one line.
+        # What the loader logs it also raises, and a start-up mistake is one line.
         logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
         configuration = Configuration()
         try:
@@ -207,7 +207,7 @@ class Kubeconfig:
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """A kubeconfig file."""
+    """A kubeconfig file, parsed, and the directory that its relative paths begin at."""
 
     fields: Mapping[str, Any]
     directory: Path

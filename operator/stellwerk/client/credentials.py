@@ -1,4 +1,4 @@
-"""Sessions with the cluster: they know where it is, who we are, and whom to trust.
+"""Sessions with the cluster: its address, the operator's credentials, the certificates to trust.
 
 `app` loads the credentials once, by way of `access`; `KubernetesClient` and kopf's login handler
 open their sessions through them. Invariant: every session sends the newest credentials that are
@@ -73,7 +73,7 @@ class Credentials:
         return self._loaded.authorization
 
     def new_session(self, *, timeout: aiohttp.ClientTimeout | None = None) -> aiohttp.ClientSession:
-        """Open a pooled HTTP session; who asked for it closes it."""
+        """Open a pooled HTTP session, for the caller to close."""
         loaded = self._loaded
         middlewares: list[aiohttp.ClientMiddlewareType] = [self._authorize]
         if loaded.tls_server_name is not None:
@@ -131,7 +131,7 @@ class Credentials:
         return await handler(request)
 
     async def _reload(self, seen: Access) -> None:
-        """Read the credentials again, unless somebody has done so since they were `seen`."""
+        """Read the credentials again, unless that has been done since they were `seen`."""
         async with self._reloading:
             now_seconds = self._clock.monotonic()
             if self._loaded is not seen or now_seconds < self._retry_at_seconds:

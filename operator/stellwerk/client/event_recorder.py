@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from typing_extensions import override
+
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
+from stellwerk.framework.interface import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -84,8 +87,8 @@ class _Event:
 _Identity = tuple[str, ...]
 
 
-class EventRecorder:
-    """The Recorder of `framework`. Start it on a running loop; close it to write what is left."""
+class EventRecorder(Recorder):
+    """Client-go's recorder on asyncio. Start it on a running loop; close it to write the rest."""
 
     def __init__(
         self,
@@ -128,6 +131,7 @@ class EventRecorder:
         self._last_nanoseconds = 0
         self._complained: set[int | None] = set()
 
+    @override
     def event(
         self,
         regarding: ObjectReference,
@@ -215,7 +219,7 @@ class EventRecorder:
         self._tasks = []
 
     def maintain(self) -> None:
-        """Forget events that nothing repeats, and queue series whose count should be told."""
+        """Drop events that are not repeated, and queue series whose count is due to be written."""
         now_seconds = self._clock.monotonic()
         for identity, event in list(self._remembered.items()):
             ended = now_seconds - event.seen_at_seconds >= SERIES_END_SECONDS
@@ -320,10 +324,10 @@ class EventRecorder:
         except Conflict as conflict:
             if conflict.earlier is None:
                 raise
-            # The attempt whose answer was lost had created it: nobody else uses the name.
+            # The attempt whose answer was lost had created it: the name is this event's alone.
 
     def _reject(self, error: ApiError) -> None:
-        """Give an event up; each kind of refusal is told once, it would repeat for every pod."""
+        """Give an event up; a kind of refusal warns once, since it would repeat for every pod."""
         self._metrics.events_dropped.labels("rejected").inc()
         level = logging.DEBUG if error.status in self._complained else logging.WARNING
         self._complained.add(error.status)

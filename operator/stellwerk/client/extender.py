@@ -1,6 +1,6 @@
 """An extender on the wire: kube-scheduler's HTTP calls, with its bodies byte for byte.
 
-`scheduler/extenders.py` decides when to call; what is sent and understood is written here. Bodies
+`scheduler.extenders` decides when to call; what is sent and understood is written here. Bodies
 have Go's field names, unused fields are null, and answers are read without regard to case, as Go
 does. Invariant: a call ends within the extender's timeout, opening a connection included, with an
 answer of the promised type or an ExtenderError.
@@ -67,7 +67,7 @@ class OfferedNodes:
 
 @dataclass(frozen=True, slots=True)
 class FilterAnswer:
-    """What an extender thinks of the nodes it was offered."""
+    """An extender's answer to Filter: the nodes that fit, and reasons for the others."""
 
     node_names: tuple[str, ...]
     """Those that remain, in the extender's order."""
@@ -97,12 +97,12 @@ class AnsweredVictims:
 
 @dataclass(slots=True)
 class _Connections:
-    """The session of an extender, and who uses it."""
+    """The session of an extender, and how many calls use it."""
 
     session: aiohttp.ClientSession | None = None
     calls: int = 0
     outdated: bool = False
-    """The session is to be replaced as soon as nobody uses it."""
+    """The session is to be replaced as soon as no call uses it."""
     retired: bool = False
     """No session outlives the last call."""
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -193,7 +193,7 @@ class HttpExtender:
         """Have a pod bound.
 
         Raises:
-            ExtenderError: it was not bound, as far as can be told.
+            ExtenderError: it was not bound, as far as is known.
         """
         body = go_json(
             {"PodName": name, "PodNamespace": namespace, "PodUID": uid, "Node": node_name}
@@ -318,7 +318,7 @@ class HttpExtender:
             return connections.session
 
     async def close(self) -> None:
-        """Close the connections as soon as no call needs them, for now and ever."""
+        """Close the connections as soon as no call needs them, for good."""
         self._connections.retired = True
         await self._close_outdated()
 

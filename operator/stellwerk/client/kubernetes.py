@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
+from typing_extensions import override
+
+from stellwerk.client.event_recorder import EventSink
+from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
 from stellwerk.errors import ApiError, ConfigurationError, Conflict, NotFound
+from stellwerk.framework.interface import ClusterClient
+from stellwerk.models.json_values import JsonObject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -29,10 +35,10 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 _LIST_RESTARTS: Final = 3
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces"
 
-Items = list[dict[str, Any]]
+Items = list[JsonObject]
 
 
-class KubernetesClient:
+class KubernetesClient(ClusterClient, EventSink):
     """A client of one cluster. Close it, or use it as a context manager."""
 
     def __init__(
@@ -47,7 +53,7 @@ class KubernetesClient:
         """Open no connection yet.
 
         Args:
-            credentials: the cluster, and who we are there.
+            credentials: the cluster's address, and credentials for it.
             clock: for latencies.
             metrics: counts requests.
             jitter: returns a number in [0, 1); spreads retries.
@@ -93,6 +99,7 @@ class KubernetesClient:
 
     # What scheduling needs.
 
+    @override
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
         """Assign a pod to a node.
 
@@ -123,6 +130,7 @@ class KubernetesClient:
             if not await self._is_bound(namespace, name, uid, node_name):
                 raise
 
+    @override
     async def patch_pod_status(
         self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
     ) -> None:
@@ -142,6 +150,7 @@ class KubernetesClient:
         )
         await self._transport.send(request)
 
+    @override
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         """Delete exactly this pod, with the grace period that it asks for itself.
 
@@ -163,7 +172,8 @@ class KubernetesClient:
 
     # Everything else.
 
-    async def get(self, path: str) -> dict[str, Any]:
+    @override
+    async def get(self, path: str) -> JsonObject:
         """Return what lies at a path of the API.
 
         Raises:
@@ -171,6 +181,7 @@ class KubernetesClient:
         """
         return await self._transport.send(ApiRequest("GET", path))
 
+    @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[Items, str]:
         """Return all items of a collection, read in pages, and its resourceVersion.
 
@@ -186,7 +197,8 @@ class KubernetesClient:
         # The pages expire faster than they can be read: take it all at once.
         return await self._list_pages(path, limit=0)
 
-    async def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    @override
+    async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         """POST an object to a collection and return it as stored.
 
         Raises:
@@ -194,7 +206,8 @@ class KubernetesClient:
         """
         return await self._transport.send(ApiRequest("POST", path, body))
 
-    async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    @override
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         """PUT a whole object and return it as stored.
 
         Raises:
@@ -202,9 +215,10 @@ class KubernetesClient:
         """
         return await self._transport.send(ApiRequest("PUT", path, body))
 
+    @override
     async def patch(
         self, path: str, body: Mapping[str, Any], *, content_type: str = MERGE_PATCH
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Patch an object and return it as stored.
 
         Raises:
@@ -214,6 +228,7 @@ class KubernetesClient:
             ApiRequest("PATCH", path, body, content_type=content_type)
         )
 
+    @override
     async def write_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         """Create an events.k8s.io event, behind no binding.
 
@@ -225,6 +240,7 @@ class KubernetesClient:
             ApiRequest("POST", path, event, lane=Lane.EVENTS, wants_answer=False)
         )
 
+    @override
     async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         """Apply a strategic merge patch to an event, behind no binding.
 
@@ -246,17 +262,15 @@ class KubernetesClient:
 
     async def _list_pages(self, path: str, limit: int) -> tuple[Items, str]:
         items: Items = []
-        query = {"limit": str(limit)} if limit else {}
-        joint = "&" if "?" in path else "?"
-        while True:
-            page_path = f"{path}{joint}{urlencode(query)}" if query else path
-            page = await self._transport.send(ApiRequest("GET", page_path, act=f"list {path}"))
+        version = ""
+
+        def get(page_path: str) -> Awaitable[JsonObject]:
+            return self._transport.send(ApiRequest("GET", page_path, act=f"list {path}"))
+
+        async for page in pages(get, path, limit=limit):
             items += page.get("items") or ()
-            metadata = page.get("metadata") or {}
-            token = metadata.get("continue")
-            if not token:
-                return items, metadata.get("resourceVersion", "")
-            query["continue"] = token
+            version = (page.get("metadata") or {}).get("resourceVersion", "")
+        return items, version
 
 
 def pod_path(namespace: str, name: str) -> str:

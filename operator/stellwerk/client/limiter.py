@@ -1,10 +1,10 @@
 """How many requests of one class may be in flight, adapted to what the API server can take.
 
-`KubernetesClient` holds one limiter for bindings and evictions, one for why pods wait and one for
-events, so that neither stands before a binding; both yield to the first. Additive increase while
-answers are quick and the limit is what holds requests back, multiplicative decrease when the server
-throttles or answers late. Invariant: never more than `limit` requests in flight, and waiters are
-served in order.
+`Transport` holds one limiter for bindings and evictions, one for conditions of pods that wait and
+one for events, so that neither stands before a binding; both yield to the first. Additive increase
+while answers are quick and the limit is what holds requests back, multiplicative decrease when the
+server throttles or answers late. Invariant: never more than `limit` requests in flight, and waiters
+are served in order.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AdaptiveLimiter:
         """Start with `initial` slots; the limit stays within `minimum` and `maximum`.
 
         While requests wait at the limiter that this one yields to, it lets one pass for every 64
-        of those: what the server can take is theirs, and still nobody starves.
+        of those: what the server can take is theirs, and still no request starves.
 
         Raises:
             ValueError: the three numbers are not in order.
@@ -80,7 +80,7 @@ class AdaptiveLimiter:
         return bool(self._waiters)
 
     def yielded_by(self, limiter: AdaptiveLimiter) -> None:
-        """Tell another one when it may pass."""
+        """Wake another limiter, one that yields to this one, whenever a slot is given back."""
         self._yielding.append(limiter)
 
     def current_limit(self) -> float:
@@ -89,11 +89,11 @@ class AdaptiveLimiter:
 
     @property
     def in_flight(self) -> int:
-        """How many are."""
+        """How many requests hold a slot."""
         return self._in_flight
 
     async def acquire(self) -> None:
-        """Take a slot, waiting behind those who came earlier."""
+        """Take a slot, waiting behind requests that came earlier."""
         if self._in_flight < self.limit and not self._waiters:
             self._take()
             return
@@ -119,12 +119,12 @@ class AdaptiveLimiter:
             overloaded: the server refused for load: 429, or no answer at all.
         """
         now_seconds = self._clock.monotonic()
-        in_use = 2 * self._in_flight >= self._limit  # a limit that nobody reaches stays
+        in_use = 2 * self._in_flight >= self._limit  # a limit that is not reached stays
         self._in_flight -= 1
         self.served += 1
         late = self._latency.add(now_seconds - started_at_seconds, now_seconds)
         if overloaded or late:
-            # One decrease per round trip: requests sent before it cannot tell about it.
+            # One decrease per round trip: requests sent before it do not show its effect.
             if started_at_seconds > self._decreased_at:
                 self._decreased_at = now_seconds
                 self._limit = max(self._minimum, self._limit * _DECREASE)
@@ -140,7 +140,7 @@ class AdaptiveLimiter:
             self._turn_at = self._yields_to.served + _SHARE
 
     def wake(self) -> None:
-        """Let pass whom the limit allows."""
+        """Give slots to as many waiting requests as the limit allows."""
         while self._waiters and self._in_flight < self.limit:
             waiter = self._waiters.popleft()
             if not waiter.done():
@@ -149,7 +149,7 @@ class AdaptiveLimiter:
 
 
 class _Latency:
-    """Recent latency against the best of the last half to whole minute."""
+    """Recent latency, compared with the best of the last half to whole minute."""
 
     def __init__(self, now_seconds: float) -> None:
         self._recent = 0.0

@@ -73,11 +73,11 @@ class ApiRequest:
     content_type: str = JSON
     lane: Lane = Lane.COLD
     wants_answer: bool = True
-    """False where the body of a success tells nothing, and is not worth parsing."""
+    """False where the body of a success holds nothing of use, and is not worth parsing."""
 
 
 class Transport:
-    """Sends requests to one API server."""
+    """Sends requests to one API server: each takes a slot of its lane; some are sent repeatedly."""
 
     def __init__(
         self,

@@ -80,7 +80,7 @@ def convert_text(text: str, read_file: Callable[[str], str] | None = None) -> Co
     """Convert a file with one or more configurations, in YAML or JSON.
 
     Lines of only `...` are skipped, as documentation leaves out parts that way. `read_file` gives
-    the text of the Policy file that a v1alpha1 configuration names; without it the user is told.
+    the text of the Policy file that a v1alpha1 configuration names; without it, a warning says so.
 
     Raises:
         ConfigurationError: the text is no such file.

@@ -1,7 +1,7 @@
 """A SchedulerProfile in the making, and the old values that it takes in their new form.
 
-`convert.py` and `convert_policy.py` fill a draft per profile. Invariant: what a draft cannot say
-is in its warnings, each of which names the field of the source.
+`convert.conversion` and `convert.policy` fill a draft per profile. Invariant: what a draft cannot
+say is in its warnings, each of which names the field of the source.
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ class Strategy:
 
 @dataclass(slots=True)
 class ProfileDraft:
-    """What is known so far of a profile to be written."""
+    """A profile as far as it is known: plugin lists, arguments, other fields, warnings."""
 
     scheduler_name: str
     percentage_of_nodes_to_score: int = 0
@@ -65,7 +65,7 @@ class ProfileDraft:
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, source: str, message: str) -> None:
-        """Tell the user of something that the profile cannot say."""
+        """Add a warning: something of the source that the profile cannot say."""
         self.warnings.append(f"{source}: {message}")
 
     def enable(self, point: str, name: str, weight: int | None = None) -> None:

@@ -1,7 +1,7 @@
 """Plugin lists and arguments of any version as those of today.
 
-Called by `convert.py` for each profile of a KubeSchedulerConfiguration. Invariant: plugins that
-were renamed, merged or taken out are found under what does their work now, or in a warning.
+`convert.conversion` calls it for each profile of a KubeSchedulerConfiguration. Invariant: plugins
+that were renamed, merged or taken out are found under what does their work now, or in a warning.
 """
 
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
 """The legacy Policy: predicates and priorities as the plugins that took their place.
 
-Called by `convert.py`. Invariant: the profile filters with the plugins of the policy's predicates
-and scores with those of its priorities, no others; plugins for things that predicates never spoke
-of (gates, the queue, preemption, binding, devices) stay as they are by default.
+Called by `convert.conversion`. Invariant: the profile filters with the plugins of the policy's
+predicates and scores with those of its priorities, no others; plugins for things that predicates
+never spoke of (gates, the queue, preemption, binding, devices) stay as they are by default.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The main job in one command: a cluster, the operator, examples, and who runs where and why.
+"""The main job in one command: a cluster, the operator, examples, which pod runs where, and why.
 
 The command line calls `run_demo`. Invariant: it ends with status 0 only if every example behaved as
 its file says, and it leaves nothing running.
@@ -104,7 +104,7 @@ async def _settle(
             return
         progress.show(text)
         if operator.done():
-            # It ended although nobody told it to: its error is the demo's.
+            # It ended of its own accord: its error is the demo's.
             await operator
             return
         await asyncio.sleep(_POLL_SECONDS)

@@ -24,7 +24,7 @@ _UNSCHEDULABLE: Final = "unschedulable"
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One file."""
+    """One file: its title, why its pods go where they go, and its objects."""
 
     title: str
     why: str
@@ -32,7 +32,7 @@ class Example:
 
     @property
     def schedulable(self) -> bool:
-        """Whether its pods are to get a node; the others are to be told why not."""
+        """Whether its pods are to get a node; the others get a condition that says why not."""
         return self.why != _UNSCHEDULABLE
 
     @property

@@ -1,6 +1,6 @@
-"""Whether a kind can be watched: does it exist, and may we list and watch it?
+"""Whether a kind can be watched: it exists, and the role allows to list and watch it.
 
-Asked before a kind is watched, because kopf repeats a forbidden request for ever. Invariant: a
+Asked before a kind is watched, because kopf repeats a forbidden request without end. Invariant: a
 temporary failure to find out is never taken for an answer.
 """
 
@@ -35,11 +35,11 @@ class Obstacle:
 
     reason: str
     absent: bool
-    """The kind does not exist, so nothing of it does; False: it exists, and we may not see it."""
+    """The kind does not exist, so nothing of it does; False: it exists, and cannot be seen."""
 
 
 class Availability:
-    """Asks the API about kinds."""
+    """The API's discovery and access reviews, asked about one kind at a time."""
 
     def __init__(self, client: ClusterClient, *, check_seconds: float = CHECK_SECONDS) -> None:
         self._client = client
@@ -101,5 +101,5 @@ class Availability:
         try:
             answer = await self._client.create(_REVIEWS, review)
         except (NotFound, Forbidden):
-            return True  # nobody to ask: the request itself will tell
+            return True  # no reviews are served: the request itself will show it
         return bool(answer.get("status", {}).get("allowed"))

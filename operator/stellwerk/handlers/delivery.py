@@ -2,8 +2,8 @@
 
 kopf's handlers call `deliver`; the fast lane and the periodic lists mark where a list begins and
 ends. Adds what a cache cannot live without: deletions that no watch reported, no event twice, and a
-second look at an object whose handling failed. Invariant: what the sink was told and not yet told
-to be gone is exactly `known`, up to objects that cannot be read at all.
+second look at an object whose handling failed. Invariant: the objects that the sink was given and
+whose deletion it was not given are exactly `known`, up to objects that cannot be read at all.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNREAD: Final = ""
 
 
 class KnownObject(NamedTuple):
-    """What is remembered of an object that the sink has been told of."""
+    """What is remembered of an object that the sink has been given."""
 
     namespace: str | None
     name: str
@@ -35,7 +35,7 @@ class KnownObject(NamedTuple):
 
 
 class Delivery:
-    """Delivers one kind. All calls come from the event loop's thread."""
+    """The events of one kind, made complete and free of echoes. For the event loop's thread."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class Delivery:
 
         Args:
             watched: the kind.
-            events: who is told.
+            events: takes the events.
             metrics: counts what went wrong.
-            read_again: is given the uid of an object whose handling failed.
+            read_again: takes the uid of an object whose handling failed.
         """
         self.watched = watched
         self.synced = False
@@ -69,7 +69,7 @@ class Delivery:
         return len(self._known)
 
     def deliver(self, event_type: str | None, obj: JsonObject) -> None:
-        """Pass an event on, unless it says nothing new; raise nothing."""
+        """Pass an event on, unless it is an echo; raise nothing."""
         try:
             metadata = obj["metadata"]
             uid: str = metadata["uid"]
@@ -86,10 +86,10 @@ class Delivery:
         if event_type == "DELETED":
             if before is not None:
                 del self._known[uid]
-                self._tell(event_type, obj, uid, now)
+                self._pass_on(event_type, obj, uid, now)
         elif before is None or before.resource_version != now.resource_version:
             self._known[uid] = now
-            self._tell(event_type, obj, uid, now)
+            self._pass_on(event_type, obj, uid, now)
 
     def begin_listing(self) -> None:
         """A complete list follows; one that was begun before and never ended is forgotten."""
@@ -109,7 +109,7 @@ class Delivery:
         self._met = None
         for uid in self._known.keys() - met:
             self._metrics.missed_deletions.labels(self.watched.kind).inc()
-            self.vanished(uid)
+            self.deliver_tombstone(uid)
         self._metrics.lists.labels(self.watched.kind).inc()
         if self._unavailable is not None:
             logger.info("%s can be watched now", self.watched.kind)
@@ -119,7 +119,7 @@ class Delivery:
     def unavailable(self, reason: str, *, absent: bool) -> None:
         """The kind cannot be watched: it counts as synced until it can.
 
-        Where the kind is absent, so are its objects. Where we may no longer see it, what was known
+        Where the kind is absent, so are its objects. Where it can no longer be seen, what was known
         last is a better guess than nothing: nodes would look empty without their pods.
         """
         if self._unavailable != reason:
@@ -128,11 +128,11 @@ class Delivery:
         self._met = None
         if absent:
             for uid in list(self._known):
-                self.vanished(uid)
+                self.deliver_tombstone(uid)
         self._mark_synced()
 
-    def vanished(self, uid: str) -> None:
-        """Tell that an object is gone whose last state nobody saw."""
+    def deliver_tombstone(self, uid: str) -> None:
+        """A deletion that no watch reported: only metadata, since its last state is unknown."""
         gone = self._known.get(uid)
         if gone is None:
             return
@@ -147,7 +147,7 @@ class Delivery:
             self._metrics.kind_synced.labels(self.watched.kind).set(1)
             self._events.on_synced(self.watched.kind)
 
-    def _tell(self, event_type: str | None, obj: JsonObject, uid: str, now: KnownObject) -> None:
+    def _pass_on(self, event_type: str | None, obj: JsonObject, uid: str, now: KnownObject) -> None:
         try:
             self._sink(event_type, obj)
         except ValueError as error:
@@ -155,18 +155,18 @@ class Delivery:
         except Exception:
             self._metrics.handler_failures.labels(self.watched.kind).inc()
             logger.exception("%s %s: handling an event failed", self.watched.kind, _title(now))
-            self._failed_to_tell(uid, now)
+            self._mark_failed(uid, now)
         else:
             if self._failed:
                 self._failed.pop(uid, None)
 
-    def _failed_to_tell(self, uid: str, now: KnownObject) -> None:
+    def _mark_failed(self, uid: str, now: KnownObject) -> None:
         if self._failed.get(uid) == now.resource_version:
             # Read again and failed again: waiting will not help until the object changes.
             self._malformed(_title(now), "it cannot be handled")
             return
         self._failed[uid] = now.resource_version
-        # Kept as known, so that the sink is told again, or told that the object is gone.
+        # Kept as known, so that the sink is given it again, or its deletion.
         self._known[uid] = now._replace(resource_version=_UNREAD)
         self._read_again(self, uid, now)
 

@@ -1,4 +1,4 @@
-"""Runs kopf's event handlers straight from its watch streams: thirty times the events per core.
+"""Runs kopf's event handlers straight from its watch streams, at a small part of the cost.
 
 kopf keeps login, discovery, list, watch, bookmarks, reconnects and pauses. Replaced, for the
 watched kinds only, is what it puts between a watch event and a handler: a queue and a task per
@@ -62,7 +62,7 @@ _SHAPES: Final[dict[Callable[..., Any], frozenset[str]]] = {
     watching.streaming_block: frozenset({"resource", "namespace", "operator_paused"}),
 }
 _EVENTS_PER_TURN: Final = 32
-"""How many events are handled before other tasks get their turn: about a millisecond's worth."""
+"""How many events are handled in a row before other tasks get their turn."""
 _STREAM_BACKOFFS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0)
 """kopf's own retries within a stream; what outlasts them comes back to the lane."""
 _RESTART_FIRST_SECONDS: Final = 0.1
@@ -131,7 +131,7 @@ class FastLane:
             vars(api)["json"] = json
 
     async def find_kinds(self, settings: configuration.OperatorSettings) -> None:
-        """Look, for ever, after the kinds that kopf does not watch: absent ones may appear."""
+        """Look again and again for kinds that kopf does not watch: absent ones may appear."""
         for pause_seconds in self._availability.pauses():
             await asyncio.sleep(pause_seconds)  # at first, kopf is just looking itself
             for delivery in self._deliveries.values():
@@ -163,7 +163,7 @@ class FastLane:
         operator_indexed: aiotoggles.ToggleSet | None = None,  # noqa: ARG002 - no index handlers
         resource_indexed: aiotoggles.Toggle | None = None,  # noqa: ARG002
     ) -> None:
-        """Stream a kind for ever: stands for kopf's `queueing.watcher`.
+        """Stream a kind until cancelled: stands for kopf's `queueing.watcher`.
 
         kopf ends the whole operator when a watch ends with an error; here it begins anew.
         """
@@ -212,7 +212,7 @@ class _Stream:
         namespace: references.Namespace,
         pause_waiter: aiotasks.Future,
     ) -> bool:
-        """Stream until the server has forgotten where we were; True if the list was complete."""
+        """Stream until the resourceVersion has expired; True if the list was complete."""
         listed = False
         since_turn = 0
         self._delivery.begin_listing()

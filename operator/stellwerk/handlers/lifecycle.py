@@ -1,7 +1,7 @@
 """The operator as kopf sees it: registry, settings, login, and the supervision of its tasks.
 
-`app` calls `run_operator` with what the handlers need. Invariant: it ends when it is cancelled or
-told to stop, and otherwise only by raising; kopf's own ending is an error like any other.
+`app` calls `run_operator` with what the handlers need. Invariant: it ends when it is cancelled, and
+otherwise only by raising; kopf's own ending is an error like any other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CHUNK_ITEMS: Final = 500
-"""Objects per page of a list: a page of pods is parsed in ten milliseconds, a whole list stalls."""
+"""Objects per page of a list: a page is parsed between two turns, a whole list stalls the loop."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
 _SELDOM_SECONDS: Final = 10.0
@@ -50,7 +50,7 @@ class OperatorOptions:
     """How the operator gets its events."""
 
     fast_lane: bool = True
-    """False takes kopf's own path: thirty times slower, without private parts of kopf."""
+    """False takes kopf's own path: slower, and without private parts of kopf."""
     watched: tuple[WatchedKind, ...] = WATCHED
     check_seconds: float = CHECK_SECONDS
     """How often a kind that cannot be watched is looked at again."""
@@ -75,7 +75,7 @@ class Backoffs:
 def build_settings(
     watched: Iterable[WatchedKind], jitter: Callable[[], float]
 ) -> kopf.OperatorSettings:
-    """Return kopf's settings: nothing written to anybody's objects, patient, in small pages."""
+    """Return kopf's settings: no annotations in users' objects, patience, small pages."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.peering.standalone = True
@@ -165,7 +165,7 @@ async def run_operator(
     """Watch every kind and feed `events`, until cancelled.
 
     Args:
-        events: who is told.
+        events: takes the events.
         client: for lists and access reviews beside kopf's watches.
         credentials: for kopf's sessions.
         metrics: counts lists, failures and malformed objects.
@@ -175,7 +175,7 @@ async def run_operator(
         options: how to get the events.
 
     Raises:
-        SchedulerError: kopf ended although nobody told it to.
+        SchedulerError: kopf ended of its own accord.
     """
     options = options or OperatorOptions()
     rereader = Rereader(client)
@@ -248,8 +248,8 @@ class _Seldom(logging.Filter):
 
 
 def _quieten_kopf() -> None:
-    """Keep what helps an operator's user of what kopf logs."""
-    # Otherwise it tells of every single event, where it handles them itself.
+    """Leave out of kopf's log what does not help a user of the operator."""
+    # Otherwise it logs every single event, where it handles them itself.
     logging.getLogger("kopf").setLevel(logging.WARNING)
     # It warns of each absent kind, as does the delivery of the kind.
     logging.getLogger("kopf._core.reactor.observation").setLevel(logging.ERROR)

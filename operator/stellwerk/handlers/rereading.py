@@ -31,7 +31,7 @@ class _Marked:
 
 
 class Rereader:
-    """Marked objects, and the coroutine that reads them."""
+    """Objects to read again, by uid, and the coroutine that reads them after a short delay."""
 
     def __init__(self, client: ClusterClient, *, delay_seconds: float = DELAY_SECONDS) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class Rereader:
         self._wake.set()
 
     async def run(self) -> None:
-        """Read what is marked, for ever."""
+        """Read what is marked, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -59,7 +59,7 @@ class Rereader:
         try:
             obj = await self._client.get(path)
         except NotFound:
-            item.delivery.vanished(item.uid)
+            item.delivery.deliver_tombstone(item.uid)
             return
         except ApiError as error:
             logger.warning("%s; trying again", error)
@@ -70,4 +70,4 @@ class Rereader:
         if obj.get("metadata", {}).get("uid") == item.uid:
             item.delivery.deliver("MODIFIED", obj)
         else:  # the name belongs to another object now, whose own events arrive
-            item.delivery.vanished(item.uid)
+            item.delivery.deliver_tombstone(item.uid)

@@ -1,4 +1,4 @@
-"""Lists every kind again and again: the safety net under kopf's own path.
+"""Periodic lists of every kind: the safety net under kopf's own path.
 
 Used only where the fast lane is not: kopf reports no deletion of what vanished while a watch was
 broken, and not when a first list is complete. Invariant: an object that exists, or no longer does,
@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
+from stellwerk.client.paging import pages
 from stellwerk.errors import ApiError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _PAGE_ITEMS: Final = 500
 
 
 class Resync:
-    """The periodic lists."""
+    """One task per kind: wait until it can be watched, list it, wait for the next period."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Resync:
         self._period_seconds = period_seconds
 
     async def run(self, deliveries: Iterable[Delivery]) -> None:
-        """List every kind, for ever."""
+        """List every kind again and again, until cancelled."""
         await asyncio.gather(*(self._repeat(delivery) for delivery in deliveries))
 
     async def _repeat(self, delivery: Delivery) -> None:
@@ -60,15 +60,7 @@ class Resync:
     async def _list(self, delivery: Delivery) -> None:
         """Go through a whole list, a page in memory at a time."""
         delivery.begin_listing()
-        path = delivery.watched.path
-        joint = "&" if "?" in path else "?"
-        token = ""
-        while True:
-            after = f"&continue={quote(token, safe='')}" if token else ""
-            page = await self._client.get(f"{path}{joint}limit={_PAGE_ITEMS}{after}")
+        async for page in pages(self._client.get, delivery.watched.path, limit=_PAGE_ITEMS):
             for obj in page.get("items") or ():
                 delivery.listed(obj)
-            token = (page.get("metadata") or {}).get("continue") or ""
-            if not token:
-                break
         delivery.end_listing()

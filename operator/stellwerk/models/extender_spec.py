@@ -1,6 +1,6 @@
 """The extenders of a profile: HTTP services that filter, score, preempt or bind.
 
-Part of SchedulerProfileSpec; `client/extender.py` is built from it. Invariant: fields, defaults and
+Part of SchedulerProfileSpec; `client.extender` is built from it. Invariant: fields, defaults and
 rules are those of kubescheduler.config.k8s.io/v1, with a Secret as one more source of certificates.
 """
 

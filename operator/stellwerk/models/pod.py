@@ -41,7 +41,7 @@ class LabelSet:
 
 @dataclass(slots=True, eq=False)
 class PodInfo:
-    """One pod. Treat as immutable: whoever needs a change takes a copy (`with_node`)."""
+    """One pod. Treat as immutable: for a change, take a copy (`with_node`)."""
 
     uid: str
     name: str
@@ -106,7 +106,7 @@ ResolvePriority: TypeAlias = Callable[[str], tuple[int, str]]
 _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
-"""So many lists of condition types are shared; somebody who makes up more pays for it."""
+"""So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 """The fields of status in which a pod may report other resources than its spec."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 
 from stellwerk.errors import ConfigurationError
-from stellwerk.metrics import CONTENT_TYPE
+from stellwerk.serving.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -51,9 +51,9 @@ class Watchdog:
         """Watch a heartbeat.
 
         Args:
-            clock: tells how long ago the last beat was.
-            heartbeat: returns the monotonic time of the last beat. Whoever beats does so also
-                when there is nothing to do, or returns the present while it waits for work.
+            clock: for how long ago the last beat was.
+            heartbeat: returns the monotonic time of the last beat; beats come also when there is
+                nothing to do, or the present is returned while there is no work.
             stuck_seconds: how long without a beat is too long.
         """
         self._clock = clock
@@ -69,7 +69,7 @@ class Watchdog:
 
 
 class HttpServer:
-    """Serves the endpoints on one address."""
+    """The endpoints on one address: probes by name of the check, /metrics, /metrics/resources."""
 
     def __init__(
         self,

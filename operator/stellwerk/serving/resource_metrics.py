@@ -1,6 +1,6 @@
 """The text of /metrics/resources: what each pod requests, as kube-scheduler publishes it.
 
-`app` passes the pods in when somebody scrapes. Invariant: nothing is kept between two scrapes.
+`app` passes the pods in at each scrape. Invariant: nothing is kept between two scrapes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -4,9 +4,7 @@
 """
 
 import asyncio
-import importlib.util
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import transcript, transcript_modules
 
 COMPACTED = ("lists", "watch")
 SLOW = ("lists", "watch", "crd")
@@ -95,24 +93,10 @@ NOT_YET: dict[str, dict[int, str]] = {
 }
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, TRANSCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def replay() -> Iterator[ModuleType]:
-    if not TRANSCRIPTS.is_dir():
-        pytest.skip("the recorded transcripts are not beside this repository")
-    load("normalise")
-    yield load("replay")
-    for name in ("normalise", "replay"):
-        del sys.modules[name]
+    with transcript_modules("normalise", "replay") as (_, replay):
+        yield replay
 
 
 @contextmanager
@@ -166,7 +150,7 @@ def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -
     with serving(options) as url:
         client = replay.Replay(url, {"admin": "admin"})
         client.on_restart = None
-        for text in (TRANSCRIPTS / "api" / f"{scenario}.jsonl").read_text().splitlines():
+        for text in transcript(f"api/{scenario}.jsonl").read_text().splitlines():
             line = json.loads(text)
             outcome = client.step(line) if "step" in line else None
             if outcome is None or line.get("unstable") or line["step"] in NOT_YET[scenario]:

@@ -240,7 +240,7 @@ async def test_a_cancelled_request_leaves_no_connection_with_half_an_answer() ->
     assert len(made) == 2
 
 
-async def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
+async def test_an_answer_without_a_request_ends_the_connection() -> None:
     async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(CREATED)
@@ -271,7 +271,7 @@ async def test_a_long_answer_in_many_pieces_is_joined() -> None:
         assert (await ask(pool)).body == body
 
 
-async def test_nobody_listening_is_an_os_error() -> None:
+async def test_no_server_listening_is_an_os_error() -> None:
     async with pool_to(always(CREATED)) as (pool, _):
         pass
     with pytest.raises(OSError, match=r"\d"):

@@ -269,7 +269,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     ("cluster", "trusted"),
     [
         pytest.param({}, False, id="verified by default"),
-        pytest.param({"insecure-skip-tls-verify": True}, True, id="not verified when told so"),
+        pytest.param({"insecure-skip-tls-verify": True}, True, id="not verified if so configured"),
         pytest.param({"ca": True}, False, id="the right authority, but another name"),
         pytest.param(
             {"ca": True, "tls-server-name": "api.example"}, True, id="verified for another name"

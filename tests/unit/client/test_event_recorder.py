@@ -1,27 +1,26 @@
 """What the recorder writes, judged by what arrives at a sink, under a virtual clock."""
 
 import asyncio
-import json
 import timeit
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
-from stellwerk.client.event_recorder import EventRecorder, cut_note
+from stellwerk.client.event_recorder import EventRecorder, EventSink, cut_note
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.interface import ObjectReference
 from stellwerk.metrics import Metrics
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import scenario
 
-RECORDED = TRANSCRIPTS / "scheduler"
 WEB = ObjectReference("Pod", "v1", "default", "web", "uid-web", "17")
 
 
-class Sink:
-    """Keeps what was written; fails as told."""
+class Sink(EventSink):
+    """Keeps what was written; fails where a test says so."""
 
     def __init__(self) -> None:
         self.created: list[dict[str, Any]] = []
@@ -30,6 +29,7 @@ class Sink:
         self.open = asyncio.Event()
         self.open.set()
 
+    @override
     async def write_event(self, namespace: str, event: Mapping[str, Any]) -> None:
         await self.open.wait()
         if self.failures:
@@ -37,6 +37,7 @@ class Sink:
         assert event["metadata"]["namespace"] == namespace
         self.created.append(dict(event))
 
+    @override
     async def patch_event(self, namespace: str, name: str, patch: Mapping[str, Any]) -> None:
         await self.open.wait()
         if self.failures:
@@ -120,9 +121,7 @@ async def test_event_is_written_as_kube_scheduler_writes_it() -> None:
 
 
 async def test_written_fields_are_those_of_the_recorded_events() -> None:
-    if not RECORDED.is_dir():
-        pytest.skip("the recordings of kube-scheduler are not beside this checkout")
-    recorded = json.loads((RECORDED / "event-series.json").read_text())["schedulerRequests"][0]
+    recorded = scenario("event-series")["schedulerRequests"][0]
     theirs = {field for field in recorded["requestObject"] if not field.startswith("deprecated")}
     async with bench() as made:
         made.failed()

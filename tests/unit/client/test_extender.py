@@ -27,10 +27,10 @@ from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
+from stellwerk.serving.exposition import exposition
 from tests.support.fake_extender import FakeExtender, fake_extender
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import scenario, scenarios
 
-RECORDED = TRANSCRIPTS / "scheduler"
 SCENARIOS = (
     "extender-node-names",
     "extender-nodes",
@@ -52,7 +52,7 @@ WHOLE = OfferedNodes(["a", "b"], [b'{"metadata":{"name":"a"}}', b'{"metadata":{"
 
 
 async def no_secret(path: str) -> JsonObject:
-    raise AssertionError(f"nobody asked for {path}")
+    raise AssertionError(f"no call of {path} is expected")
 
 
 @asynccontextmanager
@@ -80,12 +80,11 @@ async def server() -> AsyncIterator[FakeExtender]:
 
 
 def recorded_calls() -> Iterator[Any]:
-    if not RECORDED.is_dir():
-        yield pytest.param({}, marks=pytest.mark.skip(reason="no recordings beside the repository"))
+    if not scenarios():
+        yield pytest.param({}, marks=pytest.mark.skip(reason="no recordings beside this clone"))
         return
     for name in SCENARIOS:
-        calls = json.loads((RECORDED / f"{name}.json").read_text())["extenderCalls"]
-        for number, call in enumerate(calls, start=1):
+        for number, call in enumerate(scenario(name)["extenderCalls"], start=1):
             yield pytest.param(call, id=f"{name} {number} {call['verb']}")
 
 
@@ -262,7 +261,7 @@ async def test_a_failure_says_what_happened(
     assert (caught.value.extender, caught.value.verb) == (server.url, verb)
 
 
-async def test_nobody_there() -> None:
+async def test_no_server_there() -> None:
     async with extender("http://127.0.0.1:1/x") as client:
         with pytest.raises(
             ExtenderError, match=r'^Post "http://127.0.0.1:1/x/filter": Cannot conn'
@@ -278,7 +277,7 @@ async def test_a_slow_extender_costs_no_more_than_its_timeout(server: FakeExtend
         with pytest.raises(ExtenderError, match=r"exceeded: no answer within 0\.1s"):
             await client.filter(POD, NODES)
         assert time.perf_counter() - started < 2.0
-    exposed = metrics.exposition().decode()
+    exposed = exposition(metrics).decode()
     labels = f'extender="{server.url}",result="timeout",verb="filter"'
     assert f"stellwerk_extender_duration_seconds_count{{{labels}}} 1.0" in exposed
 
@@ -406,7 +405,7 @@ async def test_certificates_come_from(
     )
 
 
-async def test_a_certificate_of_somebody_else_is_refused(
+async def test_a_certificate_of_another_authority_is_refused(
     tls_server: FakeExtender, certificate: tuple[Path, Path]
 ) -> None:
     config = {"caFile": str(certificate[0])}

@@ -180,7 +180,7 @@ async def test_a_lost_answer_of_a_binding_that_got_through_is_a_success(
         ),
     ],
 )
-async def test_a_lost_answer_before_somebody_elses_binding_is_a_conflict(
+async def test_a_lost_answer_before_another_schedulers_binding_is_a_conflict(
     api: FakeApi, client: KubernetesClient, pod: dict[str, Any]
 ) -> None:
     api.answers += [Answer(0), refusal(409, "already assigned"), Answer(body=pod)]

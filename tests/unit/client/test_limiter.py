@@ -59,7 +59,7 @@ async def test_while_others_wait_one_passes_for_every_64_of_them() -> None:
     first = AdaptiveLimiter(clock, initial=1, minimum=1, maximum=1)
     second = AdaptiveLimiter(clock, initial=4, minimum=1, yields_to=first)
     await first.acquire()
-    assert second.limit == 4, "nobody waits"
+    assert second.limit == 4, "no request waits"
     busy = [asyncio.create_task(first.acquire()) for _ in range(65)]
     await asyncio.sleep(0)
     yielding = [asyncio.create_task(second.acquire()) for _ in range(3)]
@@ -75,7 +75,7 @@ async def test_while_others_wait_one_passes_for_every_64_of_them() -> None:
     assert second.in_flight == 1
     first.release(clock.monotonic(), overloaded=False)
     await asyncio.gather(*busy, *yielding)
-    assert second.in_flight == 2, "nobody waits any more"
+    assert second.in_flight == 2, "no request waits any more"
 
 
 async def test_quick_answers_at_the_limit_widen_it() -> None:
@@ -168,7 +168,7 @@ async def test_a_waiter_cancelled_while_being_served_passes_its_slot_on() -> Non
     st.lists(st.tuples(st.floats(0.0001, 0.5), st.booleans()), max_size=200),
     st.integers(0, 2**32),
 )
-def test_whatever_the_answers_the_limit_holds_and_everybody_is_served(
+def test_whatever_the_answers_the_limit_holds_and_every_request_is_served(
     answers: list[tuple[float, bool]], seed: int
 ) -> None:
     clock = VirtualClock()
@@ -200,7 +200,7 @@ def test_whatever_the_answers_the_limit_holds_and_everybody_is_served(
     st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.booleans()), max_size=200),
     st.integers(0, 2**32),
 )
-def test_whoever_yields_is_served_too_whatever_is_cancelled(
+def test_a_limiter_that_yields_is_served_too_whatever_is_cancelled(
     requests: list[tuple[bool, int, bool]], seed: int
 ) -> None:
     clock, order = VirtualClock(), random.Random(seed)

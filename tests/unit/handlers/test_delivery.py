@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import override
 
+from stellwerk.framework.interface import WatchHandlers
 from stellwerk.handlers.delivery import Delivery, KnownObject
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
@@ -20,23 +22,27 @@ if TYPE_CHECKING:
 PODS = WATCHED[0]
 
 
-class Events:
+class Events(WatchHandlers):
     def __init__(self) -> None:
-        self.told: list[tuple[str | None, JsonObject]] = []
+        self.seen: list[tuple[str | None, JsonObject]] = []
         self.synced: list[str] = []
         self.error: Callable[[], Exception | None] = lambda: None
 
+    @override
     def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
         if error := self.error():
             raise error
-        self.told.append((event_type, obj))
+        self.seen.append((event_type, obj))
 
+    @override
     def on_node(self, event_type: str | None, obj: JsonObject) -> None:
         raise AssertionError((event_type, obj))
 
+    @override
     def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
         raise AssertionError((kind, event_type, obj))
 
+    @override
     def on_synced(self, kind: str) -> None:
         self.synced.append(kind)
 
@@ -50,8 +56,8 @@ class Bench:
             PODS, self.events, self.metrics, lambda _, uid, obj: self.marked.append((uid, obj))
         )
 
-    def told(self) -> list[tuple[str | None, str]]:
-        return [(event_type, obj["metadata"]["uid"]) for event_type, obj in self.events.told]
+    def seen(self) -> list[tuple[str | None, str]]:
+        return [(event_type, obj["metadata"]["uid"]) for event_type, obj in self.events.seen]
 
 
 def pod(uid: str, version: int = 1) -> JsonObject:
@@ -74,21 +80,21 @@ def test_an_echo_is_told_once(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a", 1))
     bench.delivery.deliver(None, pod("a", 1))
     bench.delivery.deliver("MODIFIED", pod("a", 1))
-    assert bench.told() == [("ADDED", "a")]
+    assert bench.seen() == [("ADDED", "a")]
 
 
 def test_a_deletion_is_told_once(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a", 1))
     bench.delivery.deliver("DELETED", pod("a", 2))
     bench.delivery.deliver("DELETED", pod("a", 2))
-    assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
+    assert bench.seen() == [("ADDED", "a"), ("DELETED", "a")]
 
 
 def test_what_a_list_does_not_show_is_gone_with_metadata_alone(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a", 1))
     bench.delivery.begin_listing()
     bench.delivery.end_listing()
-    event_type, obj = bench.events.told[-1]
+    event_type, obj = bench.events.seen[-1]
     assert event_type == "DELETED"
     assert obj == pod("a", 1)
     assert bench.delivery.known == 0
@@ -100,7 +106,7 @@ def test_a_listing_begun_again_forgets_what_the_broken_one_had_met(bench: Bench)
     bench.delivery.deliver(None, pod("a", 1))
     bench.delivery.begin_listing()
     bench.delivery.end_listing()
-    assert bench.told()[-1] == ("DELETED", "a")
+    assert bench.seen()[-1] == ("DELETED", "a")
 
 
 def test_an_item_of_a_slow_list_does_not_undo_what_the_watch_said(bench: Bench) -> None:
@@ -113,7 +119,7 @@ def test_an_item_of_a_slow_list_does_not_undo_what_the_watch_said(bench: Bench) 
     bench.delivery.listed(pod("changed", 1))
     bench.delivery.listed(pod("deleted", 1))
     bench.delivery.end_listing()
-    assert bench.told()[2:] == [("MODIFIED", "changed"), ("DELETED", "deleted"), ("ADDED", "new")]
+    assert bench.seen()[2:] == [("MODIFIED", "changed"), ("DELETED", "deleted"), ("ADDED", "new")]
     assert bench.delivery.known == 2
 
 
@@ -131,7 +137,7 @@ def test_an_absent_kind_is_synced_empty_and_told_once_in_the_log(
     bench.delivery.deliver("ADDED", pod("a"))
     for _ in range(3):
         bench.delivery.unavailable("the API serves no pods", absent=True)
-    assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
+    assert bench.seen() == [("ADDED", "a"), ("DELETED", "a")]
     assert bench.events.synced == ["Pod"]
     assert caplog.messages == ["Pod is not watched: the API serves no pods"]
 
@@ -139,7 +145,7 @@ def test_an_absent_kind_is_synced_empty_and_told_once_in_the_log(
 def test_a_right_that_is_withdrawn_makes_nothing_vanish(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a"))
     bench.delivery.unavailable("the role lacks the right to list pods", absent=False)
-    assert bench.told() == [("ADDED", "a")]
+    assert bench.seen() == [("ADDED", "a")]
     assert bench.events.synced == ["Pod"]
 
 
@@ -155,7 +161,7 @@ def test_a_right_that_is_withdrawn_makes_nothing_vanish(bench: Bench) -> None:
 )
 def test_an_object_without_identity_is_counted_and_skipped(bench: Bench, obj: Any) -> None:
     bench.delivery.deliver("ADDED", obj)
-    assert bench.events.told == []
+    assert bench.events.seen == []
     assert bench.metrics.malformed_objects.labels("Pod").value == 1
 
 
@@ -188,7 +194,7 @@ def test_the_same_version_is_told_again_after_a_failure(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a", 1))
     bench.delivery.deliver("MODIFIED", pod("a", 1))
     bench.delivery.deliver("MODIFIED", pod("a", 1))
-    assert bench.told() == [("MODIFIED", "a")]
+    assert bench.seen() == [("MODIFIED", "a")]
 
 
 def test_what_fails_twice_at_the_same_version_is_given_up_until_it_changes(bench: Bench) -> None:
@@ -207,8 +213,8 @@ def test_a_deletion_whose_handling_failed_is_told_again(bench: Bench) -> None:
     bench.events.error = lambda: errors.pop() if errors else None
     bench.delivery.deliver("DELETED", pod("a", 2))
     assert [uid for uid, _ in bench.marked] == ["a"]
-    bench.delivery.vanished("a")
-    assert bench.told() == [("ADDED", "a"), ("DELETED", "a")]
+    bench.delivery.deliver_tombstone("a")
+    assert bench.seen() == [("ADDED", "a"), ("DELETED", "a")]
 
 
 class Store:
@@ -240,10 +246,10 @@ class Store:
             self._delivery.end_listing()
 
 
-def settled(told: list[tuple[str | None, JsonObject]]) -> dict[str, str]:
-    """Return what a cache would hold after all that; nothing may be told twice."""
+def settled(given: list[tuple[str | None, JsonObject]]) -> dict[str, str]:
+    """Return what a cache would hold after all that; nothing may come twice."""
     seen: dict[str, str] = {}
-    for event_type, obj in told:
+    for event_type, obj in given:
         uid, version = obj["metadata"]["uid"], obj["metadata"]["resourceVersion"]
         if event_type == "DELETED":
             del seen[uid]
@@ -272,5 +278,5 @@ def test_after_a_complete_list_the_sink_holds_what_the_store_holds(
         step(store, uid, heard=heard)
     store.list(heard=True)
     expected = {uid: str(version) for uid, version in store.versions.items()}
-    assert settled(bench.events.told) == expected
+    assert settled(bench.events.seen) == expected
     assert bench.delivery.known == len(expected)

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
+from stellwerk.framework.interface import WatchHandlers
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.handlers.rereading import Rereader
 from stellwerk.handlers.watched import WATCHED
@@ -18,25 +20,29 @@ PODS = WATCHED[0]
 METADATA = {"uid": "u", "name": "web", "namespace": "default"}
 
 
-class Events:
+class Events(WatchHandlers):
     """Fails the first time, then remembers."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str | None, str]] = []
+        self.seen: list[tuple[str | None, str]] = []
         self.failures = 1
 
+    @override
     def on_pod(self, event_type: str | None, obj: dict[str, Any]) -> None:
         if self.failures:
             self.failures -= 1
             raise RuntimeError("the first time")
-        self.told.append((event_type, obj["metadata"]["resourceVersion"]))
+        self.seen.append((event_type, obj["metadata"]["resourceVersion"]))
 
+    @override
     def on_node(self, event_type: str | None, obj: dict[str, Any]) -> None:
         raise AssertionError((event_type, obj))
 
+    @override
     def on_object(self, kind: str, event_type: str | None, obj: dict[str, Any]) -> None:
         raise AssertionError((kind, event_type, obj))
 
+    @override
     def on_synced(self, kind: str) -> None:
         raise AssertionError(kind)
 
@@ -57,15 +63,15 @@ async def reading(directory: Path, *answers: Answer) -> AsyncIterator[tuple[Fake
 
 async def eventually(condition: Callable[[], Any]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - any condition, nobody to set an event
+        while not condition():  # noqa: ASYNC110 - any condition, and no event to wait for
             await asyncio.sleep(0.005)
 
 
 async def test_the_object_is_read_and_told(tmp_path: Path) -> None:
     fresh = Answer(body={"metadata": METADATA | {"resourceVersion": "7"}})
     async with reading(tmp_path, fresh) as (api, events):
-        await eventually(lambda: events.told)
-    assert events.told == [("MODIFIED", "7")]
+        await eventually(lambda: events.seen)
+    assert events.seen == [("MODIFIED", "7")]
     assert [asked.path for asked in api.asked] == ["/api/v1/namespaces/default/pods/web"]
 
 
@@ -81,8 +87,8 @@ async def test_the_object_is_read_and_told(tmp_path: Path) -> None:
 )
 async def test_an_object_that_is_no_more_is_told_to_be_gone(tmp_path: Path, answer: Answer) -> None:
     async with reading(tmp_path, answer) as (_, events):
-        await eventually(lambda: events.told)
-    assert [event_type for event_type, _ in events.told] == ["DELETED"]
+        await eventually(lambda: events.seen)
+    assert [event_type for event_type, _ in events.seen] == ["DELETED"]
 
 
 async def test_an_api_that_does_not_answer_is_asked_again(
@@ -91,5 +97,5 @@ async def test_an_api_that_does_not_answer_is_asked_again(
     monkeypatch.setattr("stellwerk.handlers.rereading._RETRY_SECONDS", 0.01)
     fresh = Answer(body={"metadata": METADATA | {"resourceVersion": "7"}})
     async with reading(tmp_path, *[refusal(503, "away")] * 4, fresh) as (_, events):
-        await eventually(lambda: events.told)
-    assert events.told == [("MODIFIED", "7")]
+        await eventually(lambda: events.seen)
+    assert events.seen == [("MODIFIED", "7")]

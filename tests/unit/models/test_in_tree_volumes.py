@@ -29,7 +29,7 @@ CSI_ZONE = "topology.ebs.csi.aws.com/zone"
             "gcePersistentDisk",
             "d",
             (GCE, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"),
-            id="a PD, whose zone a pod does not tell",
+            id="a PD, whose zone a pod does not name",
         ),
         pytest.param("azureDisk", "/sub/d", ("disk.csi.azure.com", "/sub/d"), id="Azure disk"),
         pytest.param("rbd", "i", None, id="a kind without a translation"),

@@ -353,8 +353,8 @@ def test_owners_may_be_null() -> None:
     assert parse_pod(obj).owner is None
 
 
-def test_what_nobody_uses_any_more_is_forgotten() -> None:
-    pod = pod_info("p", nodeSelector={"nobody": "else"}, labels={"nobody": "else"})
+def test_what_no_pod_uses_any_more_is_dropped() -> None:
+    pod = pod_info("p", nodeSelector={"used": "once"}, labels={"used": "once"})
     spec, label_set = ref(pod.spec), ref(pod.label_set)
     del pod
     gc.collect()

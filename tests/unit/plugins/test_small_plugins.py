@@ -22,10 +22,7 @@ from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, scores_on, statuses
-from tests.support.repository import TRANSCRIPTS
-
-RECORDED = TRANSCRIPTS / "scheduler"
-
+from tests.support.recordings import scenario
 
 # --- PrioritySort and SchedulingGates -----------------------------------------------------------
 
@@ -74,12 +71,9 @@ async def test_a_pod_is_bound_by_its_uid() -> None:
     assert client.made == [("shop", "web", "u1", "node-7")]
 
 
-@pytest.mark.parametrize("scenario", ["bind-forbidden", "bind-conflict-409", "bind-pod-deleted"])
-async def test_a_refused_binding_reads_as_recorded(scenario: str) -> None:
-    path = RECORDED / f"{scenario}.json"
-    if not path.exists():
-        pytest.skip(f"the recordings are not there: {path}")
-    recorded = json.loads(path.read_text())
+@pytest.mark.parametrize("name", ["bind-forbidden", "bind-conflict-409", "bind-pod-deleted"])
+async def test_a_refused_binding_reads_as_recorded(name: str) -> None:
+    recorded = scenario(name)
     answer = next(
         request["responseObject"]
         for request in recorded["schedulerRequests"]

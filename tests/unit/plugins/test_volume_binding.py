@@ -1,6 +1,5 @@
 """VolumeBinding: which nodes fit a pod's claims, and how claims are bound with the pod."""
 
-import json
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.plugins.volume_binding import VolumeBinding
 from stellwerk.plugins.volumes.writes import with_selected_node
 from tests.support.builders import make_node, pod_info
-from tests.support.repository import TRANSCRIPTS
+from tests.support.recordings import scenario
 from tests.support.storage import (
     StorageWorld,
     claim_volume,
@@ -494,12 +493,8 @@ def test_a_volume_that_changed_since_filter_cannot_be_reserved() -> None:
     assert status == Status(Code.ERROR, ('no pod volume found for node "b"',), "VolumeBinding")
 
 
-TRANSCRIPT = TRANSCRIPTS / "scheduler" / "wait-for-first-consumer.json"
-
-
-@pytest.mark.skipif(not TRANSCRIPT.exists(), reason="the recorded transcripts are not here")
 def test_the_claim_is_written_as_kube_scheduler_writes_it() -> None:
-    requests = json.loads(TRANSCRIPT.read_text())["schedulerRequests"]
+    requests = scenario("wait-for-first-consumer")["schedulerRequests"]
     [written] = [request["requestObject"] for request in requests if request["verb"] == "update"]
     metadata = {key: value for key, value in written["metadata"].items() if key != "annotations"}
     assert with_selected_node({**written, "metadata": metadata}, "n1") == written

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 import aiohttp
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.metrics import Metrics
+from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog, parse_address
 
 
@@ -16,8 +18,8 @@ from stellwerk.serving.http import HttpServer, Probes, Watchdog, parse_address
 async def serving(
     probes: Probes | None = None, metrics: Metrics | None = None
 ) -> AsyncIterator[str]:
-    exposition = (metrics or Metrics()).exposition
-    server = HttpServer(probes or Probes(), exposition, lambda: b"kube_pod_resource_request 1\n")
+    text = partial(exposition, metrics or Metrics())
+    server = HttpServer(probes or Probes(), text, lambda: b"kube_pod_resource_request 1\n")
     port = await server.start("127.0.0.1:0")
     try:
         yield f"http://127.0.0.1:{port}"

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
+from stellwerk.framework.interface import WatchHandlers
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
@@ -22,44 +24,48 @@ PODS, NODES, PROFILES = (
     for kind in ("Pod", "Node", "SchedulerProfile")
 )
 
-Told = tuple[str, str | None, str]
+Seen = tuple[str, str | None, str]
 
 
-class Recorded:
-    """Remembers what the handlers told, as (kind, event type, name)."""
+class Recorded(WatchHandlers):
+    """Remembers what the handlers pass on, as (kind, event type, name)."""
 
     def __init__(self) -> None:
-        self.told: list[Told] = []
+        self.seen: list[Seen] = []
         self.synced: list[str] = []
-        self.fail_on: Callable[[Told], Exception | None] = lambda _: None
+        self.fail_on: Callable[[Seen], Exception | None] = lambda _: None
 
+    @override
     def on_pod(self, event_type: str | None, obj: dict[str, Any]) -> None:
         self.on_object("Pod", event_type, obj)
 
+    @override
     def on_node(self, event_type: str | None, obj: dict[str, Any]) -> None:
         self.on_object("Node", event_type, obj)
 
+    @override
     def on_object(self, kind: str, event_type: str | None, obj: dict[str, Any]) -> None:
-        told = (kind, event_type, obj["metadata"]["name"])
-        if error := self.fail_on(told):
+        seen = (kind, event_type, obj["metadata"]["name"])
+        if error := self.fail_on(seen):
             raise error
-        self.told.append(told)
+        self.seen.append(seen)
 
+    @override
     def on_synced(self, kind: str) -> None:
         self.synced.append(kind)
 
     def live(self, kind: str = "Pod") -> set[str]:
-        """Return the names that exist according to what was told."""
+        """Return the names that exist according to what was passed on."""
         names: set[str] = set()
-        for told_kind, event_type, name in self.told:
-            if told_kind == kind:
+        for seen_kind, event_type, name in self.seen:
+            if seen_kind == kind:
                 (names.discard if event_type == "DELETED" else names.add)(name)
         return names
 
 
 async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - any condition, nobody to set an event
+        while not condition():  # noqa: ASYNC110 - any condition, and no event to wait for
             await asyncio.sleep(0.01)
 
 
@@ -123,13 +129,13 @@ async def test_lists_come_first_and_then_each_change(
     async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
         await eventually(lambda: set(events.synced) == {"Pod", "Node"} and pods.watchers)
         pods.put("b")
-        await eventually(lambda: ("Pod", "ADDED", "b") in events.told)
+        await eventually(lambda: ("Pod", "ADDED", "b") in events.seen)
         pods.put("b")
         pods.delete("a")
-        await eventually(lambda: ("Pod", "DELETED", "a") in events.told)
-        await eventually(lambda: ("Pod", "MODIFIED", "b") in events.told)
-    assert events.told.count(("Pod", None, "a")) == 1
-    assert ("Node", None, "n1") in events.told
+        await eventually(lambda: ("Pod", "DELETED", "a") in events.seen)
+        await eventually(lambda: ("Pod", "MODIFIED", "b") in events.seen)
+    assert events.seen.count(("Pod", None, "a")) == 1
+    assert ("Node", None, "n1") in events.seen
     assert sorted(events.synced) == ["Node", "Pod"]
 
 
@@ -146,7 +152,7 @@ async def test_a_deletion_that_no_watch_reported_is_found(
         pods.put("comes", quiet=True)
         pods.break_watches(code=410)
         await eventually(lambda: events.live() == {"stays", "comes"})
-    assert events.told.count(("Pod", None, "stays")) == 1
+    assert events.seen.count(("Pod", None, "stays")) == 1
     assert metrics.missed_deletions.labels("Pod").value == 1
 
 
@@ -210,7 +216,7 @@ async def test_a_malformed_object_is_counted_and_the_next_one_handled(
     pods.put("bad", spec="what")
     pods.put("good")
     async with operator(api, tmp_path, PODS, fast=fast, metrics=metrics) as events:
-        events.fail_on = lambda told: ValueError("spec is a text") if told[2] == "bad" else None
+        events.fail_on = lambda seen: ValueError("spec is a text") if seen[2] == "bad" else None
         await eventually(lambda: events.synced)
         assert events.live() == {"good"}
     assert metrics.malformed_objects.labels("Pod").value >= 1
@@ -239,8 +245,8 @@ async def test_a_list_that_breaks_half_way_deletes_nothing_and_syncs_nothing(
         pods.fail_pages_from = None
         await eventually(lambda: events.synced, seconds=20)
         assert len(events.live()) == 1199
-    assert ("Pod", "DELETED", "pod-0") in events.told
-    assert events.told.count(("Pod", None, "pod-1")) == 1
+    assert ("Pod", "DELETED", "pod-0") in events.seen
+    assert events.seen.count(("Pod", None, "pod-1")) == 1
 
 
 @pytest.mark.parametrize(

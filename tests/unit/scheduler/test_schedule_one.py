@@ -3,6 +3,7 @@
 from collections import Counter
 
 from stellwerk.metrics import Metrics
+from stellwerk.serving.exposition import exposition
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import eventually, make_profile, running
 
@@ -10,7 +11,7 @@ SCORED = 'scheduler_framework_extension_point_duration_seconds_count{extension_p
 
 
 def times_scored(metrics: Metrics) -> float:
-    lines = metrics.exposition().decode().splitlines()
+    lines = exposition(metrics).decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(SCORED))
 
 

@@ -1,0 +1,106 @@
+"""README's map and the documents agree with the tree: what they name exists."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.repository import ROOT
+
+SOURCES: Final = ROOT / "operator" / "stellwerk"
+DOCUMENTS: Final = sorted(
+    path for folder in ("", "docs/**/", "tests/**/") for path in ROOT.glob(f"{folder}*.md")
+)
+
+_FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+_IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"\]\(([^)#:]+)[^):]*\)")
+_PATH = re.compile(r"\w[\w.-]*(/[\w.-]+)*(/|\.(json|lock|md|py|svg|toml|yaml))")
+_MODULE = re.compile(r"(?<![\w./-])((?:stellwerk|stellwerk_cluster|tests)(?:\.\w+)+)")
+_TARGET = re.compile(r"\bmake ([a-z][a-z-]+)`")
+_MAP_ROW = re.compile(r"^\| (`[^|]+`) \| [^|]+ \|$", re.MULTILINE)
+
+
+def paths(document: Path) -> Iterator[str]:
+    """Every file or directory that a document links to, or names in backticks."""
+    text = _FENCED.sub("", document.read_text())
+    yield from _LINK.findall(text)
+    for code in _IN_BACKTICKS.findall(text):
+        if _PATH.fullmatch(code):
+            yield code
+
+
+def modules(text: str) -> Iterator[str]:
+    """Every dotted name of the project's packages, commands in fenced blocks included."""
+    return (name.rstrip(".") for name in _MODULE.findall(text))
+
+
+def map_of_the_layout() -> list[str]:
+    """The paths in the first column of README's table of the layout."""
+    table = (ROOT / "README.md").read_text().split("| owns |\n")[1].split("\n\n")[0]
+    return [path for row in _MAP_ROW.findall(table) for path in _IN_BACKTICKS.findall(row)]
+
+
+def is_path(name: str, document: Path) -> bool:
+    places = (document.parent, ROOT, SOURCES)
+    return any((place / name).exists() for place in places)
+
+
+def is_module(name: str) -> bool:
+    """Whether it is a module, a package, or a name in a module."""
+    for root in (ROOT / "operator", ROOT):
+        path = root.joinpath(*name.split("."))
+        if path.is_dir() or path.with_suffix(".py").is_file():
+            return True
+        module = path.parent.with_suffix(".py")
+        if module.is_file() and re.search(rf"\b{path.name}\b", module.read_text()):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_document_names_exists(document: Path) -> None:
+    text = document.read_text()
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    unknown = [path for path in paths(document) if not is_path(path, document)]
+    unknown += [name for name in modules(text) if not is_module(name)]
+    unknown += [f"make {name}" for name in _TARGET.findall(text) if name not in targets]
+    assert not unknown, f"it names what is not there: {', '.join(unknown)}"
+
+
+def test_the_map_has_a_row_for_every_room_and_every_module_beside_them() -> None:
+    rooms = {f"{path.parent.relative_to(SOURCES)}/" for path in SOURCES.glob("*/**/__init__.py")}
+    present = rooms | {path.name for path in SOURCES.glob("[!_]*.py")}
+    assert present - set(map_of_the_layout()) == set()
+
+
+def test_every_path_of_the_map_exists() -> None:
+    rows = map_of_the_layout()
+    assert rows
+    assert [path for path in rows if not is_path(path, ROOT / "README.md")] == []
+
+
+def test_names_in_the_glossary_are_names_in_the_code() -> None:
+    code = "\n".join(path.read_text() for path in SOURCES.rglob("*.py"))
+    names = {name.strip("_") for name in re.findall(r"\w+", code)}
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    here = [row.split(" | ")[2] for row in glossary.splitlines() if row.count(" | ") == 3]
+    mentioned = [name for cell in here for name in _IN_BACKTICKS.findall(cell)]
+    unknown = [name for name in mentioned if not names.issuperset(re.findall(r"\w+", name))]
+    assert mentioned
+    assert not unknown, f"the glossary names what is not in the code: {', '.join(unknown)}"
+
+
+def test_every_document_is_linked_from_the_readme() -> None:
+    linked = {path for path in paths(ROOT / "README.md") if path.startswith("docs/")}
+    assert {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/*.md")} - linked == set()
+
+
+def test_names_are_found_in_text() -> None:
+    text = "`python -m tests.benchmarks.suite`, scheduling.stellwerk.dev/v1, `stellwerk.app`."
+    assert list(modules(text)) == ["tests.benchmarks.suite", "stellwerk.app"]
+    assert is_module("stellwerk.app.run")
+    assert not is_module("stellwerk.app.nothing_of_the_kind")
+    assert not is_module("stellwerk.rooms")

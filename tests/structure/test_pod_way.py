@@ -1,0 +1,28 @@
+"""The way of one pod stays short. `python -m tests.structure.pod_way` prints it."""
+
+from typing import Final
+
+from tests.structure.pod_way import PodWay, pod_way
+
+MODULES: Final = 32
+"""Beside plugins, models, metrics and clock; 43 before the rooms were arranged (73 in all)."""
+CHANGES: Final = 229
+"""Half of the 459 before, of which 40 were readings of a clock that was a module of ours then."""
+
+
+def test_one_pod_goes_through_at_most_32_modules_and_229_changes() -> None:
+    way = pod_way()
+    assert len(way.modules_to_read) <= MODULES, "\n".join(way.modules_to_read)
+    assert way.changes <= CHANGES, "`make pod-way` prints them"
+
+
+def test_the_way_is_the_same_each_time() -> None:
+    assert pod_way().entered == pod_way().entered
+
+
+def test_a_way_counts_modules_once_and_changes_each_time() -> None:
+    modules = ("app", "app", "metrics", "app", "models.pod")
+    way = PodWay([(f"stellwerk.{module}", "run") for module in modules])
+    assert way.modules == ["stellwerk.app", "stellwerk.metrics", "stellwerk.models.pod"]
+    assert way.modules_to_read == ["stellwerk.app"]
+    assert way.changes == 3
