@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import yaml
@@ -38,9 +38,6 @@ from tests.support.invariants import check_invariants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from stellwerk.client.event_recorder import EventRecorder
-    from stellwerk.client.kubernetes import KubernetesClient
 
 _CONFIGURATIONS = ([".config"], [".policy"])
 """What stands before the ending of a file's name that `stellwerk convert` reads."""
@@ -138,13 +135,8 @@ class VirtualCluster:
         install_profiles(self.cluster)
         self._applied: dict[tuple[str, tuple[str, str]], JsonObject] = {}
         self.notes = Notes()
-        self.operator = Operator(
-            cast("KubernetesClient", StoreClient(self.api)),
-            cast("EventRecorder", self.notes),
-            Metrics(),
-            clock,
-            RunOptions(),
-        )
+        self.client = StoreClient(self.api)
+        self.operator = Operator(self.client, self.notes, Metrics(), clock, RunOptions())
         self._sinks = {
             self._storage_name(watched): watched.sink(self.operator.handlers) for watched in WATCHED
         }
@@ -210,7 +202,7 @@ class VirtualCluster:
 
     def metrics(self) -> bytes:
         """The text of /metrics."""
-        return self.operator.parts.metrics.exposition()
+        return self.operator.metrics.exposition()
 
     async def until(self, condition: Callable[[], Any], seconds: float = _DEADLINE_SECONDS) -> None:
         """Let time pass until something is true; fails when it takes too long."""
@@ -270,7 +262,7 @@ async def open_virtual_cluster(
     try:
         yield world
         await asyncio.sleep(1)
-        await check_invariants(world.operator.parts)
+        await check_invariants(world.operator, world.client)
     finally:
         for task in tasks:
             task.cancel()

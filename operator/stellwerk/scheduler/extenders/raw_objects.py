@@ -30,16 +30,15 @@ class Wanted:
     bound_pods: bool = False
     """Victims, by an extender with a preempt verb that keeps no nodes itself."""
 
-    def __bool__(self) -> bool:
-        return bool(self.scheduler_names)
-
 
 class RawObjects:
-    """See the module docstring."""
+    """Pods by uid and nodes by name, where extenders are sent them."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self.wanted = Wanted()
+        self.wants_any = False
+        """Whether anything is kept at all."""
         self._nodes: dict[str, bytes] = {}
         self._nodes_listed = False
         """Whether every node is kept, not only those that changed since they are wanted."""
@@ -56,6 +55,7 @@ class RawObjects:
         if not wanted.scheduler_names or (self.wanted.bound_pods and not wanted.bound_pods):
             self._pods.clear()
         self.wanted = wanted
+        self.wants_any = bool(wanted.scheduler_names)
 
     # --- what event handlers tell ---------------------------------------------------------------
 
@@ -101,10 +101,10 @@ class RawObjects:
         Raises:
             ApiError: one is not kept, and cannot be read.
         """
-        room = asyncio.Semaphore(_READS_AT_ONCE)
+        slots = asyncio.Semaphore(_READS_AT_ONCE)
 
         async def read(pod: PodInfo) -> tuple[str, bytes]:
-            async with room:
+            async with slots:
                 return pod.uid, await self.pod(pod)
 
         return dict(await asyncio.gather(*(read(pod) for pod in pods)))

@@ -88,10 +88,8 @@ async def test_nodes_that_all_extenders_reject_are_counted_with_their_reasons(
         "0/4 nodes are available: 1 never, 1 node(s) were unschedulable, 2 not today."
     )
     # The patch of its own status wakes the pod once more, as any event would.
-    await eventually(
-        lambda: len(first.calls) == 2 and world.parts.queue.counted(Place.UNSCHEDULABLE)
-    )
-    entry = world.parts.queue.entry("uid-default-p")
+    await eventually(lambda: len(first.calls) == 2 and world.queue.counted(Place.UNSCHEDULABLE))
+    entry = world.queue.entry("uid-default-p")
     assert entry is not None
     assert entry.unschedulable_plugins == {"Extender", "NodeUnschedulable"}
 
@@ -248,7 +246,7 @@ async def test_a_binding_that_fails_is_left_to_the_plugins_only_if_ignorable(
     assert world.node_of("p") == ("n1" if ignorable else None)
     if not ignorable:
         assert world.notes.about("p") == [("Warning", "FailedScheduling", "taken")]
-        assert not world.parts.cache.is_assumed("uid-default-p")
+        assert not world.cache.is_assumed("uid-default-p")
 
 
 async def test_whole_nodes_and_pods_are_read_when_the_extender_came_later_than_they(
@@ -278,14 +276,14 @@ async def test_whole_nodes_and_pods_are_read_when_the_extender_came_later_than_t
 async def test_raw_objects_are_kept_only_while_an_extender_is_sent_them(
     world: InProcess, first: FakeExtender
 ) -> None:
-    raw = world.parts.raw
+    raw = world.operator.raw
     whole = {"filterVerb": "f", "preemptVerb": "p", "urlPrefix": first.url}
     world.apply(profile(whole))
     assert raw.wanted == Wanted(frozenset({"a"}), nodes=True, bound_pods=True)
     world.apply(profile({**FILTER, "urlPrefix": first.url}, generation=2))
     assert raw.wanted == Wanted(frozenset({"a"}))
     world.apply(profile(generation=3))
-    assert not raw.wanted
+    assert not raw.wants_any
 
 
 async def test_an_edit_while_an_extender_is_asked_counts_from_the_next_cycle(
@@ -294,23 +292,22 @@ async def test_an_edit_while_an_extender_is_asked_counts_from_the_next_cycle(
     asked, answered = asyncio.Event(), []
 
     def answer(body: JsonObject) -> JsonObject:
-        answered.append(world.parts.profiles.profile("a"))
+        answered.append(world.profiles.served["a"])
         return {"nodenames": body["NodeNames"]}
 
     first.answers["filter"], first.delays_seconds["filter"] = answer, 0.05
     first.on_call = lambda _: asked.set()
     world.apply(*NODES, profile({**FILTER, "urlPrefix": first.url}))
-    before = world.parts.profiles.profile("a")
+    before = world.profiles.served["a"]
     world.apply(pod())
     await asked.wait()
     world.apply(make_profile("a", generation=2))
-    assert world.parts.profiles.profile("a") is before
+    assert world.profiles.served["a"] is before
     await eventually(lambda: world.node_of("p"))
     assert answered == [before]
-    after = world.parts.profiles.profile("a")
-    assert after is not None
-    assert after.generation == 2
-    assert world.parts.profiles.extenders("a") is None
+    after = world.profiles.served["a"]
+    assert after.loaded.generation == 2
+    assert after.extenders is None
 
 
 async def test_equal_extenders_of_two_profiles_share_their_connections(
