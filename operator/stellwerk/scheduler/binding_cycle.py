@@ -90,8 +90,10 @@ class BindingCycle:
         search, assumed = attempt.decision.search, attempt.assumed
         points, state = search.profile.framework.binding, search.found.state
         uid, node_name = assumed.uid, assumed.node_name
-        # Why it was pending is history, and must not be written after what the binding writes.
-        await self.outbox.reports.cancel_or_flush(uid)
+        reports = self.outbox.reports
+        if uid in reports.pending or uid in reports.writing:
+            # Why it was pending is history, and must not be written after what the binding writes.
+            await reports.cancel_or_flush(uid)
         status, waits = await points.permit(state, assumed, node_name)
         if status.code is Code.WAIT:
             attempt.waiting = self.waiting_pods.add(assumed, waits)
@@ -111,11 +113,7 @@ class BindingCycle:
         # Nothing after this can call the pod unschedulable: changes need not be remembered for it.
         self.world.queue.done(uid)
         if flight.ok:
-            with self.bindings.slot_released(uid), self.bindings.cancellable(uid):
-                status = await points.pre_bind(state, assumed, node_name)
-            reason = self.bindings.cancelled_because(uid)
-            if reason:
-                return Failure.error(f"binding was cancelled: {reason}")
+            status = await self._pre_bind_cancellable(attempt)
         else:
             status = await points.pre_bind(state, assumed, node_name)
         if not status.ok:
@@ -136,6 +134,15 @@ class BindingCycle:
             reason = f"waiting on permit for pod: {status.message}"
             return Status(Code.ERROR, (reason,), status.plugin)
         return status
+
+    async def _pre_bind_cancellable(self, attempt: Attempt) -> Status:
+        """PreBind where it has work to do, which takes its time and may be cancelled."""
+        search, assumed, bindings = attempt.decision.search, attempt.assumed, self.bindings
+        points = search.profile.framework.binding
+        with bindings.slot_released(assumed.uid), bindings.cancellable(assumed.uid):
+            status = await points.pre_bind(search.found.state, assumed, assumed.node_name)
+        reason = bindings.cancelled_because(assumed.uid)
+        return Status(Code.ERROR, (f"binding was cancelled: {reason}",)) if reason else status
 
     async def _announce(self, attempt: Attempt) -> None:
         pod, node_name = attempt.queued.pod, attempt.assumed.node_name

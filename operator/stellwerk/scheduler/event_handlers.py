@@ -126,7 +126,8 @@ class EventHandlers(WatchHandlers):
         world, uid = self.world, pod.uid
         self.bindings.unconfirmed.pop(uid, None)
         self.loader.without_profile.pods.pop(uid, None)
-        self.reports.drop(uid)
+        if uid in self.reports.pending:
+            self.reports.drop(uid)
         confirmed = world.cache.is_assumed(uid)
         before = world.cache.set_pod(pod)
         world.queue.delete(uid)

@@ -35,17 +35,17 @@ class StatusReports:
     def __init__(self, client: ClusterClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._pending: dict[str, Report] = {}
+        self.pending: dict[str, Report] = {}
         """By the uid of the pod, in the order in which they are written."""
-        self._writing: dict[str, asyncio.Event] = {}
+        self.writing: dict[str, asyncio.Event] = {}
         """Uids of the pods whose report is being written → set when it is."""
         self._writers: set[asyncio.Task[None]] = set()
 
     def put(self, report: Report) -> None:
         """Have it written some time, unless it is cancelled before."""
         uid = report.pod.uid
-        before = self._pending.get(uid)
-        self._pending[uid] = report if before is None else before.followed_by(report)
+        before = self.pending.get(uid)
+        self.pending[uid] = report if before is None else before.followed_by(report)
         if len(self._writers) < _WRITERS:
             writer = asyncio.get_running_loop().create_task(self._write_all(), name="reports")
             self._writers.add(writer)
@@ -53,12 +53,12 @@ class StatusReports:
 
     def drop(self, uid: str) -> None:
         """What is pending about a pod is true no more."""
-        self._pending.pop(uid, None)
+        self.pending.pop(uid, None)
 
     async def cancel_or_flush(self, uid: str) -> None:
         """Drop what is pending about a pod; what is being written is waited for."""
         self.drop(uid)
-        while (written := self._writing.get(uid)) is not None:
+        while (written := self.writing.get(uid)) is not None:
             await written.wait()
 
     async def write(self, report: Report) -> None:
@@ -68,16 +68,16 @@ class StatusReports:
 
     async def _write_all(self) -> None:
         while (uid := self._next()) is not None:
-            await self._write(self._pending.pop(uid))
+            await self._write(self.pending.pop(uid))
 
     def _next(self) -> str | None:
-        return next((uid for uid in self._pending if uid not in self._writing), None)
+        return next((uid for uid in self.pending if uid not in self.writing), None)
 
     async def _write(self, report: Report) -> None:
         pod, patch = report.pod, report.patch(self._clock)
         if patch is None:
             return
-        written = self._writing[pod.uid] = asyncio.Event()
+        written = self.writing[pod.uid] = asyncio.Event()
         try:
             await self._client.patch_pod_status(pod.namespace, pod.name, patch, urgent=False)
         except NotFound:
@@ -86,7 +86,7 @@ class StatusReports:
             # In memory it is so; the pod's next failed attempt writes what is then true.
             logger.warning("cannot report on %s: %s", pod.key, failure)
         finally:
-            del self._writing[pod.uid]
+            del self.writing[pod.uid]
             written.set()
 
 
