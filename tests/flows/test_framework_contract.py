@@ -409,7 +409,7 @@ def test_any_number_of_waiting_pods_holds_up_nobody(script: Script) -> None:
     async def flow(world: InProcess, _: Script) -> None:
         world.apply(*(make_node(f"big{index}", cpu="100") for index in range(10)))
         world.apply(*(make_pod(f"gang-{index}", cpu="10m") for index in range(600)))
-        await eventually(lambda: len(world.operator.waiting_pods) == 600)
+        await eventually(lambda: len(list(world.operator.waiting_pods.all())) == 600)
         world.apply(pod("last"))
         await eventually(lambda: world.node_of("last"))
         for waiting in world.operator.waiting_pods.all():
@@ -445,12 +445,8 @@ def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind(script: Scri
         world.delete("Pod", "a")
         await quiet()
         assert unreserved(script) == ["Second", "First"]
-        assert (
-            len(world.queue)
-            == len(world.operator.bindings)
-            == len(world.operator.waiting_pods)
-            == 0
-        )
+        assert len(world.queue) == len(world.operator.bindings) == 0
+        assert not world.operator.waiting_pods.all()
         assert not list(world.cache.pods())
 
     play(flow, script)

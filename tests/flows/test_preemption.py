@@ -378,9 +378,9 @@ def test_a_victim_waiting_on_permit_is_turned_back(script: Script) -> None:
     async def story(world: VirtualCluster) -> None:
         await with_first(world)
         world.apply(pod("v", "low", cpu="2"))
-        await world.until(lambda: len(world.operator.waiting_pods) == 1)
+        await world.until(lambda: len(list(world.operator.waiting_pods.all())) == 1)
         await unbound_victim_makes_way(world)
-        assert len(world.operator.waiting_pods) == 0
+        assert not world.operator.waiting_pods.all()
 
     play(FULL_NODE, story)
 

@@ -98,10 +98,11 @@ class EventHandlers(WatchHandlers):
         if event_type == DELETED:
             return self._pod_gone(obj, deleted=True)
         pod = _well_formed(self._parse, obj)
-        if self.raw.wants_any:
-            self.raw.on_pod(pod.uid, None if pod.finished else obj)
         if pod.finished:
             return self._pod_gone(obj, deleted=False)
+        if self.raw.wants_any:
+            profile = self.world.profiles.of(pod)
+            self.raw.on_pod(pod, obj, profile.scheduler_name if profile else "")
         return self._pod_bound(pod) if pod.node_name else self._pod_unbound(pod)
 
     def _parse(self, obj: JsonObject) -> PodInfo:
@@ -183,7 +184,7 @@ class EventHandlers(WatchHandlers):
         world, uid = self.world, _uid(obj["metadata"])
         self.loader.without_profile.pods.pop(uid, None)
         self.reports.drop(uid)
-        self.raw.on_pod(uid, None)
+        self.raw.on_pod_gone(uid)
         self._unresolved.pop(uid, None)
         world.priority_classes.forget(uid)
         self.bindings.unconfirmed.pop(uid, None)

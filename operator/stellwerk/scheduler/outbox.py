@@ -2,7 +2,7 @@
 
 Reports say why a pod is pending and which node it is nominated to; they are written in the
 background. Attempts that fail put them here, bindings cancel or flush them, those on pods that are
-gone or bound by somebody else are dropped. They stand behind bindings and evictions: a binding says
+gone or bound from outside are dropped. They stand behind bindings and evictions: a binding says
 PodScheduled itself, and takes the nomination away, so that what it overtakes need not be written at
 all (as with kube-scheduler's SchedulerAsyncAPICalls). Invariant: of a pod at most one report is
 being written and one is pending, which holds the newest of everything that was put; nothing is

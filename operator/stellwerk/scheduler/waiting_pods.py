@@ -85,9 +85,6 @@ class WaitingPodsMap(WaitingPods):
     def __init__(self) -> None:
         self._pods: dict[str, PermitWaitingPod] = {}
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def add(self, pod: PodInfo, waits: Mapping[str, float]) -> PermitWaitingPod:
         """Let a pod wait."""
         waiting = self._pods[pod.uid] = PermitWaitingPod(pod, waits)

@@ -83,7 +83,7 @@ def requeue(world: World, queued: QueuedPod, failure: Failure) -> Effects:
     )
     effects = Effects(event=truncated(failure.message), failure=failure)
     if place is None:
-        # Deleted, or bound by somebody else meanwhile: a condition would be wrong or in vain.
+        # Deleted, or bound from outside meanwhile: a condition would be wrong or in vain.
         return effects
     nomination = failure.nomination
     if nomination.mode is NominatingMode.OVERRIDE:

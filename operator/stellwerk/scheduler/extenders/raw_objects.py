@@ -59,12 +59,17 @@ class RawObjects:
 
     # --- what event handlers tell ---------------------------------------------------------------
 
-    def on_pod(self, uid: str, obj: JsonObject | None) -> None:
-        """A pod was added or changed, or is gone (None)."""
-        if obj is not None and self._is_wanted(obj["spec"]):
-            self._pods[uid] = _pod_json(obj)
+    def on_pod(self, pod: PodInfo, obj: JsonObject, profile_name: str) -> None:
+        """A pod was added or changed; `profile_name` is empty if no profile serves it."""
+        wanted = self.wanted
+        if wanted.bound_pods if pod.node_name else profile_name in wanted.scheduler_names:
+            self._pods[pod.uid] = _pod_json(obj)
         else:
-            self._pods.pop(uid, None)
+            self._pods.pop(pod.uid, None)
+
+    def on_pod_gone(self, uid: str) -> None:
+        """A pod was deleted, or has finished."""
+        self._pods.pop(uid, None)
 
     def on_node(self, name: str, obj: JsonObject | None) -> None:
         """A node was added or changed, or is gone (None)."""
@@ -72,11 +77,6 @@ class RawObjects:
             self._nodes[name] = _node_json(obj)
         else:
             self._nodes.pop(name, None)
-
-    def _is_wanted(self, pod_spec: JsonObject) -> bool:
-        if pod_spec.get("nodeName"):
-            return self.wanted.bound_pods
-        return pod_spec.get("schedulerName") in self.wanted.scheduler_names
 
     # --- what extender calls ask ----------------------------------------------------------------
 

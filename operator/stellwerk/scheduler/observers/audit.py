@@ -1,4 +1,4 @@
-"""Is anything lost? What cache and queue hold, compared with a fresh list from the API.
+"""The audit: what cache and queue hold, compared with a fresh list from the API.
 
 The debugger runs it on SIGUSR2, tests after a flow. Invariant: with no events under way, an
 unbound pod of a served profile is in exactly one place, and a bound one is counted on its node;

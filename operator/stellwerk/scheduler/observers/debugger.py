@@ -53,7 +53,7 @@ class Debugger:
             yield f"nominated to {name}: {', '.join(pod.key for pod in pods)}"
         yield world.queue.describe()
         for entry in world.queue.entries():
-            rejectors = ", ".join(sorted(entry.rejectors)) or "nobody"
+            rejectors = ", ".join(sorted(entry.rejectors)) or "no plugin"
             yield (
                 f"  {entry.pod.key}: {entry.place.name}, attempts {entry.attempts}, "
                 f"rejected by {rejectors}"

@@ -390,7 +390,7 @@ async def test_a_pod_is_sent_as_kube_scheduler_keeps_it() -> None:
     raw.want(Wanted(frozenset({"a"}), nodes=True))
     obj = pod(labels={"text": "a<b"})
     stored = {**obj, "metadata": {**obj["metadata"], "managedFields": [{"manager": "kubectl"}]}}
-    raw.on_pod("uid-default-p", stored)
+    raw.on_pod(pod_info("p"), stored, "a")
     del obj["apiVersion"], obj["kind"]
     assert await raw.pod(pod_info("p")) == go_json(obj)
     assert b"a\\u003cb" in go_json(obj)

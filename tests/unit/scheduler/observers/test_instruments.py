@@ -131,7 +131,7 @@ def test_gauges_show_the_present(seconds: int, line: str) -> None:
             world.apply(make_profile("default-scheduler", plugins=plugins))
             world.apply(make_node("n1", cpu="4"), make_pod("a", cpu="1"))
             script.answers["First.permit"] = PermitResult(Status(Code.WAIT), 10.0)
-            await eventually(lambda: len(world.operator.waiting_pods))
+            await eventually(world.operator.waiting_pods.all)
             world.apply(make_node("n2", cpu="4"))
             script.answers["First.permit"] = PermitResult(Status(Code.UNSCHEDULABLE, ("no",)))
             if seconds:
