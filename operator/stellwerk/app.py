@@ -180,17 +180,6 @@ class Operator:
             self.profile_status,
         )
 
-    def unready(self) -> str | None:
-        """Why the operator is not ready; None: it is."""
-        missing = self.barrier.missing
-        return f"waiting for the first list of {', '.join(missing)}" if missing else None
-
-    def heartbeat(self) -> float:
-        """When the scheduling coroutine last moved; now, while it is not running yet."""
-        if not self.scheduler.running:
-            return self.world.clock.monotonic()
-        return self.scheduler.last_heartbeat_seconds
-
     def resource_metrics(self) -> bytes:
         """The text of /metrics/resources."""
         return resource_metrics(self.gauges.pods())
@@ -255,8 +244,8 @@ async def run(options: RunOptions) -> None:
         stack.push_async_callback(operator.extenders.close)
         server = HttpServer(
             Probes(
-                live={"scheduling": Watchdog(clock, operator.heartbeat)},
-                ready={"lists": operator.unready},
+                live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
+                ready={"lists": operator.barrier.unready},
             ),
             operator.gauges.exposition,
             operator.resource_metrics,

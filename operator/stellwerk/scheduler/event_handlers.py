@@ -57,10 +57,10 @@ class SyncBarrier:
         if not self._missing:
             self._complete.set()
 
-    @property
-    def missing(self) -> list[str]:
-        """Kinds that are still being listed."""
-        return sorted(self._missing)
+    def unready(self) -> str | None:
+        """Why there is nothing to decide on yet; None: there is."""
+        missing = ", ".join(sorted(self._missing))
+        return f"waiting for the first list of {missing}" if missing else None
 
     async def wait(self) -> None:
         """Wait until nothing is missing."""

@@ -92,16 +92,19 @@ class Scheduler:
         self._client = client
         self._handlers = handlers
         self._profile_status = profile_status
-        self.last_heartbeat_seconds = world.clock.monotonic()
-        """When the scheduling coroutine last showed signs of life; liveness reads it."""
-        self.running = False
+        self._heartbeat_seconds: float | None = None
+        """When the scheduling coroutine last moved; None: it does not run yet."""
         self.deciding = ""
         """The uid of the pod that the scheduling coroutine is at."""
 
+    def heartbeat(self) -> float:
+        """When the scheduling coroutine last moved; now, while it is not running yet."""
+        seconds = self._heartbeat_seconds
+        return self._world.clock.monotonic() if seconds is None else seconds
+
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
-        self.running = True
-        self.last_heartbeat_seconds = self._world.clock.monotonic()
+        self._heartbeat_seconds = self._world.clock.monotonic()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._schedule_forever(), name="scheduling")
@@ -124,7 +127,7 @@ class Scheduler:
         while True:
             await self._bindings.free_slot()
             queued = await self._next_pod()
-            self.last_heartbeat_seconds = now()
+            self._heartbeat_seconds = now()
             self.deciding = queued.pod.uid
             await self._schedule_one.schedule_one(queued)
             self.deciding = ""
@@ -157,7 +160,7 @@ class Scheduler:
         world.queue.flush_backoff(world.clock.monotonic())
         if self._active.empty():
             # An idle coroutine is alive, too.
-            self.last_heartbeat_seconds = world.clock.monotonic()
+            self._heartbeat_seconds = world.clock.monotonic()
 
     def _flush_unschedulable(self) -> None:
         world = self._world
