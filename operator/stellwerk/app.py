@@ -180,6 +180,11 @@ class Operator:
             self.profile_status,
         )
 
+    def exposition(self) -> bytes:
+        """The text of /metrics."""
+        self.gauges.refresh()
+        return self.metrics.exposition()
+
     def resource_metrics(self) -> bytes:
         """The text of /metrics/resources."""
         return resource_metrics(self.gauges.pods())
@@ -247,7 +252,7 @@ async def run(options: RunOptions) -> None:
                 live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
                 ready={"lists": operator.barrier.unready},
             ),
-            operator.gauges.exposition,
+            operator.exposition,
             operator.resource_metrics,
         )
         await server.start(options.bind_address)

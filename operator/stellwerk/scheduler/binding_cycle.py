@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import pod_reference
 from stellwerk.framework.status import Code, Status
 from stellwerk.metrics import Metrics, attempts_label
@@ -20,10 +21,10 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.waiting_pods import PermitWaitingPod, WaitingPodsMap
-from stellwerk.world.decide import Decision
 from stellwerk.world.effects import release
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import NominatingInfo, nomination_patch
+from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -31,13 +32,19 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Attempt:
-    """An attempt that has come to a node; framework and extenders stay those it began with."""
+    """An attempt that has come to a node; its Decision, whose columns are large, is not kept."""
 
     queued: QueuedPod
-    decision: Decision
+    profile: ServedProfile
+    """The version with which it began, whatever is served meanwhile."""
+    state: CycleState
     assumed: PodInfo
     """The pod on its node."""
     started_seconds: float
+    evaluated: int
+    """How many nodes were looked at."""
+    feasible: int
+    """How many of them took the pod."""
     waiting: PermitWaitingPod | None = None
     """Set when Permit has answered Wait."""
     announced: bool = False
@@ -58,7 +65,7 @@ class BindingCycle:
 
     async def run(self, attempt: Attempt) -> None:
         """Bind the pod, or undo everything."""
-        assumed, profile = attempt.assumed, attempt.decision.search.profile
+        assumed, profile = attempt.assumed, attempt.profile
         try:
             failure = await self._bind(attempt)
         except asyncio.CancelledError:
@@ -77,8 +84,8 @@ class BindingCycle:
             self._undo(attempt, failure)
             return
         self._bound(attempt)
-        points, state = profile.framework.binding, attempt.decision.search.found.state
-        for broken in await points.post_bind(state, assumed, assumed.node_name):
+        points = profile.framework.binding
+        for broken in await points.post_bind(attempt.state, assumed, assumed.node_name):
             logger.error("%s is bound; %s", assumed.key, broken, exc_info=broken)
             self.failures.count(broken, profile)
         self._activate(attempt)
@@ -87,8 +94,8 @@ class BindingCycle:
 
     async def _bind(self, attempt: Attempt) -> Failure | None:
         """Run the points up to Bind; returns what failed."""
-        search, assumed = attempt.decision.search, attempt.assumed
-        points, state = search.profile.framework.binding, search.found.state
+        profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
+        points = profile.framework.binding
         uid, node_name = assumed.uid, assumed.node_name
         reports = self.outbox.reports
         if uid in reports.pending or uid in reports.writing:
@@ -118,7 +125,7 @@ class BindingCycle:
             status = await points.pre_bind(state, assumed, node_name)
         if not status.ok:
             return Failure.not_bound(status)
-        extenders = search.profile.extenders
+        extenders = profile.extenders
         by_extender = await extenders.bind(assumed, node_name) if extenders is not None else None
         status = by_extender or await points.bind(state, assumed, node_name)
         return None if status.ok else Failure.not_bound(status)
@@ -137,10 +144,10 @@ class BindingCycle:
 
     async def _pre_bind_cancellable(self, attempt: Attempt) -> Status:
         """PreBind where it has work to do, which takes its time and may be cancelled."""
-        search, assumed, bindings = attempt.decision.search, attempt.assumed, self.bindings
-        points = search.profile.framework.binding
+        assumed, bindings = attempt.assumed, self.bindings
+        points = attempt.profile.framework.binding
         with bindings.slot_released(assumed.uid), bindings.cancellable(assumed.uid):
-            status = await points.pre_bind(search.found.state, assumed, assumed.node_name)
+            status = await points.pre_bind(attempt.state, assumed, assumed.node_name)
         reason = bindings.cancelled_because(assumed.uid)
         return Status(Code.ERROR, (f"binding was cancelled: {reason}",)) if reason else status
 
@@ -158,7 +165,7 @@ class BindingCycle:
 
     def _activate(self, attempt: Attempt) -> None:
         """Move the pods that plugins named to activeQ, once each."""
-        named = attempt.decision.search.found.state.pods_to_activate
+        named = attempt.state.pods_to_activate
         if named:
             self.world.activate(list(named.values()))
             named.clear()
@@ -167,16 +174,16 @@ class BindingCycle:
 
     def _bound(self, attempt: Attempt) -> None:
         """The API has the binding: an event, metrics, and the watch is to confirm it."""
-        assumed, decision, queued = attempt.assumed, attempt.decision, attempt.queued
-        profile, metrics, now = decision.search.profile, self.metrics, self.world.clock.monotonic()
+        assumed, profile, queued = attempt.assumed, attempt.profile, attempt.queued
+        metrics, now = self.metrics, self.world.clock.monotonic()
         if self.world.cache.is_assumed(assumed.uid):
             self.bindings.unconfirmed[assumed.uid] = now
         logger.debug(
             "%s is bound to %s (%d nodes evaluated, %d feasible)",
             assumed.key,
             assumed.node_name,
-            decision.search.found.evaluated,
-            decision.feasible,
+            attempt.evaluated,
+            attempt.feasible,
         )
         self.outbox.recorder.event(
             pod_reference(queued.pod),
@@ -202,7 +209,7 @@ class BindingCycle:
         A rejected pod is back before that, and is not moved by its own end
         (`handleBindingCycleError`).
         """
-        assumed, profile = attempt.assumed, attempt.decision.search.profile
+        assumed, profile = attempt.assumed, attempt.profile
         forgotten = self._release(attempt)
         if forgotten and not failure.rejected:
             self._on_forgotten(assumed)
@@ -217,10 +224,9 @@ class BindingCycle:
 
     def _release(self, attempt: Attempt) -> bool:
         """Undo Reserve and forget the pod; True if it was still assumed."""
-        search, assumed = attempt.decision.search, attempt.assumed
-        framework = search.profile.framework
-        forgotten, failures = release(self.world, framework, search.found.state, assumed)
+        profile, assumed = attempt.profile, attempt.assumed
+        forgotten, failures = release(self.world, profile.framework, attempt.state, assumed)
         for broken in failures:
             logger.error("undoing the reservation of %s: %s", assumed.key, broken, exc_info=broken)
-            self.failures.count(broken, search.profile)
+            self.failures.count(broken, profile)
         return forgotten

@@ -81,7 +81,16 @@ class ScheduleOne:
             return
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
         # that waits for something there holds up no other pod.
-        attempt = Attempt(queued, decision, effects.bind, started_seconds)
+        found = decision.search.found
+        attempt = Attempt(
+            queued,
+            profile,
+            found.state,
+            effects.bind,
+            started_seconds,
+            found.evaluated,
+            decision.feasible,
+        )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
 
     def _skip_pod_schedule(self, pod: PodInfo, profile: ServedProfile) -> bool:

@@ -162,15 +162,14 @@ class Gauges:
         metrics.cache_size.labels("pods").set_function(lambda: sum(1 for _ in cache.pods()))
         metrics.cache_size.labels("assumed_pods").set_function(lambda: len(cache.assumed_pods))
 
-    def exposition(self) -> bytes:
-        """The text of /metrics; series that come and go are brought up to date."""
+    def refresh(self) -> None:
+        """Bring those up to date whose series come and go."""
         family = self._metrics.inflight_events
         counts = self._world.queue.in_flight_event_counts()
         for (event,), series in family.items():
             series.set(counts.get(event, 0))
         for event, count in counts.items():
             family.labels(event).set(count)
-        return self._metrics.exposition()
 
     def pods(self) -> Iterator[PodInfo]:
         """Every pod that is known: those on nodes, then those in the queue."""

@@ -135,9 +135,9 @@ def test_gauges_show_the_present(seconds: int, line: str) -> None:
             world.apply(make_node("n2", cpu="4"))
             script.answers["First.permit"] = PermitResult(Status(Code.UNSCHEDULABLE, ("no",)))
             if seconds:
-                world.operator.gauges.exposition()
+                world.operator.exposition()
                 await eventually(lambda: clock.monotonic() > seconds, 30)
-            assert line in world.operator.gauges.exposition().decode().splitlines()
+            assert line in world.operator.exposition().decode().splitlines()
 
     plugins = {"multiPoint": {"enabled": [{"name": "First"}]}}
     with installed("First") as script:
