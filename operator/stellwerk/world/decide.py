@@ -6,7 +6,7 @@ that a recording which holds draws and answers can be replayed. Invariant: a dec
 and pure: it asks nothing of the cluster, measures nothing, and leaves the World as it was.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -59,9 +59,8 @@ class Search:
     def narrow(self, result: ExtenderFilterResult, offered: int) -> None:
         """Let only the nodes that extenders left be feasible, of so many that were offered."""
         found, names = self.found, result.node_names
-        found.rows = np.array([self.snapshot.row_of[name] for name in names], dtype=np.intp)
-        found.fits = np.zeros_like(found.fits)
-        found.fits[found.rows] = True
+        left = np.array([self.snapshot.row_of[name] for name in names], dtype=np.intp)
+        found.keep(left, evaluated=found.evaluated)
         if len(names) != offered:
             self.by_extenders = result
 
@@ -99,7 +98,7 @@ class NoNode:
     """No node takes the pod: why, and whose eviction would change that."""
 
     diagnosis: Diagnosis
-    post_filter: PostFilterResult | None = field(default=None)
+    post_filter: PostFilterResult | None = None
     """None: nothing was looked for."""
 
 

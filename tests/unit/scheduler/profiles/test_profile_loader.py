@@ -14,7 +14,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
-from tests.support.builders import make_node, make_pod
+from stellwerk.world.decide import decide
+from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
 if TYPE_CHECKING:
@@ -365,6 +366,22 @@ async def test_who_may_not_write_writes_nothing(world: InProcess) -> None:
     await world.status.write_changed()
     assert world.client.requests == []
     assert world.notes.events == []
+
+
+async def test_draws_of_a_profile_with_a_seed_are_recorded_and_repeat_themselves() -> None:
+    chosen = []
+    for _ in range(2):
+        world = InProcess()
+        world.apply(make_profile("a", tieBreakSeed=7), *(make_node(f"n{n}") for n in range(50)))
+        world.cache.update_snapshot()
+        pod = pod_info("p", scheduler_name="a")
+        profile = world.profiles.of(pod)
+        assert profile is not None
+        decisions = [decide(world.operator.world, pod, profile) for _ in range(3)]
+        chosen.append([(each.node_name, each.draws) for each in decisions])
+    assert chosen[0] == chosen[1]
+    assert len({node_name for node_name, _ in chosen[0]}) > 1
+    assert all(among == 50 for _, ((_, among),) in chosen[0])
 
 
 async def test_an_echo_of_the_status_changes_nothing(world: InProcess) -> None:
