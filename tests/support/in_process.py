@@ -161,7 +161,7 @@ async def running(clock: VirtualClock | None = None) -> AsyncIterator[InProcess]
 async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
     """Wait until something is true."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 any condition, nobody to set an event
+        while not condition():  # noqa: ASYNC110 any condition, without an event to wait for
             await asyncio.sleep(0.005)
 
 

@@ -33,14 +33,16 @@ async def check_invariants(operator: Operator, client: ClusterClient) -> None:
 
 
 def check_capacity(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> None:
-    """No node has promised more than it has."""
-    promised: dict[str, Counter[str]] = {}
+    """The pods of no node request more than it has."""
+    requested: dict[str, Counter[str]] = {}
     for pod in _on_nodes(pods):
-        promised.setdefault(pod.node_name, Counter()).update({**pod.amounts.requests, PODS: 1})
+        requested.setdefault(pod.node_name, Counter()).update({**pod.amounts.requests, PODS: 1})
     for node in map(parse_node, nodes):
-        for resource, amount in promised.get(node.name, Counter()).items():
+        for resource, amount in requested.get(node.name, Counter()).items():
             offered = node.allocatable.get(resource, 0)
-            assert amount <= offered, f"{node.name} has {offered} {resource}, promised {amount}"
+            assert amount <= offered, (
+                f"{node.name} has {offered} {resource}, pods want {amount}"
+            )
 
 
 def check_bound_once(notes: Iterable[tuple[str, str, str, str]]) -> None:

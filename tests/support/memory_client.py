@@ -12,7 +12,7 @@ from stellwerk.models.json_values import JsonObject
 
 
 class MemoryClient(ClusterClient):
-    """Objects by API path; every write gets the next resourceVersion and is told to `watch`."""
+    """Objects by API path; every write gets the next resourceVersion and goes to `watch`."""
 
     def __init__(self, watch: Callable[[JsonObject], None] = lambda _: None) -> None:
         self.objects: dict[str, JsonObject] = {}
@@ -24,7 +24,7 @@ class MemoryClient(ClusterClient):
         self._version = 100
 
     def put(self, path: str, obj: JsonObject) -> JsonObject:
-        """Store an object as somebody else would."""
+        """Store an object as another client would."""
         self._version += 1
         stored = copy.deepcopy(obj)
         stored["metadata"]["resourceVersion"] = str(self._version)

@@ -208,14 +208,14 @@ class VirtualCluster:
         """Let time pass until something is true; fails when it takes too long."""
         deadline = self.clock.monotonic() + seconds
         while not condition():
-            assert self.clock.monotonic() < deadline, self._where_everybody_is()
+            assert self.clock.monotonic() < deadline, self._where_pods_are()
             await asyncio.sleep(0.1)
 
     async def settle(self) -> None:
         """Let every pod be bound and running, or told why it cannot be."""
         await self.until(lambda: all(map(_is_settled, self.pods.values())))
 
-    def _where_everybody_is(self) -> str:
+    def _where_pods_are(self) -> str:
         return "\n".join(
             f"{name}: {pod['spec'].get('nodeName')} {pod['status']}"
             for name, pod in self.pods.items()

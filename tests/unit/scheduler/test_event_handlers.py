@@ -71,7 +71,7 @@ def test_of_a_first_list_likewise(world: World) -> None:
     assert world.requested() == 1000
 
 
-def test_a_pod_of_nobodys_waits_for_its_profile(world: World) -> None:
+def test_a_pod_without_a_profile_waits_for_one(world: World) -> None:
     world.handlers.on_pod("ADDED", make_pod("p", scheduler_name="other"))
     assert world.place() is None
     assert UID in world.operator.without_profile.pods
@@ -87,7 +87,7 @@ def test_a_gated_pod_is_kept_out_until_its_gates_are_gone(world: World) -> None:
     assert world.place() is Place.ACTIVE
 
 
-def test_a_pod_that_somebody_else_bound_leaves_the_queue(world: World) -> None:
+def test_a_pod_bound_from_outside_leaves_the_queue(world: World) -> None:
     world.handlers.on_pod("ADDED", PENDING)
     world.handlers.on_pod("MODIFIED", BOUND)
     assert world.place() is None
@@ -95,7 +95,7 @@ def test_a_pod_that_somebody_else_bound_leaves_the_queue(world: World) -> None:
     assert world.changes == [(Resource.ASSIGNED_POD, Action.ADD)]
 
 
-def test_a_pod_of_nobodys_that_is_bound_only_counts(world: World) -> None:
+def test_a_bound_pod_without_a_profile_only_counts(world: World) -> None:
     world.handlers.on_pod("ADDED", make_pod("p", scheduler_name="other", cpu="1"))
     bound = make_pod("p", scheduler_name="other", cpu="1", node_name="n1")
     world.handlers.on_pod("MODIFIED", bound)
@@ -234,14 +234,14 @@ def test_a_resolved_priority_never_changes(world: World) -> None:
     ("node", "actions"),
     [
         pytest.param(make_node("n1"), [], id="a heartbeat"),
-        pytest.param(make_node("n1", cpu="9"), [Action.UPDATE_NODE_ALLOCATABLE], id="room"),
+        pytest.param(make_node("n1", cpu="9"), [Action.UPDATE_NODE_ALLOCATABLE], id="capacity"),
         pytest.param(make_node("n1", labels={"a": "b"}), [Action.UPDATE_NODE_LABEL], id="labels"),
         pytest.param(
             make_node("n1", cpu="9", taints=[{"key": "k", "effect": "NoSchedule"}]),
             [Action.UPDATE_NODE_TAINT, Action.UPDATE_NODE_ALLOCATABLE],
             id="two things at once",
         ),
-        pytest.param(make_node("n1", unschedulable=True), [], id="cordoned: helps nobody"),
+        pytest.param(make_node("n1", unschedulable=True), [], id="cordoned: helps no pod"),
     ],
 )
 def test_changes_of_a_node_are_told_apart(
@@ -286,7 +286,7 @@ def test_objects_that_plugins_read_wake_pods(world: World, kind: str, resource: 
     assert world.changes == [(resource, action) for action in actions]
 
 
-def test_a_service_is_kept_and_wakes_nobody(world: World) -> None:
+def test_a_service_is_kept_and_wakes_no_pod(world: World) -> None:
     service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {}}}
     world.handlers.on_object("Service", "ADDED", service)
     assert world.changes == []

@@ -108,7 +108,7 @@ async def test_what_is_cancelled_is_not_written() -> None:
     desk = Desk()
     await desk.jam()
     desk.put("web", "no room")
-    await desk.reports.cancel_or_flush("pod-uid-of-nobody")
+    await desk.reports.cancel_or_flush("uid-of-no-pod")
     await desk.reports.cancel_or_flush(pod_info("web").uid)
     assert await desk.written() == []
 
@@ -157,7 +157,7 @@ async def test_what_is_written_now_replaces_what_waits_and_comes_after_what_is_b
     assert [says(status) for _, status in written] == ["no room", "no profile"]
 
 
-async def test_a_settled_pod_may_be_reported_on_anew() -> None:
+async def test_after_a_flush_a_pod_may_be_reported_on_anew() -> None:
     desk = Desk()
     await desk.jam()
     desk.put("web", "no room", NominatingInfo("n1"))
@@ -247,13 +247,13 @@ async def test_a_binding_overtakes_the_report_that_waits(monkeypatch: pytest.Mon
         assert world.condition("web") is None
 
 
-@pytest.mark.parametrize("by_whom", ["deleted", "bound by somebody else"])
+@pytest.mark.parametrize("how", ["deleted", "bound from outside"])
 async def test_a_pod_that_no_longer_waits_is_not_reported_on(
-    monkeypatch: pytest.MonkeyPatch, by_whom: str
+    monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     async with running(VirtualClock()) as world:
         held = await report_that_waits(world, monkeypatch)
-        if by_whom == "deleted":
+        if how == "deleted":
             world.delete("Pod", "web")
         else:
             world.apply(make_pod("web", node_name="elsewhere"))

@@ -1,4 +1,4 @@
-"""Carrying a preemption out: who is told what, in which order, and what is left when it fails."""
+"""Carrying a preemption out: what is asked of the API in which order, and what a failure leaves."""
 
 import asyncio
 from collections.abc import Mapping
@@ -143,7 +143,7 @@ class Scene:
         self.executor.start(Eviction(self.pod, candidate, victims, "default-scheduler"))
 
     def asked_gates(self) -> list[str]:
-        """The pods whose gates the queue is told to ask from now on, noted as it happens."""
+        """The pods whose PreEnqueue is run again from now on, noted as it happens."""
         asked: list[str] = []
         rerun_pre_enqueue = self.driver.queue.rerun_pre_enqueue
 
@@ -192,7 +192,7 @@ async def test_a_victim_is_marked_then_deleted_and_the_event_names_the_preemptor
     assert scene.executions("success") == 1
 
 
-async def test_the_last_victim_is_told_when_all_others_know() -> None:
+async def test_the_last_victim_is_evicted_when_all_others_are() -> None:
     scene = Scene("v1", "v2", "v3")
     hold = scene.api.held["delete", "v2"] = asyncio.Event()
     scene.start()
@@ -234,7 +234,7 @@ async def test_a_victim_being_bound_is_cancelled_instead() -> None:
     assert scene.api.asked == []
 
 
-async def test_victims_taken_from_other_nodes_are_told_why() -> None:
+async def test_events_of_victims_on_other_nodes_say_so() -> None:
     scene = Scene("v1")
     scene.start(node_name="n2")
     await scene.finish()
@@ -388,7 +388,7 @@ async def test_a_preemption_that_fails_clears_the_nomination(
     assert scene.place is Place.ACTIVE
 
 
-async def test_what_nobody_foresaw_clears_the_nomination_too(
+async def test_an_unforeseen_failure_clears_the_nomination_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene("v1")

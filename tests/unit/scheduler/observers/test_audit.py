@@ -22,7 +22,7 @@ def play(flow: Any) -> None:
         async with running(clock) as world:
             world.apply(make_profile("default-scheduler"), make_node("n1", cpu="4"))
             world.apply(make_pod("bound", cpu="1"), make_pod("huge", cpu="99"))
-            world.apply(make_pod("others", scheduler_name="nobody"))
+            world.apply(make_pod("others", scheduler_name="other"))
             await eventually(lambda: world.node_of("bound"))
             await quiet()
             await flow(world)
@@ -66,7 +66,7 @@ def lose_a_waiting_pod(world: InProcess) -> None:
     world.queue.delete(_uid(world, "huge"))
 
 
-def lose_somebody_elses_pod(world: InProcess) -> None:
+def lose_a_pod_without_a_profile(world: InProcess) -> None:
     world.operator.without_profile.pods.pop(_uid(world, "others"))
 
 
@@ -100,7 +100,7 @@ def strand_a_pod(world: InProcess) -> None:
         (miss_a_node, Discrepancies(missed_nodes=frozenset({"n1"}))),
         (keep_a_node, Discrepancies(redundant_nodes=frozenset({"n1"}))),
         (lose_a_waiting_pod, Discrepancies(missed_pods=frozenset({"default/huge"}))),
-        (lose_somebody_elses_pod, Discrepancies(missed_pods=frozenset({"default/others"}))),
+        (lose_a_pod_without_a_profile, Discrepancies(missed_pods=frozenset({"default/others"}))),
         (lose_a_bound_pod, Discrepancies(missed_pods=frozenset({"default/bound"}))),
         (keep_a_pod, Discrepancies(redundant_pods=frozenset({"default/huge"}))),
         (count_a_pod_elsewhere, Discrepancies(misplaced_pods=frozenset({"default/bound"}))),

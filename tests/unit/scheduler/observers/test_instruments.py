@@ -151,7 +151,7 @@ def test_a_pod_scheduled_after_the_flush_of_the_forgotten_is_counted() -> None:
         await quiet()
         uid = world.pod("a")["metadata"]["uid"]
         assert world.queue.place(uid) is Place.UNSCHEDULABLE
-        # Room that nobody is told of: as if a hint had missed it.
+        # Capacity without an event: as if a hint had missed it.
         world.cache.set_node(parse_node(make_node("n1", cpu="4")))
         await eventually(lambda: world.node_of("a"), 400)
         assert world.metrics.pod_scheduled_after_flush.labels().value == 1

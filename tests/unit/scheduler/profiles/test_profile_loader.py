@@ -42,7 +42,7 @@ OTHER_SORT: JsonObject = {
 
 
 class ByName:
-    """A QueueSort plugin of somebody else's."""
+    """A QueueSort plugin from outside Stellwerk."""
 
     name: ClassVar[str] = "ByName"
     args_model: ClassVar[type[BaseModel] | None] = None
