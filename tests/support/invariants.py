@@ -40,9 +40,7 @@ def check_capacity(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> N
     for node in map(parse_node, nodes):
         for resource, amount in requested.get(node.name, Counter()).items():
             offered = node.allocatable.get(resource, 0)
-            assert amount <= offered, (
-                f"{node.name} has {offered} {resource}, pods want {amount}"
-            )
+            assert amount <= offered, f"{node.name} has {offered} {resource}, pods want {amount}"
 
 
 def check_bound_once(notes: Iterable[tuple[str, str, str, str]]) -> None:
