@@ -13,7 +13,7 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import pod_reference
-from stellwerk.framework.status import Code, Status
+from stellwerk.framework.status import OK, Code, Status
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -88,7 +88,8 @@ class BindingCycle:
         for broken in await points.post_bind(attempt.state, assumed, assumed.node_name):
             logger.error("%s is bound; %s", assumed.key, broken, exc_info=broken)
             self.failures.count(broken, profile)
-        self._activate(attempt)
+        if attempt.state.pods_to_activate:
+            self._activate(attempt)
 
     # --- one after the other --------------------------------------------------------------------
 
@@ -106,14 +107,14 @@ class BindingCycle:
             attempt.waiting = self.waiting_pods.add(assumed, waits)
         elif not status.ok:
             return Failure.not_permitted(status)
-        self._activate(attempt)
+        if state.pods_to_activate:
+            self._activate(attempt)
         flight = points.pre_bind_pre_flight(state, assumed, node_name)
         if not flight.ok and not flight.skip:
             return Failure.error(flight.message)
         if flight.ok or attempt.waiting is not None:
             # It may take long: say where the pod is bound to go, e.g. to a cluster autoscaler.
             await self._announce(attempt)
-        if attempt.waiting is not None:
             status = await self._wait_on_permit(attempt.waiting)
             if not status.ok:
                 return Failure.not_permitted(status)
@@ -130,7 +131,10 @@ class BindingCycle:
         status = by_extender or await points.bind(state, assumed, node_name)
         return None if status.ok else Failure.not_bound(status)
 
-    async def _wait_on_permit(self, waiting: PermitWaitingPod) -> Status:
+    async def _wait_on_permit(self, waiting: PermitWaitingPod | None) -> Status:
+        """The answer to a waiting pod; OK for one that is not."""
+        if waiting is None:
+            return OK
         now = self.world.clock.monotonic
         waited_since = now()
         with self.bindings.slot_released(waiting.pod.uid):
@@ -166,9 +170,8 @@ class BindingCycle:
     def _activate(self, attempt: Attempt) -> None:
         """Move the pods that plugins named to activeQ, once each."""
         named = attempt.state.pods_to_activate
-        if named:
-            self.world.activate(list(named.values()))
-            named.clear()
+        self.world.activate(list(named.values()))
+        named.clear()
 
     # --- how it ends ----------------------------------------------------------------------------
 

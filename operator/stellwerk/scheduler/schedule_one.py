@@ -23,6 +23,7 @@ from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import apply
+from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -62,19 +63,21 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        if self._skip_pod_schedule(pod, profile):
-            world.queue.done(pod.uid)
+        if pod.terminating or world.cache.is_assumed(pod.uid):
+            self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic
         started_seconds = now()
+        decision: Decision | Failure
         try:
             decision = await self._scheduling_cycle(pod, profile)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
-            failure = self._failures.unexpected(raised, pod, profile)
-            self._decided(profile, started_seconds, now())
-            self._failures.handle(queued, profile, failure, started_seconds)
+            decision = self._failures.unexpected(raised, pod, profile)
+        decided_seconds = profile.activity.last_decision_seconds = now()
+        self._algorithm_duration.observe(decided_seconds - started_seconds)
+        if isinstance(decision, Failure):
+            self._failures.handle(queued, profile, decision, started_seconds)
             return
-        self._decided(profile, started_seconds, now())
         effects = apply(world, queued, decision)
         if effects.bind is None:
             self._failures.carry_out(effects, queued, profile, started_seconds)
@@ -93,8 +96,8 @@ class ScheduleOne:
         )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
 
-    def _skip_pod_schedule(self, pod: PodInfo, profile: ServedProfile) -> bool:
-        """Whether the pod is going away or assumed already (`skipPodSchedule`)."""
+    def _skip_pod_schedule(self, pod: PodInfo, profile: ServedProfile) -> None:
+        """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
         if pod.terminating:
             self._outbox.recorder.event(
                 pod_reference(pod),
@@ -104,8 +107,7 @@ class ScheduleOne:
                 f"skip schedule deleting pod: {pod.key}",
                 reporting_controller=profile.scheduler_name,
             )
-            return True
-        return self._world.cache.is_assumed(pod.uid)
+        self._world.queue.done(pod.uid)
 
     async def _scheduling_cycle(self, pod: PodInfo, profile: ServedProfile) -> Decision:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
@@ -123,7 +125,3 @@ class ScheduleOne:
         if decision.scores is not None and logger.isEnabledFor(TRACE):
             trace_scores(logger, pod, decision.scores, snapshot)
         return decision
-
-    def _decided(self, profile: ServedProfile, started_seconds: float, now_seconds: float) -> None:
-        self._algorithm_duration.observe(now_seconds - started_seconds)
-        profile.activity.last_decision_seconds = now_seconds
