@@ -1,8 +1,8 @@
 """The profiles that are served: which one a pod belongs to, and what it says about queueing.
 
 `scheduler.profiles` loads the objects and serves them here, the scheduling queue asks them as its
-QueueingPolicy, decisions take framework and extenders from them. Invariant: a served profile never
-changes; a new version is served in its place, and attempts under way keep the one they began with.
+QueueingPolicy, decisions take framework and extenders from them. Invariant: these never change; a
+new version is served as another ServedProfile, and attempts under way keep the one they began with.
 Whatever a plugin does, the queue gets an answer: one that raises in PreEnqueue gates the pod under
 its own name until it is asked again, one that raises in QueueSort or when its events are registered
 is replaced by what holds without it.
