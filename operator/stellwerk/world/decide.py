@@ -21,9 +21,10 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.world.extenders import ExtenderFilterResult
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo
-from stellwerk.world.profiles import Draw, ExtenderFilterResult, ServedProfile
+from stellwerk.world.profiles import Draw, ServedProfile
 from stellwerk.world.world import World
 
 EXTENDER: Final = "Extender"

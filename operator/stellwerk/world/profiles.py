@@ -10,8 +10,8 @@ is replaced by what holds without it.
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass
+from typing import TypeAlias
 
 from typing_extensions import override
 
@@ -19,18 +19,13 @@ from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.handle import RandomNumbers
-from stellwerk.framework.interface import (
-    EnqueueExtensions,
-    PostFilterResult,
-    PreEnqueuePlugin,
-    QueueSortPlugin,
-)
+from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin, QueueSortPlugin
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
-from stellwerk.snapshot.columns import IntColumn
+from stellwerk.world.extenders import Extenders
 
 logger = logging.getLogger(__name__)
 
@@ -53,44 +48,6 @@ class RecordedRandom(RandomNumbers):
         number = self._numbers.randrange(stop)
         self.draws.append((number, stop))
         return number
-
-
-@dataclass(frozen=True, slots=True)
-class ExtenderFilterResult:
-    """What the extenders of a profile leave of the nodes that its filters pass."""
-
-    node_names: Sequence[str]
-    """In the order in which the last extender named them."""
-    statuses: Mapping[str, Status] = field(default_factory=dict)
-    """By node name, why it was taken away, where a reason was given."""
-
-
-class Extenders(Protocol):
-    """A profile's extenders: what they answer is an input of decisions."""
-
-    async def accept(self, pod: PodInfo, node_name: str) -> bool:
-        """Return whether the node nominated to the pod passes; a failure counts as no."""
-        ...
-
-    async def filter(self, pod: PodInfo, node_names: Sequence[str]) -> ExtenderFilterResult:
-        """Return which of the feasible nodes remain.
-
-        Raises:
-            SchedulerError: an extender that is not ignorable failed.
-        """
-        ...
-
-    async def prioritize(self, pod: PodInfo, node_names: Sequence[str]) -> IntColumn:
-        """Return (n,) int64, what is added to the total of each node."""
-        ...
-
-    async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
-        """Return the candidates that remain, perhaps with other victims."""
-        ...
-
-    async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
-        """Bind the pod; None if that is left to the profile's plugins."""
-        ...
 
 
 @dataclass(slots=True)

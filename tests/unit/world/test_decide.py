@@ -19,8 +19,8 @@ from stellwerk.world.decide import (
     reject,
     score,
 )
+from stellwerk.world.extenders import ExtenderFilterResult
 from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo
-from stellwerk.world.profiles import ExtenderFilterResult
 from tests.support.builders import make_node, make_pod
 from tests.support.invariants import described
 

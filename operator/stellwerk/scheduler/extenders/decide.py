@@ -16,7 +16,8 @@ from stellwerk.world.decide import (
     reject,
     score,
 )
-from stellwerk.world.profiles import Extenders, ServedProfile
+from stellwerk.world.extenders import Extenders
+from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 

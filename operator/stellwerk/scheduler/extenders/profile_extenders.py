@@ -23,7 +23,7 @@ from stellwerk.framework.status import OK, Code, Status, error, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.world.profiles import ExtenderFilterResult, Extenders
+from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 
 logger = logging.getLogger(__name__)
 
