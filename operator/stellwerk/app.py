@@ -11,50 +11,56 @@ import random
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from itertools import chain
-from typing import Final
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk.client.credentials import load_credentials
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import Clock, SystemClock
-from stellwerk.errors import Conflict, SchedulerError
 from stellwerk.framework.handle import Services
+from stellwerk.framework.interface import ClusterClient, Recorder
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
-from stellwerk.models.profile import API_VERSION, DEFAULT_PROFILE_MANIFEST, PLURAL
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.active_queue import ActiveQueue
+from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.event_handlers import EventHandlers
-from stellwerk.scheduler.extenders.profile_extenders import ExtenderPool
+from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
+from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.debugger import Debugger
-from stellwerk.scheduler.observers.instruments import Gauges, ProfileStopwatch, TimedWatchHandlers
-from stellwerk.scheduler.observers.queue_metrics import QueueMetrics
-from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.observers.instruments import (
+    Gauges,
+    ProfileStopwatch,
+    QueueMetrics,
+    plugin_failure_counter,
+)
+from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.profiles.default_profile import ensure_profile
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
-from stellwerk.scheduler.profiles.profiles import ProfileChange, Profiles
-from stellwerk.scheduler.profiles.queueing import ProfileQueueing
-from stellwerk.scheduler.profiles.unserved import UnservedPods
+from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
+from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
+from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import Scheduler
-from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics
+from stellwerk.supervision import run_together
+from stellwerk.world.profiles import Profiles, RecordedRandom
+from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
-
-_PROFILES_PATH: Final = f"/apis/{API_VERSION}/{PLURAL}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,169 +76,158 @@ class RunOptions:
     """How long a call of a plugin that does not come with Stellwerk may take."""
 
 
-class SyncBarrier:
-    """Opens when the first list of every watched kind is complete."""
-
-    def __init__(self, kinds: frozenset[str]) -> None:
-        self._missing = set(kinds)
-        self._complete = asyncio.Event()
-
-    def on_synced(self, kind: str) -> None:
-        """A kind's first list is complete."""
-        self._missing.discard(kind)
-        if not self._missing:
-            self._complete.set()
-
-    @property
-    def missing(self) -> list[str]:
-        """Kinds that are still being listed."""
-        return sorted(self._missing)
-
-    async def wait(self) -> None:
-        """Wait until nothing is missing."""
-        await self._complete.wait()
-
-
 class Operator:
-    """The parts of one running operator."""
+    """The parts of one running operator, whatever its way to the cluster."""
 
     def __init__(
         self,
-        client: KubernetesClient,
-        recorder: EventRecorder,
+        client: ClusterClient,
+        recorder: Recorder,
         metrics: Metrics,
         clock: Clock,
         options: RunOptions,
     ) -> None:
+        self.metrics = metrics
+        self._client = client
+        active = ActiveQueue()
+        self.world = _world(active, metrics, clock, options)
+        self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
-        cache, raw = Cache(), RawObjects(client)
-        self.parts = Parts(
-            clock=clock,
-            client=client,
-            recorder=recorder,
-            metrics=metrics,
-            cache=cache,
-            objects=ObjectStore(),
-            priority_classes=PriorityClasses(),
-            waiting=WaitingPodsMap(),
-            bindings=BindingTasks(),
-            raw=raw,
-            reports=StatusReports(client, clock),
-        )
-        active, nominator = ActiveQueue(), Nominator()
         self.guard = TimerGuard(options.plugin_limit_seconds)
-        self.handlers = TimedWatchHandlers(
-            EventHandlers(self.parts, self.barrier.on_synced), self.parts, clock.monotonic
-        )
-        self.extenders = ExtenderPool(client, raw, cache, clock, metrics)
-        self.parts.profiles = Profiles(
-            self._services(nominator),
+        outbox = Outbox(client, recorder, StatusReports(client, clock))
+        self.raw = RawObjects(client)
+        self.extenders = ExtenderPool(client, self.raw, self.world.cache, clock, metrics)
+        self.predicates = Predicates()
+        self.without_profile = PodsWithoutProfile(self.world, outbox)
+        self.loader = ProfileLoader(
+            self.world,
+            self._services(outbox),
             known_plugins(),
             self.extenders,
-            self._profiles_changed,
+            self.without_profile,
             random.Random,
         )
-        self.parts.queueing = ProfileQueueing(self.parts.profiles, metrics)
-        self.parts.unserved = UnservedPods(self.parts)
-        queue_metrics = QueueMetrics(metrics)
-        self.parts.queue = SchedulingQueue(
-            active.push,
-            self.parts.queueing,
-            nominator=nominator,
-            observer=queue_metrics,
-            wake=active.wake,
-            max_unschedulable_seconds=options.max_unschedulable_seconds,
+        self.preemption = PreemptionExecutor(
+            self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
-        queue_metrics.serve(self.parts.queue)
-        self.parts.preemptor = PreemptionExecutor(self.parts)
-        self.scheduler = Scheduler(self.parts, active, self.handlers)
-        self.debugger = Debugger(self.parts)
-        self._gauges = Gauges(self.parts)
+        self.handlers = EventHandlers(
+            self.world,
+            self.loader,
+            outbox.reports,
+            self.raw,
+            self.bindings,
+            self.waiting_pods,
+            self.preemption,
+            self.predicates,
+            self.barrier,
+            metrics,
+        )
+        self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
+        self.scheduler = self._scheduler(active, outbox)
+        self.audit = Audit(
+            self.world,
+            client,
+            self.without_profile,
+            self.bindings,
+            lambda: self.scheduler.deciding,
+        )
+        self.debugger = Debugger(self.world, self.audit)
+        self.gauges = Gauges(self.world, metrics, self.bindings)
 
-    def _services(self, nominator: Nominator) -> Services:
-        parts = self.parts
-        predicates = Predicates()
-        parts.listeners.append(predicates.look)
+    def _services(self, outbox: Outbox) -> Services:
+        """What plugins are offered."""
+        world, metrics = self.world, self.metrics
         return Services(
-            snapshot=parts.cache.snapshot,
-            objects=parts.objects,
-            nominations=nominator,
-            client=parts.client,
-            recorder=parts.recorder,
-            now_seconds=parts.clock.monotonic,
-            random=random.Random(),
-            activate=lambda pods: parts.queue.activate(pods, parts.clock.monotonic()),
-            waiting_pods=parts.waiting,
-            wait_until=predicates.wait_until,
-            is_preempting=lambda uid: parts.preemptor.is_preempting(uid),  # noqa: PLW0108 made later
+            snapshot=world.cache.snapshot,
+            objects=world.objects,
+            nominations=world.nominator,
+            client=outbox.client,
+            recorder=outbox.recorder,
+            now_seconds=world.clock.monotonic,
+            random=world.random,
+            activate=world.activate,
+            waiting_pods=self.waiting_pods,
+            wait_until=self.predicates.wait_until,
+            is_preempting=world.preempting.__contains__,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
-                parts.metrics, name, plugins, parts.clock.monotonic
+                metrics, name, plugins, world.clock.monotonic
             ),
         )
 
-    def _profiles_changed(self, change: ProfileChange) -> None:
-        parts = self.parts
-        parts.unserved.profiles_changed()
-        if change.queue_sort:
-            parts.queue.reorder()
-        for name in change.scheduler_names:
-            parts.queue.retry_profile(name, parts.clock.monotonic())
-
-    def unready(self) -> str | None:
-        """Why the operator is not ready; None: it is."""
-        missing = self.barrier.missing
-        return f"waiting for the first list of {', '.join(missing)}" if missing else None
-
-    def heartbeat(self) -> float:
-        """When the scheduling coroutine last moved; now, while it is not running yet."""
-        if not self.scheduler.running:
-            return self.parts.clock.monotonic()
-        return self.scheduler.last_heartbeat_seconds
+    def _scheduler(self, active: ActiveQueue, outbox: Outbox) -> Scheduler:
+        """The way of a pod, from activeQ to its binding."""
+        world, metrics = self.world, self.metrics
+        failures = AttemptFailures(world, outbox, metrics, self.preemption, self.without_profile)
+        binding = BindingCycle(
+            world,
+            outbox,
+            metrics,
+            self.bindings,
+            self.waiting_pods,
+            self.preemption,
+            failures,
+        )
+        schedule_one = ScheduleOne(
+            world, self.loader, outbox, metrics, self.bindings, binding, failures
+        )
+        return Scheduler(
+            world,
+            active,
+            schedule_one,
+            self.bindings,
+            self.preemption,
+            outbox.client,
+            self.handlers,
+            self.profile_status,
+        )
 
     def exposition(self) -> bytes:
         """The text of /metrics."""
-        self._gauges.refresh()
-        return exposition(self.parts.metrics)
+        self.gauges.refresh()
+        return exposition(self.metrics)
 
     def resource_metrics(self) -> bytes:
         """The text of /metrics/resources."""
-        cache = self.parts.cache
-        waiting = (
-            entry.newest
-            for entry in self.parts.queue.entries()
-            if cache.pod(entry.newest.uid) is None
-        )
-        return resource_metrics(chain(cache.pods(), waiting))
+        return resource_metrics(self.gauges.pods())
 
     async def schedule(self) -> None:
         """Wait for the lists, make sure that there is a profile, and schedule."""
         await self.barrier.wait()
-        await self._ensure_profile()
+        await ensure_profile(self.loader, self._client, self.handlers)
         # What was listed stays, and holds no cycles: the collector need not look at it at all.
         gc.freeze()
         logger.info(
             "serving %s with %d nodes",
-            ", ".join(sorted(self.parts.profiles.serving())) or "no profile",
-            sum(1 for _ in self.parts.cache.nodes()),
+            ", ".join(sorted(self.world.profiles.served)) or "no profile",
+            sum(1 for _ in self.world.cache.nodes()),
         )
         await self.scheduler.run()
 
-    async def _ensure_profile(self) -> None:
-        if self.parts.profiles.entries:
-            return
-        try:
-            created = await self.parts.client.create(_PROFILES_PATH, DEFAULT_PROFILE_MANIFEST)
-        except Conflict:
-            return
-        except SchedulerError as failure:
-            logger.warning(
-                "no SchedulerProfile exists and none can be created; serving %s from memory: %s",
-                DEFAULT_PROFILE_MANIFEST["spec"]["schedulerName"],
-                failure,
-            )
-            created = dict(DEFAULT_PROFILE_MANIFEST)
-        self.handlers.on_object("SchedulerProfile", "ADDED", created)
+
+def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOptions) -> World:
+    """An empty World, whose queue feeds activeQ."""
+    profiles, nominator = Profiles(plugin_failure_counter(metrics)), Nominator()
+    queue_metrics = QueueMetrics(metrics)
+    queue = SchedulingQueue(
+        active.push,
+        profiles,
+        nominator=nominator,
+        observer=queue_metrics,
+        wake=active.wake,
+        max_unschedulable_seconds=options.max_unschedulable_seconds,
+    )
+    queue_metrics.serve(queue)
+    return World(
+        cache=Cache(),
+        objects=ObjectStore(),
+        priority_classes=PriorityClasses(),
+        nominator=nominator,
+        queue=queue,
+        profiles=profiles,
+        clock=clock,
+        random=RecordedRandom(random.Random()),
+    )
 
 
 async def run(options: RunOptions) -> None:
@@ -256,8 +251,8 @@ async def run(options: RunOptions) -> None:
         stack.push_async_callback(operator.extenders.close)
         server = HttpServer(
             Probes(
-                live={"scheduling": Watchdog(clock, operator.heartbeat)},
-                ready={"lists": operator.unready},
+                live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
+                ready={"lists": operator.barrier.unready},
             ),
             operator.exposition,
             operator.resource_metrics,
@@ -265,22 +260,10 @@ async def run(options: RunOptions) -> None:
         await server.start(options.bind_address)
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
-        await _supervise(operator, client, credentials, metrics, options)
-
-
-async def _supervise(
-    operator: Operator,
-    client: KubernetesClient,
-    credentials: Credentials,
-    metrics: Metrics,
-    options: RunOptions,
-) -> None:
-    stop = asyncio.Event()
-    operator.guard.install()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
-    scheduling = asyncio.create_task(operator.schedule(), name="scheduler")
-    watching = asyncio.create_task(
-        run_operator(
+        stop = asyncio.Event()
+        operator.guard.install()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
+        watches = run_operator(
             events=operator.handlers,
             client=client,
             credentials=credentials,
@@ -288,18 +271,6 @@ async def _supervise(
             jitter=random.random,
             on_signal=stop.set,
             options=OperatorOptions(fast_lane=options.fast_lane),
-        ),
-        name="watches",
-    )
-    stopped = asyncio.create_task(stop.wait(), name="stop")
-    tasks = (scheduling, watching, stopped)
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        # The scheduler first: it drains its bindings while the watches still confirm them.
-        for task in tasks:
-            task.cancel()
-            await asyncio.wait({task})
-    for task in (scheduling, watching):
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+        )
+        # The scheduler ends first: it drains its bindings while the watches still confirm them.
+        await run_together(stop, scheduler=operator.schedule(), watches=watches)

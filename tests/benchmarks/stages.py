@@ -27,7 +27,6 @@ from stellwerk.scheduler import event_handlers
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
-from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.schedule_one import ScheduleOne
 
 Answer = TypeVar("Answer")
@@ -49,7 +48,7 @@ _SEAMS: Final[dict[str, tuple[tuple[type[Any], str], ...]]] = {
     "bind request": ((KubernetesClient, "bind"),),
     "record event": ((EventRecorder, "event"),),
     "event request": ((KubernetesClient, "write_event"), (EventRecorder, "_write_once")),
-    "metrics": ((Parts, "observe_scheduled"),),
+    "bound": ((BindingCycle, "_bound"),),
     "task": ((BindingTasks, "start"), (BindingTasks, "_ended")),
 }
 _START: Final = "binding task"

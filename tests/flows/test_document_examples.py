@@ -624,9 +624,8 @@ def test_half_of_the_nodes_are_enough_where_the_configuration_says_so() -> None:
         world.apply(make_pod("web", cpu="100m"))
         await world.settle()
         assert world.node_of("web")
-        framework = world.operator.parts.profiles.framework("default-scheduler")
-        assert framework is not None
-        found = framework.find_feasible(parse_pod(make_pod("next", cpu="100m")))
+        profile = world.operator.world.profiles.served["default-scheduler"]
+        found = profile.framework.find_feasible(parse_pod(make_pod("next", cpu="100m")))
         assert found.evaluated == 150
         assert int(found.fits.sum()) == 150
 

@@ -12,7 +12,6 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import Conflict, Forbidden, NotFound
 from stellwerk.framework.interface import FilterResult, PermitResult, PreFilterResult
 from stellwerk.framework.status import OK, SKIP, Code, Status
-from stellwerk.scheduler.observers.audit import audit
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.scripted_plugins import Script, installed
@@ -54,7 +53,7 @@ def play(flow: Flow, script: Script, *, nodes: int = 1) -> None:
     async def run(clock: VirtualClock) -> None:
         async with world_with(clock, nodes) as world:
             await flow(world, script)
-            assert str(await audit(world.parts)) == "no discrepancies"
+            assert str(await world.operator.audit.run()) == "no discrepancies"
 
     run_skipping(run)
 
@@ -66,7 +65,7 @@ def pod(name: str, **fields: Any) -> dict[str, Any]:
 async def settled(world: InProcess, name: str) -> Place | None:
     """Where a pod is once nothing can happen without time passing."""
     await quiet()
-    return world.parts.queue.place(world.pod(name)["metadata"]["uid"])
+    return world.queue.place(world.pod(name)["metadata"]["uid"])
 
 
 def unreserved(script: Script) -> list[str]:
@@ -277,7 +276,7 @@ def test_an_event_brings_a_pod_back(script: Script, status: Status, places: list
         assert await settled(world, "a") is Place.UNSCHEDULABLE
         script.answers["First.reserve"] = OK
         world.apply(make_node("another", cpu="4"))
-        assert [world.parts.queue.place(world.pod("a")["metadata"]["uid"])] == places
+        assert [world.queue.place(world.pod("a")["metadata"]["uid"])] == places
         await eventually(lambda: world.node_of("a"))
 
     play(flow, script)
@@ -349,7 +348,7 @@ def test_a_waiting_pod_that_another_plugin_rejects_waits_for_events(script: Scri
             "Unschedulable",
             "0/1 nodes are available: 1 not you.",
         )
-        entry = world.parts.queue.entry(world.pod("a")["metadata"]["uid"])
+        entry = world.queue.entry(world.pod("a")["metadata"]["uid"])
         assert entry is not None
         assert entry.unschedulable_plugins == {"Second"}
 
@@ -410,12 +409,12 @@ def test_any_number_of_waiting_pods_holds_up_nobody(script: Script) -> None:
     async def flow(world: InProcess, _: Script) -> None:
         world.apply(*(make_node(f"big{index}", cpu="100") for index in range(10)))
         world.apply(*(make_pod(f"gang-{index}", cpu="10m") for index in range(600)))
-        await eventually(lambda: len(world.parts.waiting) == 600)
+        await eventually(lambda: len(list(world.operator.waiting_pods.all())) == 600)
         world.apply(pod("last"))
         await eventually(lambda: world.node_of("last"))
-        for waiting in world.parts.waiting.all():
+        for waiting in world.operator.waiting_pods.all():
             waiting.allow("First")
-        await eventually(lambda: not world.parts.waiting.all())
+        await eventually(lambda: not world.operator.waiting_pods.all())
         await eventually(lambda: world.node_of("gang-599"))
 
     play(flow, script)
@@ -446,8 +445,9 @@ def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind(script: Scri
         world.delete("Pod", "a")
         await quiet()
         assert unreserved(script) == ["Second", "First"]
-        assert len(world.parts.queue) == len(world.parts.bindings) == len(world.parts.waiting) == 0
-        assert not list(world.parts.cache.pods())
+        assert len(world.queue) == len(world.operator.bindings) == 0
+        assert not world.operator.waiting_pods.all()
+        assert not list(world.cache.pods())
 
     play(flow, script)
 
@@ -603,7 +603,7 @@ def test_what_fails_is_undone_forgotten_requeued_and_then_told(
     order: list[str] = []
 
     async def flow(world: InProcess, script: Script) -> None:
-        queue, cache = world.parts.queue, world.parts.cache
+        queue, cache = world.queue, world.cache
         requeue, tell = queue.add_unschedulable_if_not_present, world.notes.event
 
         def undone(_: object, each: Any, __: str) -> None:
@@ -663,8 +663,8 @@ def test_a_victim_in_prebind_is_called_back_requeued_and_told(script: Script) ->
         world.apply(pod("a"))
         await settled(world, "a")
         uid = world.pod("a")["metadata"]["uid"]
-        assert world.parts.bindings.cancel(uid, "preempted by DefaultPreemption")
-        assert not world.parts.bindings.cancel(uid, "again")
+        assert world.operator.bindings.cancel(uid, "preempted by DefaultPreemption")
+        assert not world.operator.bindings.cancel(uid, "again")
         assert await settled(world, "a") is Place.ERROR_BACKOFF
         assert world.condition("a") == (
             "SchedulerError",
@@ -692,7 +692,7 @@ def test_a_prebind_that_swallows_its_cancellation_is_not_bound_all_the_same(
     async def flow(world: InProcess, script: Script) -> None:
         world.apply(pod("a"))
         await settled(world, "a")
-        world.parts.bindings.cancel(world.pod("a")["metadata"]["uid"], "preempted")
+        world.operator.bindings.cancel(world.pod("a")["metadata"]["uid"], "preempted")
         assert await settled(world, "a") is Place.ERROR_BACKOFF
         assert "First.bind" not in script.of("a")
 
@@ -705,7 +705,7 @@ def test_a_binding_that_has_been_sent_cannot_be_called_back(script: Script) -> N
     async def flow(world: InProcess, _: Script) -> None:
         world.apply(pod("a"))
         await settled(world, "a")
-        assert not world.parts.bindings.cancel(world.pod("a")["metadata"]["uid"], "preempted")
+        assert not world.operator.bindings.cancel(world.pod("a")["metadata"]["uid"], "preempted")
 
     play(flow, script)
 
@@ -718,7 +718,7 @@ def test_a_waiting_victim_is_tried_again_after_a_backoff_not_called_unschedulabl
     async def flow(world: InProcess, _: Script) -> None:
         world.apply(pod("a"))
         await settled(world, "a")
-        held = world.parts.waiting.get_waiting(world.pod("a")["metadata"]["uid"])
+        held = world.operator.waiting_pods.get_waiting(world.pod("a")["metadata"]["uid"])
         assert held is not None
         assert held.preempt("DefaultPreemption", "preempted")
         assert await settled(world, "a") is Place.ERROR_BACKOFF
@@ -754,7 +754,7 @@ def test_at_the_end_of_the_process_reserve_is_undone_and_nothing_is_written(
     assert unreserved(script) == ["Second", "First"]
     assert world.notes.about("a") == []
     assert world.condition("a") is None
-    assert len(world.parts.bindings) == 0
+    assert len(world.operator.bindings) == 0
 
 
 def test_a_pod_that_somebody_else_binds_meanwhile_is_left_to_them(script: Script) -> None:
@@ -777,9 +777,9 @@ def test_a_pod_that_somebody_else_binds_meanwhile_is_left_to_them(script: Script
         gate.set()
         await quiet()
         assert world.condition("a") is None
-        assert world.parts.queue.place(uid) is None
+        assert world.queue.place(uid) is None
         assert unreserved(script) == ["Second", "First"]
-        assert {each.node_name for each in world.parts.cache.pods()} == {"n2"}
+        assert {each.node_name for each in world.cache.pods()} == {"n2"}
 
     play(flow, script, nodes=2)
 
@@ -810,7 +810,7 @@ def test_pods_that_a_plugin_wants_activated_move_when_their_cycle_has_succeeded(
     async def flow(world: InProcess, script: Script) -> None:
         world.apply(pod("waiting", priority=10))
         assert await settled(world, "waiting") is Place.UNSCHEDULABLE
-        sibling = world.parts.queue.pod(world.pod("waiting")["metadata"]["uid"])
+        sibling = world.queue.pod(world.pod("waiting")["metadata"]["uid"])
         assert sibling is not None
 
         def reserve(state: Any, *_: object) -> Status:
@@ -818,7 +818,7 @@ def test_pods_that_a_plugin_wants_activated_move_when_their_cycle_has_succeeded(
             return OK
 
         script.answers = {"First.reserve": reserve}
-        entry = world.parts.queue.entry(sibling.uid)
+        entry = world.queue.entry(sibling.uid)
         assert entry is not None
         world.apply(pod("a"))
         await eventually(lambda: world.node_of("waiting"), 0.5)

@@ -124,16 +124,14 @@ async def test_totals_with_the_extenders_scores() -> None:
 
 async def totals(world: InProcess) -> dict[str, int]:
     """What the cycle would compare."""
-    parts = world.parts
-    framework = parts.profiles.framework("legacy-v1.18")
-    extenders = parts.profiles.extenders("legacy-v1.18")
-    pod = parts.queue.pod("uid-default-nginx")
-    assert framework is not None
+    profile = world.profiles.served["legacy-v1.18"]
+    framework, extenders = profile.framework, profile.extenders
+    pod = world.queue.pod("uid-default-nginx")
     assert extenders is not None
     assert pod is not None
-    snapshot, state = parts.cache.update_snapshot(), CycleState()
+    snapshot, state = world.cache.update_snapshot(), CycleState()
     view = framework.find_feasible(pod, state).view(NodeView(snapshot))
-    added = await extenders.prioritize(pod, view)
-    total = framework.prioritize(state, pod, view).total + added
     names = snapshot.names(view.row_numbers().tolist())
+    added = await extenders.prioritize(pod, names)
+    total = framework.prioritize(state, pod, view).total + added
     return dict(zip(names, total.tolist(), strict=True))

@@ -83,33 +83,31 @@ def condition(world: VirtualCluster, name: str, type_: str) -> JsonObject | None
 
 
 def place(world: VirtualCluster, name: str) -> Place | None:
-    return world.operator.parts.queue.place(world.pods[name]["metadata"]["uid"])
+    return world.operator.world.queue.place(world.pods[name]["metadata"]["uid"])
 
 
 def nothing_left_behind(world: VirtualCluster) -> None:
-    """Who is promised a node waits for it, and nobody is kept out of the queue."""
-    parts = world.operator.parts
-    promised = {
+    """Nominations are what statuses say, and no pod is gated by a preemption."""
+    nominator = world.operator.world.nominator
+    nominated = {
         pod.key: name
-        for name in parts.queue.nominator.nominated_nodes()
-        for pod in parts.queue.nominator.pods_for_node(name)
+        for name in nominator.nominated_nodes()
+        for pod in nominator.pods_for_node(name)
     }
     written = {
         f"default/{name}": pod["status"]["nominatedNodeName"]
         for name, pod in world.pods.items()
         if pod["status"].get("nominatedNodeName") and not pod["spec"].get("nodeName")
     }
-    assert promised == written
-    assert not any(
-        parts.preemptor.is_preempting(pod["metadata"]["uid"]) for pod in world.pods.values()
-    )
+    assert nominated == written
+    assert not world.operator.world.preempting
 
 
 class HeldCalls:
     """Calls of the operator's client that a test holds back, by method and pod."""
 
     def __init__(self, world: VirtualCluster, method: str, *pods: str) -> None:
-        client = world.operator.parts.client
+        client = world.client
         self.came: set[str] = set()
         self._go = asyncio.Event()
         self._call = getattr(client, method)
@@ -380,9 +378,9 @@ def test_a_victim_waiting_on_permit_is_turned_back(script: Script) -> None:
     async def story(world: VirtualCluster) -> None:
         await with_first(world)
         world.apply(pod("v", "low", cpu="2"))
-        await world.until(lambda: len(world.operator.parts.waiting) == 1)
+        await world.until(lambda: len(list(world.operator.waiting_pods.all())) == 1)
         await unbound_victim_makes_way(world)
-        assert len(world.operator.parts.waiting) == 0
+        assert not world.operator.waiting_pods.all()
 
     play(FULL_NODE, story)
 

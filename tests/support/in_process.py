@@ -3,21 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
-from stellwerk.framework.interface import ObjectReference
+from stellwerk.framework.interface import ObjectReference, Recorder
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL
 from tests.support.memory_client import MemoryClient
-
-if TYPE_CHECKING:
-    from stellwerk.client.event_recorder import EventRecorder
-    from stellwerk.client.kubernetes import KubernetesClient
 
 _PATHS = {
     "Node": "/api/v1/nodes/{name}",
@@ -61,15 +57,24 @@ class Store(MemoryClient):
         await self.patch(path, {"status": status})
 
 
-class Notes:
-    """The events that were recorded."""
+class Notes(Recorder):
+    """A Recorder that keeps the events."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str, str, str]] = []
         """(name of the object, type, reason, note)."""
 
+    @override
     def event(
-        self, regarding: ObjectReference, type_: str, reason: str, _: str, note: str, **__: object
+        self,
+        regarding: ObjectReference,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        reporting_controller: str,
+        related: ObjectReference | None = None,
     ) -> None:
         self.events.append((regarding.name, type_, reason, note))
 
@@ -85,15 +90,11 @@ class InProcess:
         self.clock = clock or VirtualClock()
         self.notes = Notes()
         self.metrics = Metrics()
-        self.operator = Operator(
-            cast("KubernetesClient", self.client),
-            cast("EventRecorder", self.notes),
-            self.metrics,
-            self.clock,
-            RunOptions(),
-        )
-        self.parts = self.operator.parts
-        self.status = self.operator.scheduler.profile_status
+        self.operator = Operator(self.client, self.notes, self.metrics, self.clock, RunOptions())
+        self.cache = self.operator.world.cache
+        self.queue = self.operator.world.queue
+        self.profiles = self.operator.world.profiles
+        self.status = self.operator.profile_status
 
     def apply(self, *objects: JsonObject) -> None:
         """Store objects as a user would; the operator sees them."""
@@ -160,7 +161,7 @@ async def running(clock: VirtualClock | None = None) -> AsyncIterator[InProcess]
 async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
     """Wait until something is true."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 any condition, nobody to set an event
+        while not condition():  # noqa: ASYNC110 any condition, without an event to wait for
             await asyncio.sleep(0.005)
 
 

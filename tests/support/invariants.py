@@ -8,39 +8,39 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from stellwerk.app import Operator
 from stellwerk.backend.cache import Cache
+from stellwerk.framework.interface import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_resources import PODS
-from stellwerk.scheduler.observers.audit import audit
-from stellwerk.scheduler.parts import Parts
 from stellwerk.snapshot.snapshot import Snapshot
 
 
-async def check_invariants(parts: Parts) -> None:
+async def check_invariants(operator: Operator, client: ClusterClient) -> None:
     """No pod lost, no node over-committed, and the snapshot as if it were new."""
-    assert str(await audit(parts)) == "no discrepancies"
-    nodes, _ = await parts.client.list("/api/v1/nodes")
-    pods, _ = await parts.client.list("/api/v1/pods")
+    assert str(await operator.audit.run()) == "no discrepancies"
+    nodes, _ = await client.list("/api/v1/nodes")
+    pods, _ = await client.list("/api/v1/pods")
     check_capacity(nodes, pods)
     rebuilt = Cache()
     for node in nodes:
         rebuilt.set_node(parse_node(node))
     for pod in _on_nodes(pods):
         rebuilt.set_pod(pod)
-    assert described(parts.cache.update_snapshot()) == described(rebuilt.update_snapshot())
+    assert described(operator.world.cache.update_snapshot()) == described(rebuilt.update_snapshot())
 
 
 def check_capacity(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> None:
-    """No node has promised more than it has."""
-    promised: dict[str, Counter[str]] = {}
+    """The pods of no node request more than it has."""
+    requested: dict[str, Counter[str]] = {}
     for pod in _on_nodes(pods):
-        promised.setdefault(pod.node_name, Counter()).update({**pod.amounts.requests, PODS: 1})
+        requested.setdefault(pod.node_name, Counter()).update({**pod.amounts.requests, PODS: 1})
     for node in map(parse_node, nodes):
-        for resource, amount in promised.get(node.name, Counter()).items():
+        for resource, amount in requested.get(node.name, Counter()).items():
             offered = node.allocatable.get(resource, 0)
-            assert amount <= offered, f"{node.name} has {offered} {resource}, promised {amount}"
+            assert amount <= offered, f"{node.name} has {offered} {resource}, pods want {amount}"
 
 
 def check_bound_once(notes: Iterable[tuple[str, str, str, str]]) -> None:

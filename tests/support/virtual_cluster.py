@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import yaml
@@ -39,9 +39,6 @@ from tests.support.invariants import check_invariants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from stellwerk.client.event_recorder import EventRecorder
-    from stellwerk.client.kubernetes import KubernetesClient
 
 _CONFIGURATIONS = ([".config"], [".policy"])
 """What stands before the ending of a file's name that `stellwerk convert` reads."""
@@ -139,13 +136,8 @@ class VirtualCluster:
         install_profiles(self.cluster)
         self._applied: dict[tuple[str, tuple[str, str]], JsonObject] = {}
         self.notes = Notes()
-        self.operator = Operator(
-            cast("KubernetesClient", StoreClient(self.api)),
-            cast("EventRecorder", self.notes),
-            Metrics(),
-            clock,
-            RunOptions(),
-        )
+        self.client = StoreClient(self.api)
+        self.operator = Operator(self.client, self.notes, Metrics(), clock, RunOptions())
         self._sinks = {
             self._storage_name(watched): watched.sink(self.operator.handlers) for watched in WATCHED
         }
@@ -211,20 +203,20 @@ class VirtualCluster:
 
     def metrics(self) -> bytes:
         """The text of /metrics."""
-        return exposition(self.operator.parts.metrics)
+        return exposition(self.operator.metrics)
 
     async def until(self, condition: Callable[[], Any], seconds: float = _DEADLINE_SECONDS) -> None:
         """Let time pass until something is true; fails when it takes too long."""
         deadline = self.clock.monotonic() + seconds
         while not condition():
-            assert self.clock.monotonic() < deadline, self._where_everybody_is()
+            assert self.clock.monotonic() < deadline, self._where_pods_are()
             await asyncio.sleep(0.1)
 
     async def settle(self) -> None:
         """Let every pod be bound and running, or told why it cannot be."""
         await self.until(lambda: all(map(_is_settled, self.pods.values())))
 
-    def _where_everybody_is(self) -> str:
+    def _where_pods_are(self) -> str:
         return "\n".join(
             f"{name}: {pod['spec'].get('nodeName')} {pod['status']}"
             for name, pod in self.pods.items()
@@ -271,7 +263,7 @@ async def open_virtual_cluster(
     try:
         yield world
         await asyncio.sleep(1)
-        await check_invariants(world.operator.parts)
+        await check_invariants(world.operator, world.client)
     finally:
         for task in tasks:
             task.cancel()

@@ -1,8 +1,8 @@
-"""`stellwerk decide`: a small cluster and a pod in, the whole decision out, by the real framework.
+"""`stellwerk decide`: a small cluster and a pod in, the whole decision out.
 
 Called by the command line and by conformance tests. A case and a result have the schema in which
-kube-scheduler's decisions were recorded. Invariant: nothing is computed here that the scheduling
-cycle does not compute in the same way; this module only feeds it and writes down what it says.
+kube-scheduler's decisions were recorded. Invariant: nothing is decided here; a case becomes a
+World, `world.decide` decides as it does in the scheduling cycle, and the Decision is written down.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,13 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import offline_services
 from stellwerk.framework.interface import Diagnosis, PostFilterResult
-from stellwerk.framework.runtime import Feasibility, Framework, Scores
+from stellwerk.framework.runtime import Feasibility, Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdicts import fit_error
@@ -31,6 +34,10 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.node_view import NodeView
+from stellwerk.world.decide import Decision
+from stellwerk.world.decide import decide as decide_pod
+from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
+from stellwerk.world.world import World
 
 Parsed = TypeVar("Parsed")
 
@@ -63,46 +70,55 @@ class CaseError(SchedulerError):
 
 
 class Case:
-    """A small cluster loaded from JSON, and the pod to decide."""
+    """A World loaded from JSON, the pod to decide, and the profile that decides."""
 
     def __init__(self, case: Mapping[str, Any]) -> None:
         _check_fields(case)
         self.id = str(case["id"])
-        self.cache = Cache()
-        self.objects = ObjectStore()
-        self.nominator = Nominator()
-        self._priority_classes = PriorityClasses()
+        self.world = _empty_world()
         self._load(case)
         self.pod = self._pod("pod", case["pod"])
-        self.cache.update_snapshot()
-        services = offline_services(self.cache.snapshot, self.objects, self.nominator, Random(0))
-        spec = {**(case.get("profile") or {}), "schedulerName": self.pod.spec.scheduler_name}
-        profile = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
-        self.framework: Framework = Assembly(profile, services).framework
+        self.world.cache.update_snapshot()
+        self.profile = self._profile(case.get("profile") or {})
+
+    def _profile(self, spec: JsonObject) -> ServedProfile:
+        """The case's profile.
+
+        Raises:
+            ProfileError: it cannot be used.
+        """
+        world = self.world
+        services = offline_services(
+            world.cache.snapshot, world.objects, world.nominator, world.random
+        )
+        spec = {**spec, "schedulerName": self.pod.spec.scheduler_name}
+        loaded = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
+        framework = Assembly(loaded, services).framework
+        return ServedProfile(loaded, framework, random=world.random)
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
-            self.cache.set_node(_parsed(f"nodes[{index}]", partial(parse_node, node)))
+            self.world.cache.set_node(_parsed(f"nodes[{index}]", partial(parse_node, node)))
         for field, kind in OBJECT_KINDS.items():
             for index, obj in enumerate(case.get(field) or ()):
-                _parsed(f"{field}[{index}]", partial(self.objects.set, kind, obj))
+                _parsed(f"{field}[{index}]", partial(self.world.objects.set, kind, obj))
         for index, obj in enumerate(case.get("priorityclasses") or ()):
-            _parsed(f"priorityclasses[{index}]", partial(self._priority_classes.set, obj))
+            _parsed(f"priorityclasses[{index}]", partial(self.world.priority_classes.set, obj))
         for namespace in case.get("namespaces") or ():
             metadata = namespace["metadata"]
-            self.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
+            self.world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
         for index, obj in enumerate(case.get("pods") or ()):
             pod = self._pod(f"pods[{index}]", obj)
             if pod.finished:
                 continue
             if pod.node_name:
-                self.cache.set_pod(pod)
+                self.world.cache.set_pod(pod)
             elif pod.nominated_node_name:
-                self.nominator.add(pod)
+                self.world.nominator.add(pod)
 
     def _pod(self, field: str, obj: JsonObject) -> PodInfo:
         """A pod of the case, with the priority that admission would have given it."""
-        pod: PodInfo = _parsed(field, lambda: parse_pod(obj, self._priority_classes.resolve))
+        pod: PodInfo = _parsed(field, lambda: parse_pod(obj, self.world.priority_classes.resolve))
         return pod
 
 
@@ -114,67 +130,84 @@ def decide(case: Mapping[str, Any]) -> JsonObject:
         ProfileError: the case's profile cannot be used.
     """
     loaded = Case(case)
-    return _Decision(loaded).result()
+    result: JsonObject = {"id": loaded.id, "error": None}
+    if not loaded.world.cache.snapshot.row_of:
+        return result | _without_nodes()
+    state = CycleState()
+    state.write(DefaultPreemption.name, EveryCandidate())
+    decision = decide_pod(loaded.world, loaded.pod, loaded.profile, state, thorough=True)
+    return result | _Written(decision).result()
 
 
-class _Decision:
-    """One case while its result is written down."""
+class _Written:
+    """A Decision while it is written down."""
 
-    def __init__(self, case: Case) -> None:
-        self._case = case
-        self._framework = case.framework
-        self._snapshot = case.cache.snapshot
+    def __init__(self, decision: Decision) -> None:
+        self._decision = decision
+        self._search = decision.search
+        self._found = decision.search.found
+        self._framework = decision.search.profile.framework
+        self._snapshot = decision.search.snapshot
         self._names = list(self._snapshot.row_of)
-        self._rows = np.array(list(self._snapshot.row_of.values()), dtype=np.intp)
 
     def result(self) -> JsonObject:
-        pod = self._case.pod
-        result: JsonObject = {"id": self._case.id, "error": None}
-        if not self._names:
-            return result | _without_nodes()
-        found = self._framework.find_feasible(pod, sample=False)
+        """Everything but the case's id."""
+        decision, found = self._decision, self._found
         if not found.pre_filter.ok and not found.pre_filter.rejected:
-            return result | {"error": found.pre_filter.message}
-        diagnosis = self._framework.diagnose(found, pod)
-        result |= _pre_filter(found)
+            return {"error": found.pre_filter.message}
+        diagnosis = decision.diagnosis or self._framework.diagnose(found, self._search.pod)
+        result = _pre_filter(found)
         result["filter"] = {
             name: _verdict(status)
             for name, status in zip(self._names, diagnosis.statuses, strict=True)
         }
         if found.pre_filter.ok:
-            result["allFilters"] = self._all_filters(found)
+            result["allFilters"] = self._all_filters()
         result["selected"] = []
-        if found.fits.any():
-            return result | self._scores(found)
-        found.state.write(DefaultPreemption.name, EveryCandidate())
-        post = self._framework.run_post_filters(found.state, pod, diagnosis)
+        if decision.scores is not None:
+            return result | self._scores(decision.scores)
+        post = decision.post_filter or PostFilterResult(OK)
         return result | {
-            "message": fit_error(diagnosis, post.status.message),
+            "message": decision.failure.message if decision.failure else "",
             "preemption": _preemption(post),
         }
 
-    def _all_filters(self, found: Feasibility) -> JsonObject:
+    def _all_filters(self) -> JsonObject:
         """Every filter on its own, nominated pods and PreFilter's restriction aside."""
         failing: JsonObject = {name: {} for name in self._names}
-        view = NodeView(self._snapshot, self._rows)
-        for plugin, call in self._framework.active_filters(found.state):
-            result = call(found.state, self._case.pod, view)
+        state, rows = self._found.state, np.array(list(self._snapshot.row_of.values()), np.intp)
+        view = NodeView(self._snapshot, rows)
+        for plugin, call in self._framework.active_filters(state):
+            result = call(state, self._search.pod, view)
             for position in np.flatnonzero(result.codes):
                 reasons = result.status(int(result.codes[position])).reasons
                 failing[self._names[position]][plugin.name] = list(reasons)
         return failing
 
-    def _scores(self, found: Feasibility) -> JsonObject:
-        view = found.view(NodeView(self._snapshot))
-        scores = self._framework.prioritize(found.state, self._case.pod, view)
-        names = self._snapshot.names(view.row_numbers())
-        nominated = self._case.pod.nominated_node_name
+    def _scores(self, scores: Scores) -> JsonObject:
+        names = self._snapshot.names(scores.nodes.row_numbers())
+        nominated = self._search.pod.nominated_node_name
         best = [names[position] for position in scores.best_positions()]
         return {
             "scores": _score_table(scores, names),
             "total": dict(zip(names, scores.total.tolist(), strict=True)),
-            "selected": [nominated] if nominated in names else sorted(best),
+            "selected": [nominated] if self._search.nominated else sorted(best),
         }
+
+
+def _empty_world() -> World:
+    """No node, no pod, no profile; nothing is ever popped from its queue."""
+    profiles, nominator = Profiles(), Nominator()
+    return World(
+        cache=Cache(),
+        objects=ObjectStore(),
+        priority_classes=PriorityClasses(),
+        nominator=nominator,
+        queue=SchedulingQueue(lambda *_: None, profiles, nominator=nominator),
+        profiles=profiles,
+        clock=VirtualClock(),
+        random=RecordedRandom(Random(0)),
+    )
 
 
 def _without_nodes() -> JsonObject:

@@ -5,104 +5,87 @@ that no moment exists in which the pod is nowhere.
 """
 
 import logging
-from dataclasses import dataclass
-from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import pod_reference
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, NominatingInfo
-from stellwerk.scheduler.status_reports import Report
+from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
+from stellwerk.world.effects import Effects, requeue
+from stellwerk.world.failure import Failure
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
-NOTE_LENGTH_LIMIT: Final = 1024
-_ELLIPSIS: Final = " ..."
-
-
-@dataclass(slots=True)
-class Failure:
-    """Why an attempt failed, and who would have to change their mind."""
-
-    message: str
-    unschedulable_plugins: frozenset[str] = frozenset()
-    pending_plugins: frozenset[str] = frozenset()
-    nomination: NominatingInfo | None = None
-    rejected: bool = False
-    """True: plugins found no room. False: something broke, and is tried again after a backoff."""
-
-    @classmethod
-    def error(cls, message: str) -> "Failure":
-        """Something broke."""
-        return cls(message, nomination=NominatingInfo(""))
-
 
 class AttemptFailures:
-    """Requeues, then reports in the background."""
+    """Requeues, then carries out what follows in the background."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        world: World,
+        outbox: Outbox,
+        metrics: Metrics,
+        preemption: PreemptionExecutor,
+        without_profile: PodsWithoutProfile,
+    ) -> None:
+        self._world = world
+        self._outbox = outbox
+        self._metrics = metrics
+        self._preemption = preemption
+        self._without_profile = without_profile
 
-    def unexpected(self, failure: Exception, pod: PodInfo) -> Failure:
+    def unexpected(self, failure: Exception, pod: PodInfo, profile: ServedProfile) -> Failure:
         """What was raised during an attempt, as a failure of the attempt; logged and counted."""
         if isinstance(failure, PluginFailure):
             logger.error("%s: %s", pod.key, failure, exc_info=failure)
-            self.count(failure, pod)
+            self.count(failure, profile)
             return Failure.error(str(failure))
         if isinstance(failure, SchedulerError):
             return Failure.error(str(failure))
         logger.error("the attempt for %s failed", pod.key, exc_info=failure)
         return Failure.error(f"{type(failure).__name__}: {failure}")
 
-    def count(self, failure: PluginFailure, pod: PodInfo) -> None:
+    def count(self, failure: PluginFailure, profile: ServedProfile) -> None:
         """Count a plugin that broke."""
-        labels = (failure.plugin, failure.point, pod.spec.scheduler_name)
-        self._parts.metrics.plugin_failures.labels(*labels).inc()
+        labels = (failure.plugin, failure.point, profile.scheduler_name)
+        self._metrics.plugin_failures.labels(*labels).inc()
 
-    def handle(self, queued: QueuedPod, failure: Failure, started_seconds: float) -> None:
+    def handle(
+        self, queued: QueuedPod, profile: ServedProfile, failure: Failure, started_seconds: float
+    ) -> None:
         """Put the pod back where it belongs and report (`handleSchedulingFailure`)."""
-        parts, now = self._parts, self._parts.clock.monotonic()
-        profile = parts.metrics.profile(queued.pod.spec.scheduler_name)
-        profile.attempt("unschedulable" if failure.rejected else "error", now - started_seconds)
-        place = parts.queue.add_unschedulable_if_not_present(
-            queued,
-            failure.unschedulable_plugins,
-            failure.pending_plugins,
-            error=not failure.rejected,
-            now=now,
-        )
-        if place is None:
-            # Deleted, or bound by somebody else meanwhile: a condition would be wrong or in vain.
-            self._tell(queued.pod, failure)
-            return
-        if parts.unserved.lay_down_if_unserved(queued.pod):
+        self.carry_out(requeue(self._world, queued, failure), queued, profile, started_seconds)
+
+    def carry_out(
+        self, effects: Effects, queued: QueuedPod, profile: ServedProfile, started_seconds: float
+    ) -> None:
+        """Do what an attempt without a node has left to do in the cluster."""
+        pod, failure = queued.pod, effects.failure
+        if failure is not None:
+            seconds = self._world.clock.monotonic() - started_seconds
+            result = "unschedulable" if failure.rejected else "error"
+            self._metrics.profile(profile.scheduler_name).attempt(result, seconds)
+        for raised in effects.plugin_failures:
+            logger.error("%s: %s", pod.key, raised, exc_info=raised)
+            self.count(raised, profile)
+        if effects.evict is not None:
+            self._preemption.start(effects.evict)
+        if self._without_profile.take_out(pod):
             # Its profile went during the attempt; that is what there is to say now.
             return
-        if failure.nomination is not None:
-            parts.queue.nominate(queued.pod, failure.nomination.node_name)
-        self._report(queued.pod, failure)
-
-    def _tell(self, pod: PodInfo, failure: Failure) -> None:
-        self._parts.recorder.event(
+        self._outbox.recorder.event(
             pod_reference(pod),
             "Warning",
             "FailedScheduling",
             "Scheduling",
-            truncated(failure.message),
-            reporting_controller=pod.spec.scheduler_name,
+            effects.event,
+            reporting_controller=profile.scheduler_name,
         )
-
-    def _report(self, pod: PodInfo, failure: Failure) -> None:
-        self._tell(pod, failure)
-        reason = UNSCHEDULABLE if failure.rejected else SCHEDULER_ERROR
-        self._parts.reports.put(Report(pod, reason, failure.message, failure.nomination))
-
-
-def truncated(note: str) -> str:
-    """A note as long as events allow."""
-    if len(note) <= NOTE_LENGTH_LIMIT:
-        return note
-    return note[: NOTE_LENGTH_LIMIT - len(_ELLIPSIS)] + _ELLIPSIS
+        if effects.patch is not None:
+            self._outbox.reports.put(effects.patch)

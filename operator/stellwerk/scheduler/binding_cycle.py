@@ -7,152 +7,180 @@ ends, the pod is bound or back in its place in the queue, unless the process is 
 
 import asyncio
 import logging
+from dataclasses import dataclass
 
+from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.interface import Diagnosis, pod_reference
-from stellwerk.framework.status import Code, Status
-from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error, rejecting_plugins
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import pod_reference
+from stellwerk.framework.status import OK, Code, Status
+from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.attempt import Attempt
-from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure
-from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.pod_status import NominatingInfo, nomination_patch
-from stellwerk.scheduler.waiting_pods import PermitWaitingPod
+from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.waiting_pods import PermitWaitingPod, WaitingPodsMap
+from stellwerk.world.effects import release
+from stellwerk.world.failure import Failure
+from stellwerk.world.pod_status import NominatingInfo, nomination_patch
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class Attempt:
+    """An attempt that has come to a node; its Decision, whose columns are large, is not kept."""
+
+    queued: QueuedPod
+    profile: ServedProfile
+    """The version with which it began, whatever is served meanwhile."""
+    state: CycleState
+    assumed: PodInfo
+    """The pod on its node."""
+    started_seconds: float
+    evaluated: int
+    """How many nodes were looked at."""
+    feasible: int
+    """How many of them took the pod."""
+    waiting: PermitWaitingPod | None = None
+    """Set when Permit has answered Wait."""
+    announced: bool = False
+    """Whether the node has been written into the pod's status ahead of the binding."""
+
+
+@dataclass(slots=True)
 class BindingCycle:
-    """See the module docstring."""
+    """The points from Permit to PostBind, and the way back from each."""
 
-    def __init__(self, parts: Parts, failures: AttemptFailures) -> None:
-        self._parts = parts
-        self._failures = failures
+    world: World
+    outbox: Outbox
+    metrics: Metrics
+    bindings: BindingTasks
+    waiting_pods: WaitingPodsMap
+    preemption: PreemptionExecutor
+    failures: AttemptFailures
 
-    async def run(self, attempt: Attempt, assumed: PodInfo) -> None:
+    async def run(self, attempt: Attempt) -> None:
         """Bind the pod, or undo everything."""
-        parts = self._parts
+        assumed, profile = attempt.assumed, attempt.profile
         try:
-            failure = await self._bind(attempt, assumed)
+            failure = await self._bind(attempt)
         except asyncio.CancelledError:
-            reason = parts.bindings.cancelled_because(assumed.uid)
+            reason = self.bindings.cancelled_because(assumed.uid)
             if not reason:
                 # The process is ending: the next one finds the pod in the API, bound or not.
-                self._release(attempt, assumed)
+                self._release(attempt)
                 raise
             failure = Failure.error(f"binding was cancelled: {reason}")
         except Exception as unexpected:  # noqa: BLE001 the top of the task
-            failure = self._failures.unexpected(unexpected, assumed)
+            failure = self.failures.unexpected(unexpected, assumed, profile)
         finally:
-            parts.waiting.release(assumed.uid)
+            if attempt.waiting is not None:
+                self.waiting_pods.remove(assumed.uid)
         if failure is not None:
-            self.undo(attempt, assumed, failure)
+            self._undo(attempt, failure)
             return
-        self._bound(attempt, assumed)
-        binding, state = attempt.framework.binding, attempt.state
-        for broken in await binding.post_bind(state, assumed, assumed.node_name):
+        self._bound(attempt)
+        points = profile.framework.binding
+        for broken in await points.post_bind(attempt.state, assumed, assumed.node_name):
             logger.error("%s is bound; %s", assumed.key, broken, exc_info=broken)
-            self._failures.count(broken, assumed)
-        self._activate(attempt)
-
-    def undo(self, attempt: Attempt, assumed: PodInfo, failure: Failure) -> None:
-        """Unreserve, forget, requeue, say so; and wake who waits for the room.
-
-        A rejected pod is back before that, and is not woken by its own leaving
-        (`handleBindingCycleError`).
-        """
-        parts = self._parts
-        freed = self._release(attempt, assumed)
-        if freed and not failure.rejected:
-            parts.room_freed(assumed)
-        self._requeue(attempt, failure)
-        if freed and failure.rejected:
-            parts.room_freed(assumed, except_itself=True)
-
-    def undo_reserve(self, attempt: Attempt, assumed: PodInfo, failure: Failure) -> None:
-        """The same within the scheduling cycle: nobody has seen the room taken."""
-        self._release(attempt, assumed)
-        self._requeue(attempt, failure)
+            self.failures.count(broken, profile)
+        if attempt.state.pods_to_activate:
+            self._activate(attempt)
 
     # --- one after the other --------------------------------------------------------------------
 
-    async def _bind(self, attempt: Attempt, assumed: PodInfo) -> Failure | None:
+    async def _bind(self, attempt: Attempt) -> Failure | None:
         """Run the points up to Bind; returns what failed."""
-        parts, binding, state = self._parts, attempt.framework.binding, attempt.state
+        profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
+        points = profile.framework.binding
         uid, node_name = assumed.uid, assumed.node_name
-        # Why it waited is history, and must not be written after what the binding writes.
-        await parts.reports.settle(uid)
-        status, waits = await binding.permit(state, assumed, node_name)
-        held = parts.waiting.hold(assumed, waits) if status.code is Code.WAIT else None
-        if held is None and not status.ok:
-            return not_permitted(status)
-        self._activate(attempt)
-        flight = binding.pre_bind_pre_flight(state, assumed, node_name)
+        reports = self.outbox.reports
+        if uid in reports.pending or uid in reports.writing:
+            # Why it was pending is history, and must not be written after what the binding writes.
+            await reports.cancel_or_flush(uid)
+        status, waits = await points.permit(state, assumed, node_name)
+        if status.code is Code.WAIT:
+            attempt.waiting = self.waiting_pods.add(assumed, waits)
+        elif not status.ok:
+            return Failure.not_permitted(status)
+        if state.pods_to_activate:
+            self._activate(attempt)
+        flight = points.pre_bind_pre_flight(state, assumed, node_name)
         if not flight.ok and not flight.skip:
             return Failure.error(flight.message)
-        if flight.ok or held is not None:
+        if flight.ok or attempt.waiting is not None:
             # It may take long: say where the pod is bound to go, e.g. to a cluster autoscaler.
-            await self._announce(attempt, node_name)
-        if held is not None:
-            status = await self._wait_on_permit(held)
+            await self._announce(attempt)
+            status = await self._wait_on_permit(attempt.waiting)
             if not status.ok:
-                return not_permitted(status)
+                return Failure.not_permitted(status)
         # Nothing after this can call the pod unschedulable: changes need not be remembered for it.
-        parts.queue.done(uid)
+        self.world.queue.done(uid)
         if flight.ok:
-            with parts.bindings.waiting(uid), parts.bindings.cancellable(uid):
-                status = await binding.pre_bind(state, assumed, node_name)
-            reason = parts.bindings.cancelled_because(uid)
-            if reason:
-                return Failure.error(f"binding was cancelled: {reason}")
+            status = await self._pre_bind_cancellable(attempt)
         else:
-            status = await binding.pre_bind(state, assumed, node_name)
+            status = await points.pre_bind(state, assumed, node_name)
         if not status.ok:
-            return _not_bound(status)
-        by_extender = (
-            await attempt.extenders.bind(assumed, node_name) if attempt.extenders else None
-        )
-        status = by_extender or await binding.bind(state, assumed, node_name)
-        return None if status.ok else _not_bound(status)
+            return Failure.not_bound(status)
+        extenders = profile.extenders
+        by_extender = await extenders.bind(assumed, node_name) if extenders is not None else None
+        status = by_extender or await points.bind(state, assumed, node_name)
+        return None if status.ok else Failure.not_bound(status)
 
-    async def _wait_on_permit(self, held: PermitWaitingPod) -> Status:
-        parts = self._parts
-        waited_since = parts.clock.monotonic()
-        with parts.bindings.waiting(held.pod.uid):
-            status = await held.answer()
+    async def _wait_on_permit(self, waiting: PermitWaitingPod | None) -> Status:
+        """The answer to a waiting pod; OK for one that is not."""
+        if waiting is None:
+            return OK
+        now = self.world.clock.monotonic
+        waited_since = now()
+        with self.bindings.slot_released(waiting.pod.uid):
+            status = await waiting.answer()
         result = "Success" if status.ok else "Unschedulable" if status.rejected else "Error"
-        waited_seconds = parts.clock.monotonic() - waited_since
-        parts.metrics.permit_wait_duration.labels(result).observe(waited_seconds)
+        self.metrics.permit_wait_duration.labels(result).observe(now() - waited_since)
         if status.code is Code.ERROR:
             reason = f"waiting on permit for pod: {status.message}"
             return Status(Code.ERROR, (reason,), status.plugin)
         return status
 
-    async def _announce(self, attempt: Attempt, node_name: str) -> None:
-        pod = attempt.pod
+    async def _pre_bind_cancellable(self, attempt: Attempt) -> Status:
+        """PreBind where it has work to do, which takes its time and may be cancelled."""
+        assumed, bindings = attempt.assumed, self.bindings
+        points = attempt.profile.framework.binding
+        with bindings.slot_released(assumed.uid), bindings.cancellable(assumed.uid):
+            status = await points.pre_bind(attempt.state, assumed, assumed.node_name)
+        reason = bindings.cancelled_because(assumed.uid)
+        return Status(Code.ERROR, (f"binding was cancelled: {reason}",)) if reason else status
+
+    async def _announce(self, attempt: Attempt) -> None:
+        pod, node_name = attempt.queued.pod, attempt.assumed.node_name
         patch = nomination_patch(pod, NominatingInfo(node_name))
         if not patch:
             return
         attempt.announced = True
         try:
-            await self._parts.client.patch_pod_status(pod.namespace, pod.name, {"status": patch})
+            client = self.outbox.client
+            await client.patch_pod_status(pod.namespace, pod.name, {"status": patch})
         except SchedulerError as failure:
             logger.warning("cannot nominate %s to %s: %s", pod.key, node_name, failure)
 
     def _activate(self, attempt: Attempt) -> None:
         """Move the pods that plugins named to activeQ, once each."""
-        parts, wanted = self._parts, attempt.state.pods_to_activate
-        if wanted:
-            parts.queue.activate(list(wanted.values()), parts.clock.monotonic())
-            wanted.clear()
+        named = attempt.state.pods_to_activate
+        self.world.activate(list(named.values()))
+        named.clear()
 
     # --- how it ends ----------------------------------------------------------------------------
 
-    def _bound(self, attempt: Attempt, assumed: PodInfo) -> None:
-        parts, now = self._parts, self._parts.clock.monotonic()
-        if parts.cache.is_assumed(assumed.uid):
-            parts.unconfirmed[assumed.uid] = now
+    def _bound(self, attempt: Attempt) -> None:
+        """The API has the binding: an event, metrics, and the watch is to confirm it."""
+        assumed, profile, queued = attempt.assumed, attempt.profile, attempt.queued
+        metrics, now = self.metrics, self.world.clock.monotonic()
+        if self.world.cache.is_assumed(assumed.uid):
+            self.bindings.unconfirmed[assumed.uid] = now
         logger.debug(
             "%s is bound to %s (%d nodes evaluated, %d feasible)",
             assumed.key,
@@ -160,38 +188,48 @@ class BindingCycle:
             attempt.evaluated,
             attempt.feasible,
         )
-        parts.recorder.event(
-            pod_reference(attempt.pod),
+        self.outbox.recorder.event(
+            pod_reference(queued.pod),
             "Normal",
             "Scheduled",
             "Binding",
             f"Successfully assigned {assumed.key} to {assumed.node_name}",
-            reporting_controller=assumed.spec.scheduler_name,
+            reporting_controller=profile.scheduler_name,
         )
-        parts.observe_scheduled(attempt.queued, now, attempt.started_seconds)
+        profile.activity.scheduled_pods += 1
+        seconds = now - attempt.started_seconds
+        metrics.profile(profile.scheduler_name).attempt("scheduled", seconds)
+        metrics.pod_scheduling_attempts.labels().observe(queued.attempts)
+        if queued.was_flushed:
+            metrics.pod_scheduled_after_flush.labels().inc()
+        metrics.pod_scheduling_sli_duration.labels(attempts_label(queued.attempts)).observe(
+            now - (queued.initial_attempt_at or now)
+        )
 
-    def _requeue(self, attempt: Attempt, failure: Failure) -> None:
+    def _undo(self, attempt: Attempt, failure: Failure) -> None:
+        """Unreserve, forget, requeue, report; and move pods that the capacity may help.
+
+        A rejected pod is back before that, and is not moved by its own end
+        (`handleBindingCycleError`).
+        """
+        assumed, profile = attempt.assumed, attempt.profile
+        forgotten = self._release(attempt)
+        if forgotten and not failure.rejected:
+            self._on_forgotten(assumed)
         failure.nomination = NominatingInfo("", in_any_case=attempt.announced)
-        self._failures.handle(attempt.queued, failure, attempt.started_seconds)
+        self.failures.handle(attempt.queued, profile, failure, attempt.started_seconds)
+        if forgotten and failure.rejected:
+            self._on_forgotten(assumed, except_itself=True)
 
-    def _release(self, attempt: Attempt, assumed: PodInfo) -> bool:
+    def _on_forgotten(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
+        self.preemption.on_victim(assumed.uid)
+        self.world.on_forgotten(assumed, except_itself=except_itself)
+
+    def _release(self, attempt: Attempt) -> bool:
         """Undo Reserve and forget the pod; True if it was still assumed."""
-        binding, node_name = attempt.framework.binding, assumed.node_name
-        for broken in binding.unreserve(attempt.state, assumed, node_name):
+        profile, assumed = attempt.profile, attempt.assumed
+        forgotten, failures = release(self.world, profile.framework, attempt.state, assumed)
+        for broken in failures:
             logger.error("undoing the reservation of %s: %s", assumed.key, broken, exc_info=broken)
-            self._failures.count(broken, assumed)
-        return self._parts.cache.forget_pod(assumed.uid) is not None
-
-
-def not_permitted(status: Status) -> Failure:
-    """What a rejection by Reserve or Permit means: no room on the one node there was."""
-    if not status.rejected:
-        return Failure.error(status.message)
-    unschedulable, pending = rejecting_plugins([status])
-    diagnosis = Diagnosis((0,), StatusColumn.of([status]), "", unschedulable, pending)
-    return Failure(fit_error(diagnosis), unschedulable, pending, rejected=True)
-
-
-def _not_bound(status: Status) -> Failure:
-    """What a rejection by PreBind or Bind means: another attempt after a backoff, no hint."""
-    return Failure(status.message, rejected=status.rejected)
+            self.failures.count(broken, profile)
+        return forgotten

@@ -1,7 +1,7 @@
 """The binding tasks: many at once, bounded, some of which preemption may cancel.
 
-The scheduling coroutine starts them and waits for room; shutdown drains them. Invariant: a pod has
-at most one binding task, and a task that ends, however it ends, leaves the registry.
+The scheduling coroutine starts them and waits for a free slot; shutdown drains them. Invariant: a
+pod has at most one binding task, and a task that ends, however it ends, leaves the registry.
 """
 
 import asyncio
@@ -12,8 +12,9 @@ from typing import Any, Final
 MAX_BINDINGS_IN_FLIGHT: Final = 512
 """Back-pressure.
 
-Beyond it the scheduling coroutine waits, so that memory and staleness stay bounded. Bindings that
-wait for somebody else do not count: the pod they wait for may be the next to be scheduled.
+Slots for bindings; without a free one the scheduling coroutine waits, so that memory and staleness
+stay bounded. A binding that waits on Permit or PreBind needs none: the pod that it waits for may be
+the next to be scheduled.
 """
 
 
@@ -23,12 +24,14 @@ class BindingTasks:
     def __init__(self, limit: int = MAX_BINDINGS_IN_FLIGHT) -> None:
         self._limit = limit
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._waiting: set[str] = set()
-        """Bindings that wait for somebody else (Permit, PreBind)."""
+        self._without_slot: set[str] = set()
+        """Bindings that wait on Permit or PreBind."""
         self._cancellable: dict[str, str] = {}
         """Bindings that can be cancelled → why they have been ("": they have not)."""
-        self._room = asyncio.Event()
-        self._room.set()
+        self.unconfirmed: dict[str, float] = {}
+        """Pods that were bound (at that monotonic time), as the watch has yet to show."""
+        self._free = asyncio.Event()
+        self._free.set()
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -43,19 +46,19 @@ class BindingTasks:
         task.add_done_callback(lambda done: self._ended(uid, done))
         self._count()
 
-    async def room(self) -> None:
+    async def free_slot(self) -> None:
         """Wait until another binding may start."""
-        await self._room.wait()
+        await self._free.wait()
 
     @contextmanager
-    def waiting(self, uid: str) -> Iterator[None]:
-        """While a binding waits for somebody else, it holds up no other."""
-        self._waiting.add(uid)
+    def slot_released(self, uid: str) -> Iterator[None]:
+        """While a binding waits on Permit or PreBind, another may have its slot."""
+        self._without_slot.add(uid)
         self._count()
         try:
             yield
         finally:
-            self._waiting.discard(uid)
+            self._without_slot.discard(uid)
             self._count()
 
     @contextmanager
@@ -80,13 +83,9 @@ class BindingTasks:
         """Why a binding was cancelled; empty if it was not, or by the shutdown."""
         return self._cancellable.get(uid, "")
 
-    def uids(self) -> list[str]:
-        """The pods being bound."""
-        return list(self._tasks)
-
     async def drain(self, timeout_seconds: float) -> None:
-        """Let the bindings in flight finish; those that wait, or do not in time, are cancelled."""
-        for uid in self._waiting:
+        """Let bindings in flight finish; those without a slot, and late ones, are cancelled."""
+        for uid in self._without_slot:
             self._tasks[uid].cancel()
         if not self._tasks:
             return
@@ -103,7 +102,7 @@ class BindingTasks:
         self._count()
 
     def _count(self) -> None:
-        if len(self._tasks) - len(self._waiting) < self._limit:
-            self._room.set()
+        if len(self._tasks) - len(self._without_slot) < self._limit:
+            self._free.set()
         else:
-            self._room.clear()
+            self._free.clear()

@@ -1,12 +1,13 @@
 """What a Pod, a Node or any other watched object means to the cache and the queue.
 
-Implements WatchHandlers for kopf's handlers; synchronous, no I/O. Invariant: after an event, the
-cache and the queue show the object as the event does, and every pod that the change may help has
-been told.
+Implements WatchHandlers for kopf's handlers; synchronous, no I/O, timed as kube-scheduler times its
+own. Invariant: after an event, the cache and the queue show the object as the event does, and every
+pod that the change may help has been moved.
 """
 
-import logging
+import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from typing_extensions import override
@@ -14,12 +15,18 @@ from typing_extensions import override
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.interface import WatchHandlers
+from stellwerk.metrics import Histogram, Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.scheduler.parts import Parts
-
-logger = logging.getLogger(__name__)
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.outbox import StatusReports
+from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.profiles.predicates import Predicates
+from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.world.world import World
 
 Parsed = TypeVar("Parsed")
 DELETED: Final = "DELETED"
@@ -37,38 +44,72 @@ _RESOURCES: Final = {
 """Kinds whose changes can wake pods; the others are only kept."""
 
 
-class EventHandlers(WatchHandlers):
-    """See the module docstring."""
+class SyncBarrier:
+    """Opens when the first list of every watched kind is complete."""
 
-    def __init__(self, parts: Parts, on_synced: Callable[[str], None]) -> None:
-        self._parts = parts
-        self._on_synced = on_synced
-        self._unresolved: dict[str, JsonObject] = {}
-        """Pods without a priority whose class nobody has shown yet."""
+    def __init__(self, kinds: frozenset[str]) -> None:
+        self._missing = set(kinds)
+        self._complete = asyncio.Event()
+
+    def on_synced(self, kind: str) -> None:
+        """A kind's first list is complete."""
+        self._missing.discard(kind)
+        if not self._missing:
+            self._complete.set()
+
+    def unready(self) -> str | None:
+        """Why there is nothing to decide on yet; None: there is."""
+        missing = ", ".join(sorted(self._missing))
+        return f"waiting for the first list of {missing}" if missing else None
+
+    async def wait(self) -> None:
+        """Wait until nothing is missing."""
+        await self._complete.wait()
+
+
+@dataclass(slots=True, eq=False)
+class EventHandlers(WatchHandlers):
+    """Takes each event to the World, and to whatever is under way for the object."""
+
+    world: World
+    loader: ProfileLoader
+    reports: StatusReports
+    raw: RawObjects
+    bindings: BindingTasks
+    waiting_pods: WaitingPodsMap
+    preemption: PreemptionExecutor
+    predicates: Predicates
+    barrier: SyncBarrier
+    metrics: Metrics
+    _unresolved: dict[str, JsonObject] = field(default_factory=dict)
+    """Pods without a priority whose class has not been seen yet, by uid."""
+    _durations: dict[str, Histogram] = field(default_factory=dict)
+    """By label."""
 
     # --- pods -----------------------------------------------------------------------------------
 
     @override
     def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
+        started = self.world.clock.monotonic()
+        self._handled(self._pod(event_type, obj), started)
+
+    def _pod(self, event_type: str | None, obj: JsonObject) -> str:
+        """What happened to the pod, as the metric calls it."""
         if event_type == DELETED:
-            self._pod_gone(obj["metadata"])
-            return
+            return self._pod_gone(obj, deleted=True)
         pod = _well_formed(self._parse, obj)
-        if self._parts.raw.wanted:
-            self._parts.raw.on_pod(pod.uid, None if pod.finished else obj)
         if pod.finished:
-            self._pod_gone(obj["metadata"])
-        elif pod.node_name:
-            self._pod_bound(pod)
-        else:
-            self._pod_unbound(pod)
-        self._parts.notify()
+            return self._pod_gone(obj, deleted=False)
+        if self.raw.wants_any:
+            profile = self.world.profiles.of(pod)
+            self.raw.on_pod(pod, obj, profile.scheduler_name if profile else "")
+        return self._pod_bound(pod) if pod.node_name else self._pod_unbound(pod)
 
     def _parse(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
         if obj["spec"].get("priority") is not None:
             return parse_pod(obj)
-        classes = self._parts.priority_classes
+        classes = self.world.priority_classes
         uid = _uid(obj["metadata"])
         pod = parse_pod(obj, classes.resolver(uid))
         if classes.is_waiting(uid):
@@ -80,150 +121,183 @@ class EventHandlers(WatchHandlers):
         for uid in uids:
             obj = self._unresolved.pop(uid, None)
             if obj is not None:
-                self.on_pod("MODIFIED", obj)
+                self._pod("MODIFIED", obj)
 
-    def _pod_bound(self, pod: PodInfo) -> None:
-        parts = self._parts
-        parts.unconfirmed.pop(pod.uid, None)
-        parts.unserved.remove(pod.uid)
-        parts.reports.drop(pod.uid)
-        confirmed = parts.cache.is_assumed(pod.uid)
-        before = parts.cache.set_pod(pod)
-        parts.queue.delete(pod.uid)
+    def _pod_bound(self, pod: PodInfo) -> str:
+        world, uid = self.world, pod.uid
+        self.bindings.unconfirmed.pop(uid, None)
+        self.loader.without_profile.pods.pop(uid, None)
+        if uid in self.reports.pending:
+            self.reports.drop(uid)
+        confirmed = world.cache.is_assumed(uid)
+        before = world.cache.set_pod(pod)
+        world.queue.delete(uid)
         if pod.terminating:
-            parts.preemptor.on_leaving(pod.uid)
+            self.preemption.on_victim(uid)
         if before is None or confirmed:
-            parts.changed(ClusterChange(Resource.ASSIGNED_POD, Action.ADD, None, pod))
-            return
+            self._changed(ClusterChange(Resource.ASSIGNED_POD, Action.ADD, None, pod))
+            return "AssignedPodAdd"
         for action in pod_update_actions(before, pod):
-            parts.changed(ClusterChange(Resource.ASSIGNED_POD, action, before, pod))
+            self._changed(ClusterChange(Resource.ASSIGNED_POD, action, before, pod))
+        return "AssignedPodUpdate"
 
-    def _pod_unbound(self, pod: PodInfo) -> None:
-        parts, now = self._parts, self._parts.clock.monotonic()
-        if pod.uid not in parts.queue:
-            if parts.profiles.serves(pod.spec.scheduler_name):
-                parts.queue.add(pod, now)
+    def _pod_unbound(self, pod: PodInfo) -> str:
+        world, now = self.world, self.world.clock.monotonic()
+        if pod.uid not in world.queue:
+            if world.profiles.of(pod) is not None:
+                world.queue.add(pod, now)
             else:
-                parts.unserved.put(pod)
-            return
-        if pod.terminating and parts.cache.is_assumed(pod.uid):
-            self._assumed_pod_going(pod.uid)
-        before = parts.queue.update(pod, now)
+                self.loader.without_profile.pods[pod.uid] = pod
+            return "UnschedulablePodAdd"
+        if pod.terminating and world.cache.is_assumed(pod.uid):
+            self._assumed_pod_terminating(pod.uid)
+        before = world.queue.update(pod, now)
         if before is not None and before.nominated_node_name != pod.nominated_node_name:
-            # Whoever a lower or equal nomination stood in the way of may fit now.
+            # Pods that a lower or equal nomination stood in the way of may fit now.
             self._nomination_changed(before)
+        return "UnschedulablePodUpdate"
 
-    def _assumed_pod_going(self, uid: str) -> None:
-        """The deletion of a pod that is being bound has begun: its room is free at once.
+    def _assumed_pod_terminating(self, uid: str) -> None:
+        """The deletion of a pod that is being bound has begun: its capacity is free at once.
 
         Whatever its binding is at goes on, and is refused by the API in the end.
         """
-        parts = self._parts
-        waiting = parts.waiting.get_waiting(uid)
+        waiting = self.waiting_pods.get_waiting(uid)
         if waiting is not None:
             waiting.reject("", "pod is deleted")
             return
-        assumed = parts.cache.forget_pod(uid)
+        assumed = self.world.cache.forget_pod(uid)
         if assumed is not None:
-            parts.room_freed(assumed)
+            self.preemption.on_victim(uid)
+            self.world.on_forgotten(assumed)
 
     def _nomination_changed(self, pod: PodInfo) -> None:
         if pod.nominated_node_name:
-            self._parts.queue.move_all_to_active_or_backoff(
+            self.world.queue.move_all_to_active_or_backoff(
                 ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, pod, None),
-                self._parts.clock.monotonic(),
+                self.world.clock.monotonic(),
                 max_priority=pod.priority,
             )
 
-    def _pod_gone(self, metadata: JsonObject) -> None:
-        parts, uid = self._parts, _uid(metadata)
-        parts.unserved.remove(uid)
-        parts.reports.drop(uid)
-        parts.raw.on_pod(uid, None)
+    def _pod_gone(self, obj: JsonObject, *, deleted: bool) -> str:
+        """A pod was deleted, or has finished."""
+        world, uid = self.world, _uid(obj["metadata"])
+        self.loader.without_profile.pods.pop(uid, None)
+        self.reports.drop(uid)
+        self.raw.on_pod_gone(uid)
         self._unresolved.pop(uid, None)
-        parts.priority_classes.forget(uid)
-        parts.unconfirmed.pop(uid, None)
-        waiting = parts.waiting.get_waiting(uid)
+        world.priority_classes.forget(uid)
+        self.bindings.unconfirmed.pop(uid, None)
+        waiting = self.waiting_pods.get_waiting(uid)
         if waiting is not None:
             waiting.reject("", "pod is deleted")
-        pending = parts.queue.delete(uid)
+        pending = world.queue.delete(uid)
         if pending is not None:
-            parts.preemptor.abandon(uid)
+            self.preemption.abandon(uid)
             self._nomination_changed(pending)
-        removed = parts.cache.remove_pod(uid)
-        parts.preemptor.on_leaving(uid)
+        assumed = world.cache.is_assumed(uid)
+        removed = world.cache.remove_pod(uid)
+        self.preemption.on_victim(uid)
         if removed is not None:
-            parts.changed(ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None))
-        parts.notify()
+            self._changed(ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None))
+        counted = removed is not None and not assumed
+        if counted or (obj.get("spec") or {}).get("nodeName"):
+            return f"AssignedPod{_change(deleted=deleted, known=counted)}"
+        return f"UnschedulablePod{_change(deleted=deleted, known=pending is not None)}"
 
     # --- nodes ----------------------------------------------------------------------------------
 
     @override
     def on_node(self, event_type: str | None, obj: JsonObject) -> None:
-        parts = self._parts
+        world, started = self.world, self.world.clock.monotonic()
         if event_type == DELETED:
             metadata = obj["metadata"]
-            removed = parts.cache.remove_node(metadata["name"], metadata.get("uid") or "")
+            removed = world.cache.remove_node(metadata["name"], metadata.get("uid") or "")
             if removed is not None:
-                parts.raw.on_node(metadata["name"], None)
-                parts.changed(ClusterChange(Resource.NODE, Action.DELETE, removed, None))
+                self.raw.on_node(metadata["name"], None)
+                self._changed(ClusterChange(Resource.NODE, Action.DELETE, removed, None))
+            self._observe("NodeDelete", started)
             return
         node = _well_formed(parse_node, obj)
-        if parts.raw.wanted:
-            parts.raw.on_node(node.name, obj)
-        before = parts.cache.set_node(node)
+        if self.raw.wants_any:
+            self.raw.on_node(node.name, obj)
+        before = world.cache.set_node(node)
         if before is None:
-            parts.changed(ClusterChange(Resource.NODE, Action.ADD, None, node))
-            return
-        for action in node_update_actions(before, node):
-            parts.changed(ClusterChange(Resource.NODE, action, before, node))
+            self._changed(ClusterChange(Resource.NODE, Action.ADD, None, node))
+        else:
+            for action in node_update_actions(before, node):
+                self._changed(ClusterChange(Resource.NODE, action, before, node))
+        self._observe("NodeAdd" if before is None else "NodeUpdate", started)
 
     # --- everything else ------------------------------------------------------------------------
 
     @override
     def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
-        parts = self._parts
-        gone = event_type == DELETED
+        started, gone = self.world.clock.monotonic(), event_type == DELETED
         if kind == "PriorityClass":
             if gone:
-                parts.priority_classes.remove(obj["metadata"]["name"])
+                self.world.priority_classes.remove(obj["metadata"]["name"])
             else:
-                self._priorities_known(parts.priority_classes.set(obj))
+                self._priorities_known(self.world.priority_classes.set(obj))
         elif kind == "SchedulerProfile":
-            parts.profiles.on_object(obj, gone=gone)
+            self.loader.on_object(obj, gone=gone)
         else:
             self._keep(kind, obj, gone=gone)
-        parts.notify()
+        change = _change(deleted=gone, known=event_type == "MODIFIED")
+        self._handled(f"{kind}{change}", started)
 
     def _keep(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
-        parts, metadata = self._parts, obj["metadata"]
+        world, metadata = self.world, obj["metadata"]
         namespace, name = metadata.get("namespace") or "", metadata["name"]
-        before = parts.objects.get(kind, namespace, name)
+        before = world.objects.get(kind, namespace, name)
         if gone:
-            parts.objects.remove(kind, obj)
+            world.objects.remove(kind, obj)
         else:
-            parts.objects.set(kind, obj)
+            world.objects.set(kind, obj)
         if kind == "Namespace":
-            parts.cache.set_namespace(name, None if gone else metadata.get("labels") or {})
+            world.cache.set_namespace(name, None if gone else metadata.get("labels") or {})
         resource = _RESOURCES.get(kind)
         if resource is not None and not (gone and before is None):
             action = (
                 Action.DELETE if gone else Action.ADD if before is None else Action.UPDATE_OTHER
             )
-            parts.changed(ClusterChange(resource, action, before, None if gone else obj))
+            self._changed(ClusterChange(resource, action, before, None if gone else obj))
 
     @override
     def on_synced(self, kind: str) -> None:
         if kind == "PriorityClass":
-            self._priorities_known(self._parts.priority_classes.synced())
-        self._on_synced(kind)
+            self._priorities_known(self.world.priority_classes.synced())
+        self.barrier.on_synced(kind)
+
+    # --- after each -----------------------------------------------------------------------------
+
+    def _changed(self, change: ClusterChange) -> None:
+        """Move the pods that a change may help."""
+        queue, clock = self.world.queue, self.world.clock
+        queue.move_all_to_active_or_backoff(change, clock.monotonic())
+
+    def _handled(self, label: str, started: float) -> None:
+        """What plugins wait for may have come."""
+        if self.predicates.pending:
+            self.predicates.look()
+        self._observe(label, started)
+
+    def _observe(self, label: str, started: float) -> None:
+        series = self._durations.get(label)
+        if series is None:
+            series = self._durations[label] = self.metrics.event_handling_duration.labels(label)
+        series.observe(self.world.clock.monotonic() - started)
+
+
+def _change(*, deleted: bool, known: bool) -> str:
+    return "Delete" if deleted else "Update" if known else "Add"
 
 
 def _well_formed(parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Parsed:
     """The parsed object.
 
     Raises:
-        ValueError: it is malformed; whoever delivers events logs, counts and skips it.
+        ValueError: it is malformed; the delivery logs, counts and skips it.
     """
     try:
         return parse(obj)

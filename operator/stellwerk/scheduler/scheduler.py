@@ -13,12 +13,15 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
-from stellwerk.framework.interface import WatchHandlers
+from stellwerk.framework.interface import ClusterClient, WatchHandlers
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.active_queue import ActiveQueue
-from stellwerk.scheduler.attempt_failures import AttemptFailures
-from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
+from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -35,22 +38,40 @@ TURN_DECISIONS: Final = 8
 
 
 class Scheduler:
-    """See the module docstring."""
+    """The scheduling coroutine, the flushes, and confirmations of bindings."""
 
-    def __init__(self, parts: Parts, active: ActiveQueue, handlers: WatchHandlers) -> None:
-        self._parts = parts
+    def __init__(
+        self,
+        world: World,
+        active: ActiveQueue,
+        schedule_one: ScheduleOne,
+        bindings: BindingTasks,
+        preemption: PreemptionExecutor,
+        client: ClusterClient,
+        handlers: WatchHandlers,
+        profile_status: ProfileStatusWriter,
+    ) -> None:
+        self._world = world
         self._active = active
-        self.handlers = handlers
-        self.profile_status = ProfileStatusWriter(parts)
-        self._schedule_one = ScheduleOne(parts, AttemptFailures(parts))
-        self.last_heartbeat_seconds = parts.clock.monotonic()
-        """When the scheduling coroutine last showed signs of life; liveness reads it."""
-        self.running = False
+        self._schedule_one = schedule_one
+        self._bindings = bindings
+        self._preemption = preemption
+        self._client = client
+        self._handlers = handlers
+        self._profile_status = profile_status
+        self._heartbeat_seconds: float | None = None
+        """When the scheduling coroutine last moved; None: it does not run yet."""
+        self.deciding = ""
+        """The uid of the pod that the scheduling coroutine is at."""
+
+    def heartbeat(self) -> float:
+        """When the scheduling coroutine last moved; now, while it is not running yet."""
+        seconds = self._heartbeat_seconds
+        return self._world.clock.monotonic() if seconds is None else seconds
 
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
-        self.running = True
-        self.last_heartbeat_seconds = self._parts.clock.monotonic()
+        self._heartbeat_seconds = self._world.clock.monotonic()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._schedule_forever(), name="scheduling")
@@ -62,21 +83,21 @@ class Scheduler:
                     name="unschedulable flush",
                 )
                 tasks.create_task(self._confirm_forever(), name="confirmations")
-                tasks.create_task(self.profile_status.run(), name="profile status")
+                tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
-            await self._parts.preemptor.close()
-            await self._parts.bindings.drain(DRAIN_SECONDS)
+            await self._preemption.close()
+            await self._bindings.drain(DRAIN_SECONDS)
 
     async def _schedule_forever(self) -> None:
-        parts, now = self._parts, self._parts.clock.monotonic
+        now = self._world.clock.monotonic
         decisions, turn_began = 0, now()
         while True:
-            await parts.bindings.room()
+            await self._bindings.free_slot()
             queued = await self._next_pod()
-            self.last_heartbeat_seconds = now()
-            parts.deciding = queued.pod.uid
+            self._heartbeat_seconds = now()
+            self.deciding = queued.pod.uid
             await self._schedule_one.schedule_one(queued)
-            parts.deciding = ""
+            self.deciding = ""
             decisions += 1
             if decisions == TURN_DECISIONS or now() - turn_began >= TURN_SECONDS:
                 # get() on a queue that is not empty never yields: let the others have a turn.
@@ -84,13 +105,13 @@ class Scheduler:
                 decisions, turn_began = 0, now()
 
     async def _next_pod(self) -> QueuedPod:
-        parts = self._parts
+        world = self._world
         while True:
             if self._active.empty():
-                early = parts.queue.pop_from_backoff()
+                early = world.queue.pop_from_backoff()
                 if early is not None:
                     return early
-            popped = parts.queue.pop(await self._active.next())
+            popped = world.queue.pop(await self._active.next())
             if popped is not None:
                 return popped
 
@@ -100,47 +121,46 @@ class Scheduler:
             action()
 
     def _tick(self) -> None:
-        parts = self._parts
-        parts.queue.flush_backoff(parts.clock.monotonic())
+        world = self._world
+        world.queue.flush_backoff(world.clock.monotonic())
         if self._active.empty():
             # An idle coroutine is alive, too.
-            self.last_heartbeat_seconds = parts.clock.monotonic()
+            self._heartbeat_seconds = world.clock.monotonic()
 
     def _flush_unschedulable(self) -> None:
-        parts, now = self._parts, self._parts.clock.monotonic()
-        parts.queue.flush_unschedulable(now)
-        unanswered = (parts.queue.pod(uid) for uid in parts.queueing.take_unanswered())
-        parts.queue.activate([pod for pod in unanswered if pod is not None], now)
+        world = self._world
+        world.queue.flush_unschedulable(world.clock.monotonic())
+        unanswered = (world.queue.pod(uid) for uid in world.profiles.take_unanswered())
+        world.activate([pod for pod in unanswered if pod is not None])
 
     async def _confirm_forever(self) -> None:
         while True:
             await asyncio.sleep(CONFIRMATION_SECONDS / 2)
-            overdue = self._parts.clock.monotonic() - CONFIRMATION_SECONDS
-            for uid, bound_at in list(self._parts.unconfirmed.items()):
+            overdue = self._world.clock.monotonic() - CONFIRMATION_SECONDS
+            for uid, bound_at in list(self._bindings.unconfirmed.items()):
                 if bound_at < overdue:
                     await self._confirm(uid)
 
     async def _confirm(self, uid: str) -> None:
         """Re-read an assumed pod whose binding succeeded but that the watch never showed bound."""
-        parts = self._parts
-        assumed = parts.cache.assumed_pods.get(uid)
+        assumed = self._world.cache.assumed_pods.get(uid)
         if assumed is None:
-            parts.unconfirmed.pop(uid, None)
+            self._bindings.unconfirmed.pop(uid, None)
             return
         path = f"/api/v1/namespaces/{assumed.namespace}/pods/{assumed.name}"
         try:
-            obj = await parts.client.get(path)
+            obj = await self._client.get(path)
         except NotFound:
-            self.handlers.on_pod("DELETED", _remains(uid, assumed.namespace, assumed.name))
+            self._handlers.on_pod("DELETED", _tombstone(assumed))
         except SchedulerError as failure:
             logger.warning("cannot re-read %s: %s", assumed.key, failure)
         else:
             if obj["metadata"]["uid"] == uid:
-                self.handlers.on_pod("MODIFIED", obj)
+                self._handlers.on_pod("MODIFIED", obj)
             else:
-                self.handlers.on_pod("DELETED", _remains(uid, assumed.namespace, assumed.name))
+                self._handlers.on_pod("DELETED", _tombstone(assumed))
 
 
-def _remains(uid: str, namespace: str, name: str) -> dict[str, dict[str, str]]:
-    """What is left of a pod that vanished unseen."""
-    return {"metadata": {"uid": uid, "namespace": namespace, "name": name}}
+def _tombstone(pod: PodInfo) -> JsonObject:
+    """The last that is known of a pod that was deleted unseen."""
+    return {"metadata": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name}}

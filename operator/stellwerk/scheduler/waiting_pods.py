@@ -1,8 +1,8 @@
-"""Pods that Permit plugins hold between the scheduling cycle and their binding.
+"""Waiting pods: Permit answered Wait, and their binding waits until it is allowed.
 
-The binding task holds a pod when Permit answers Wait and waits on it; other plugins, preemption and
-the watch allow or reject it through the Handle. Invariant: a waiting pod gets exactly one answer:
-all plugins allowed it, somebody rejected it, or the time of a plugin still awaited passed.
+The binding task adds a pod and waits on it; plugins (through the Handle), preemption and the watch
+allow or reject it. Invariant: a waiting pod gets exactly one answer: all plugins allowed it, it was
+rejected, or the time of a plugin still awaited passed.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class PermitWaitingPod(WaitingPod):
         return await asyncio.shield(self._answer)
 
     def close(self) -> None:
-        """Stop the timers: nobody waits any more."""
+        """Stop the timers: the wait is over."""
         for timer in self._timers.values():
             timer.cancel()
 
@@ -83,29 +83,26 @@ class WaitingPodsMap(WaitingPods):
     """All waiting pods, by uid."""
 
     def __init__(self) -> None:
-        self._held: dict[str, PermitWaitingPod] = {}
+        self._pods: dict[str, PermitWaitingPod] = {}
 
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def hold(self, pod: PodInfo, waits: Mapping[str, float]) -> PermitWaitingPod:
+    def add(self, pod: PodInfo, waits: Mapping[str, float]) -> PermitWaitingPod:
         """Let a pod wait."""
-        held = self._held[pod.uid] = PermitWaitingPod(pod, waits)
-        return held
+        waiting = self._pods[pod.uid] = PermitWaitingPod(pod, waits)
+        return waiting
 
-    def release(self, uid: str) -> None:
+    def remove(self, uid: str) -> None:
         """The pod waits no more."""
-        held = self._held.pop(uid, None)
-        if held is not None:
-            held.close()
+        waiting = self._pods.pop(uid, None)
+        if waiting is not None:
+            waiting.close()
 
     @override
     def all(self) -> Iterable[WaitingPod]:
-        return list(self._held.values())
+        return list(self._pods.values())
 
     @override
     def get_waiting(self, uid: str) -> PermitWaitingPod | None:
-        return self._held.get(uid)
+        return self._pods.get(uid)
 
 
 def go_duration(seconds: float) -> str:

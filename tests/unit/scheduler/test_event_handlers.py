@@ -1,5 +1,6 @@
 """What an event means to the cache and the queue, and which changes are told to waiting pods."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ class World(InProcess):
         super().__init__()
         self.changes: list[tuple[Resource, Action]] = []
         self.handlers = self.operator.handlers
-        self._pass_on = self.parts.queue.move_all_to_active_or_backoff
+        self._pass_on = self.queue.move_all_to_active_or_backoff
 
     def move_all_to_active_or_backoff(
         self, change: ClusterChange, now: float, **options: Any
@@ -33,13 +34,13 @@ class World(InProcess):
 
     def requested(self, node_name: str = "n1") -> int:
         """Millicores that the next cycle counts on a node."""
-        snapshot = self.parts.cache.update_snapshot()
+        snapshot = self.cache.update_snapshot()
         cpu = snapshot.resource_row["cpu"]
         return int(snapshot.requested[cpu, snapshot.row_of[node_name]])
 
     def place(self) -> Place | None:
         """Where in the queue pod p is."""
-        return self.parts.queue.place(UID)
+        return self.queue.place(UID)
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     world = World()
     world.apply(make_node("n1"), make_profile("default-scheduler"))
     monkeypatch.setattr(
-        world.parts.queue, "move_all_to_active_or_backoff", world.move_all_to_active_or_backoff
+        world.queue, "move_all_to_active_or_backoff", world.move_all_to_active_or_backoff
     )
     return world
 
@@ -70,13 +71,13 @@ def test_of_a_first_list_likewise(world: World) -> None:
     assert world.requested() == 1000
 
 
-def test_a_pod_of_nobodys_waits_for_its_profile(world: World) -> None:
+def test_a_pod_without_a_profile_waits_for_one(world: World) -> None:
     world.handlers.on_pod("ADDED", make_pod("p", scheduler_name="other"))
     assert world.place() is None
-    assert UID in world.parts.unserved
+    assert UID in world.operator.without_profile.pods
     world.handlers.on_object("SchedulerProfile", "ADDED", make_profile("other", created=1))
     assert world.place() is Place.ACTIVE
-    assert UID not in world.parts.unserved
+    assert UID not in world.operator.without_profile.pods
 
 
 def test_a_gated_pod_is_kept_out_until_its_gates_are_gone(world: World) -> None:
@@ -86,7 +87,7 @@ def test_a_gated_pod_is_kept_out_until_its_gates_are_gone(world: World) -> None:
     assert world.place() is Place.ACTIVE
 
 
-def test_a_pod_that_somebody_else_bound_leaves_the_queue(world: World) -> None:
+def test_a_pod_bound_from_outside_leaves_the_queue(world: World) -> None:
     world.handlers.on_pod("ADDED", PENDING)
     world.handlers.on_pod("MODIFIED", BOUND)
     assert world.place() is None
@@ -94,20 +95,20 @@ def test_a_pod_that_somebody_else_bound_leaves_the_queue(world: World) -> None:
     assert world.changes == [(Resource.ASSIGNED_POD, Action.ADD)]
 
 
-def test_a_pod_of_nobodys_that_is_bound_only_counts(world: World) -> None:
+def test_a_bound_pod_without_a_profile_only_counts(world: World) -> None:
     world.handlers.on_pod("ADDED", make_pod("p", scheduler_name="other", cpu="1"))
     bound = make_pod("p", scheduler_name="other", cpu="1", node_name="n1")
     world.handlers.on_pod("MODIFIED", bound)
-    assert UID not in world.parts.unserved
+    assert UID not in world.operator.without_profile.pods
     assert world.requested() == 1000
 
 
 def test_the_watch_confirms_an_assumption(world: World) -> None:
-    world.parts.cache.assume_pod(pod_info("p", cpu="1", node_name="n1"))
-    world.parts.unconfirmed[UID] = 0.0
+    world.cache.assume_pod(pod_info("p", cpu="1", node_name="n1"))
+    world.operator.bindings.unconfirmed[UID] = 0.0
     world.handlers.on_pod("MODIFIED", BOUND)
-    assert not world.parts.cache.is_assumed(UID)
-    assert not world.parts.unconfirmed
+    assert not world.cache.is_assumed(UID)
+    assert not world.operator.bindings.unconfirmed
     assert world.requested() == 1000
     assert world.changes == [(Resource.ASSIGNED_POD, Action.ADD)]
 
@@ -151,7 +152,7 @@ def test_a_deletion_may_carry_nothing_but_metadata(world: World, obj: JsonObject
     world.handlers.on_pod("DELETED", DELETED)
     assert world.place() is None
     assert world.requested() == 0
-    assert world.parts.cache.pod(UID) is None
+    assert world.cache.pod(UID) is None
 
 
 def test_the_deletion_of_an_unknown_pod_is_no_news(world: World) -> None:
@@ -169,11 +170,11 @@ def test_a_terminating_pod_counts_until_it_is_gone(world: World) -> None:
 
 def test_a_withdrawn_nomination_is_told_to_those_it_stood_in_the_way_of(world: World) -> None:
     world.handlers.on_pod("ADDED", make_pod("p", nominated_node_name="n1"))
-    assert [pod.uid for pod in world.parts.queue.nominator.pods_for_node("n1")] == [UID]
+    assert [pod.uid for pod in world.operator.world.nominator.pods_for_node("n1")] == [UID]
     newer = make_pod("p")
     newer["metadata"]["resourceVersion"] = "2"
     world.handlers.on_pod("MODIFIED", newer)
-    assert not list(world.parts.queue.nominator.pods_for_node("n1"))
+    assert not list(world.operator.world.nominator.pods_for_node("n1"))
     assert world.changes == [(Resource.ASSIGNED_POD, Action.DELETE)]
 
 
@@ -186,7 +187,7 @@ def test_a_pod_on_permit_that_is_deleted_is_rejected(
         def reject(self, plugin: str, message: str) -> None:
             rejected.append((plugin, message))
 
-    monkeypatch.setattr(world.parts.waiting, "get_waiting", {UID: Waiting()}.get)
+    monkeypatch.setattr(world.operator.waiting_pods, "get_waiting", {UID: Waiting()}.get)
     world.handlers.on_pod("DELETED", DELETED)
     assert rejected == [("", "pod is deleted")]
 
@@ -199,7 +200,7 @@ def priority_class(name: str, value: int, **fields: Any) -> JsonObject:
 
 
 def priority(world: World) -> int:
-    pod = world.parts.queue.pod(UID)
+    pod = world.queue.pod(UID)
     assert pod is not None
     return pod.priority
 
@@ -233,14 +234,14 @@ def test_a_resolved_priority_never_changes(world: World) -> None:
     ("node", "actions"),
     [
         pytest.param(make_node("n1"), [], id="a heartbeat"),
-        pytest.param(make_node("n1", cpu="9"), [Action.UPDATE_NODE_ALLOCATABLE], id="room"),
+        pytest.param(make_node("n1", cpu="9"), [Action.UPDATE_NODE_ALLOCATABLE], id="capacity"),
         pytest.param(make_node("n1", labels={"a": "b"}), [Action.UPDATE_NODE_LABEL], id="labels"),
         pytest.param(
             make_node("n1", cpu="9", taints=[{"key": "k", "effect": "NoSchedule"}]),
             [Action.UPDATE_NODE_TAINT, Action.UPDATE_NODE_ALLOCATABLE],
             id="two things at once",
         ),
-        pytest.param(make_node("n1", unschedulable=True), [], id="cordoned: helps nobody"),
+        pytest.param(make_node("n1", unschedulable=True), [], id="cordoned: helps no pod"),
     ],
 )
 def test_changes_of_a_node_are_told_apart(
@@ -254,13 +255,13 @@ def test_nodes_come_and_go(world: World) -> None:
     world.handlers.on_node("ADDED", make_node("n2"))
     world.handlers.on_node("DELETED", {"metadata": {"name": "n2", "uid": "node-n2"}})
     assert world.changes == [(Resource.NODE, Action.ADD), (Resource.NODE, Action.DELETE)]
-    assert world.parts.cache.node("n2") is None
+    assert world.cache.node("n2") is None
 
 
 def test_the_late_deletion_of_a_node_that_was_made_again_is_no_news(world: World) -> None:
     world.handlers.on_node("DELETED", {"metadata": {"name": "n1", "uid": "older"}})
     assert world.changes == []
-    assert world.parts.cache.node("n1") is not None
+    assert world.cache.node("n1") is not None
 
 
 # --- everything else ----------------------------------------------------------------------------
@@ -285,20 +286,29 @@ def test_objects_that_plugins_read_wake_pods(world: World, kind: str, resource: 
     assert world.changes == [(resource, action) for action in actions]
 
 
-def test_a_service_is_kept_and_wakes_nobody(world: World) -> None:
+def test_a_service_is_kept_and_wakes_no_pod(world: World) -> None:
     service = {"metadata": {"name": "web", "namespace": "default"}, "spec": {"selector": {}}}
     world.handlers.on_object("Service", "ADDED", service)
     assert world.changes == []
-    assert world.parts.objects.get("Service", "default", "web") is not None
+    assert world.operator.world.objects.get("Service", "default", "web") is not None
 
 
-def test_every_event_is_noticed_by_those_who_wait_for_something(world: World) -> None:
-    noticed = []
-    world.parts.listeners.append(lambda: noticed.append(1))
+async def test_predicates_are_looked_at_after_every_event(world: World) -> None:
+    looked = []
+
+    def never() -> bool:
+        looked.append(1)
+        return False
+
+    waiting = asyncio.create_task(world.operator.predicates.wait_until(never, 1000.0))
+    await asyncio.sleep(0)
+    looked.clear()
     world.handlers.on_pod("ADDED", PENDING)
     world.handlers.on_pod("DELETED", DELETED)
     world.handlers.on_object("Service", "ADDED", {"metadata": {"name": "s"}, "spec": {}})
-    assert len(noticed) == 3
+    assert len(looked) == 3
+    waiting.cancel()
+    await asyncio.wait({waiting})
 
 
 # --- malformed objects --------------------------------------------------------------------------
@@ -319,10 +329,10 @@ def test_a_malformed_pod_is_a_value_error_and_changes_nothing(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         world.handlers.on_pod("ADDED", obj)
-    assert len(world.parts.queue) == 0
+    assert len(world.queue) == 0
 
 
 def test_a_malformed_node_is_a_value_error_and_changes_nothing(world: World) -> None:
     with pytest.raises(ValueError, match="lots"):
         world.handlers.on_node("MODIFIED", make_node("n1", cpu="lots"))
-    assert world.parts.cache.node("n1") is not None
+    assert world.cache.node("n1") is not None

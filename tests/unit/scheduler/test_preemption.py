@@ -1,51 +1,53 @@
-"""Carrying a preemption out: who is told what, in which order, and what is left when it fails."""
+"""Carrying a preemption out: what is asked of the API in which order, and what a failure leaves."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from random import Random
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
+from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
-from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, SchedulerError, Unavailable
-from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.status import OK
+from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
+from stellwerk.framework.handle import Offline
+from stellwerk.framework.interface import Candidate
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.plugins.preemption.victim_order import best_candidates
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, PreemptionExecutor, narrowed
-from stellwerk.scheduler.status_reports import StatusReports
+from stellwerk.scheduler.outbox import Outbox, StatusReports
+from stellwerk.scheduler.preemption import RETRY_DELAYS_SECONDS, PreemptionExecutor
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.world.effects import Eviction
+from stellwerk.world.profiles import Profiles, RecordedRandom
+from stellwerk.world.world import World
 from tests.support.builders import make_pod, pod_info
+from tests.support.in_process import Notes
 from tests.support.queue_driver import QueueDriver
-
-if TYPE_CHECKING:
-    from stellwerk.framework.interface import ClusterClient
-    from stellwerk.framework.runtime import Framework
-    from stellwerk.scheduler.parts import Parts
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Api:
+class Api(Offline):
     """Records what it is asked; fails or holds back where a test says so."""
 
     cache: Cache
     asked: list[tuple[str, str]] = field(default_factory=list)
     """(verb, pod)."""
     patches: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    failures: dict[tuple[str, str], list[ApiError]] = field(default_factory=dict)
+    failures: dict[tuple[str, str], list[Exception]] = field(default_factory=dict)
     held: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
     watch_lags: bool = False
     goes_at_once: bool = False
 
+    @override
     async def patch_pod_status(
         self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
     ) -> None:
@@ -54,6 +56,7 @@ class Api:
         assert urgent == ("conditions" in patch["status"]), "lost nominations can wait"
         self.patches[name] = patch
 
+    @override
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         await self._answer("delete", name)
         pod = self.cache.pod(uid)
@@ -78,47 +81,36 @@ class Api:
             raise self.failures[verb, name].pop(0)
 
 
-@dataclass
-class Events:
-    """Records notes by the name of the pod they are about."""
-
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def event(self, regarding: Any, *texts: str, reporting_controller: str) -> None:
-        assert texts[:3] == ("Normal", "Preempted", "Preempting")
-        assert reporting_controller == "default-scheduler"
-        self.notes[regarding.name] = texts[3]
-
-
 class Scene:
     """A preemptor in flight and its victims."""
 
-    def __init__(self, *victims: str, terminating: Sequence[str] = ()) -> None:
+    def __init__(self, *victims: str) -> None:
         self.cache = Cache()
         self.clock = VirtualClock(START)
         self.driver = QueueDriver()
         self.api = Api(self.cache)
-        self.events = Events()
+        self.events = Notes()
         self.metrics = Metrics()
         self.waiting = WaitingPodsMap()
         self.bindings = BindingTasks()
         self.slept: list[float] = []
-        self.victims = [self._victim(name, terminating=name in terminating) for name in victims]
-        self.preemptor = PreemptionExecutor(
-            cast(
-                "Parts",
-                SimpleNamespace(
-                    cache=self.cache,
-                    clock=self.clock,
-                    client=self.api,
-                    recorder=self.events,
-                    metrics=self.metrics,
-                    waiting=self.waiting,
-                    bindings=self.bindings,
-                    reports=StatusReports(cast("ClusterClient", self.api), self.clock),
-                    queue=self.driver.queue,
-                ),
-            ),
+        self.victims = [self._victim(name, terminating=False) for name in victims]
+        self.world = World(
+            self.cache,
+            ObjectStore(),
+            PriorityClasses(),
+            self.driver.queue.nominator,
+            self.driver.queue,
+            Profiles(),
+            self.clock,
+            RecordedRandom(Random(0)),
+        )
+        self.executor = PreemptionExecutor(
+            self.world,
+            Outbox(self.api, self.events, StatusReports(self.api, self.clock)),
+            self.metrics,
+            self.bindings,
+            self.waiting,
             sleep=self._sleep,
         )
         self.pod = pod_info("preemptor", priority=1000)
@@ -137,17 +129,21 @@ class Scene:
         self.slept.append(seconds)
         await asyncio.sleep(0)
 
-    def start(self, *, node_name: str = "n1") -> str:
-        found = PostFilterResult(
-            OK, (Candidate(node_name, tuple(self.victims), 0),), best_candidates
-        )
-        chosen = self.preemptor.start(self.pod, found, cast("Framework", None))
+    def gated(self) -> bool:
+        """Whether PreEnqueue keeps the preemptor out of the queue."""
+        return self.pod.uid in self.world.preempting
+
+    def start(self, *, node_name: str = "n1") -> None:
+        """What applying a decision does, and carrying out its effects."""
+        self.world.preempting.add(self.pod.uid)
         self.driver.fail(self.entry, "NodeResourcesFit")
-        self.driver.queue.nominate(self.pod, chosen)
-        return chosen
+        self.driver.queue.nominate(self.pod, node_name)
+        victims = tuple(self.victims)
+        candidate = Candidate(node_name, victims, 0)
+        self.executor.start(Eviction(self.pod, candidate, victims, "default-scheduler"))
 
     def asked_gates(self) -> list[str]:
-        """The pods whose gates the queue is told to ask from now on, noted as it happens."""
+        """The pods whose PreEnqueue is run again from now on, noted as it happens."""
         asked: list[str] = []
         rerun_pre_enqueue = self.driver.queue.rerun_pre_enqueue
 
@@ -179,7 +175,7 @@ def refusal(kind: type[ApiError] = Unavailable, **fields: Any) -> ApiError:
 
 async def test_a_victim_is_marked_then_deleted_and_the_event_names_the_preemptor() -> None:
     scene = Scene("v1")
-    assert scene.start() == "n1"
+    scene.start()
     await scene.finish()
     assert scene.api.asked == [("patch", "v1"), ("delete", "v1")]
     (condition,) = scene.api.patches["v1"]["status"]["conditions"]
@@ -191,11 +187,12 @@ async def test_a_victim_is_marked_then_deleted_and_the_event_names_the_preemptor
         "lastProbeTime": None,
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    assert scene.events.notes == {"v1": f"Preempted by pod {scene.pod.uid} on node n1"}
+    note = f"Preempted by pod {scene.pod.uid} on node n1"
+    assert scene.events.events == [("v1", "Normal", "Preempted", note)]
     assert scene.executions("success") == 1
 
 
-async def test_the_last_victim_is_told_when_all_others_know() -> None:
+async def test_the_last_victim_is_evicted_when_all_others_are() -> None:
     scene = Scene("v1", "v2", "v3")
     hold = scene.api.held["delete", "v2"] = asyncio.Event()
     scene.start()
@@ -206,31 +203,16 @@ async def test_the_last_victim_is_told_when_all_others_know() -> None:
     assert scene.api.asked[-2:] == [("patch", "v3"), ("delete", "v3")]
 
 
-async def test_a_victim_that_is_terminating_already_is_left_alone() -> None:
-    scene = Scene("going", "v1", terminating=["going"])
-    scene.start()
-    await scene.finish()
-    assert {name for _, name in scene.api.asked} == {"v1"}
-
-
-async def test_with_nobody_left_to_tell_the_node_is_only_promised() -> None:
-    scene = Scene("going", terminating=["going"])
-    assert scene.start() == "n1"
-    assert not scene.preemptor.is_preempting(scene.pod.uid)
-    await scene.finish()
-    assert scene.api.asked == []
-    assert [pod.name for pod in scene.driver.queue.nominator.pods_for_node("n1")] == ["preemptor"]
-
-
 async def test_a_victim_waiting_on_permit_is_rejected_instead() -> None:
     scene = Scene("v1")
-    held = scene.waiting.hold(scene.victims[0], {"Gang": 60.0})
+    waiting = scene.waiting.add(scene.victims[0], {"Gang": 60.0})
     scene.start()
     await scene.finish()
     assert scene.api.asked == []
-    status = await held.answer()
+    status = await waiting.answer()
     assert (status.plugin, status.message) == ("DefaultPreemption", "preempted")
-    assert scene.events.notes["v1"].endswith("on node n1 (in kube-scheduler memory).")
+    ((_, _, note),) = scene.events.about("v1")
+    assert note.endswith("on node n1 (in kube-scheduler memory).")
 
 
 async def test_a_victim_being_bound_is_cancelled_instead() -> None:
@@ -252,11 +234,12 @@ async def test_a_victim_being_bound_is_cancelled_instead() -> None:
     assert scene.api.asked == []
 
 
-async def test_victims_taken_from_other_nodes_are_told_why() -> None:
+async def test_events_of_victims_on_other_nodes_say_so() -> None:
     scene = Scene("v1")
     scene.start(node_name="n2")
     await scene.finish()
-    assert scene.events.notes["v1"] == (
+    ((_, _, note),) = scene.events.about("v1")
+    assert note == (
         f"Preempted by pod {scene.pod.uid} on node n2 (cross-node preemption of 1 pod(s) on n1)"
     )
 
@@ -268,12 +251,12 @@ async def test_the_preemptor_is_held_back_until_the_last_victim_is_on_its_way() 
     scene = Scene("v1", "v2")
     hold = scene.api.held["delete", "v2"] = asyncio.Event()
     scene.start()
-    assert scene.preemptor.is_preempting(scene.pod.uid)
+    assert scene.gated()
     await scene.finish()
-    assert scene.preemptor.is_preempting(scene.pod.uid)
+    assert scene.gated()
     hold.set()
     await scene.finish()
-    assert not scene.preemptor.is_preempting(scene.pod.uid)
+    assert not scene.gated()
 
 
 async def test_the_news_of_the_last_victims_end_may_come_before_the_answer() -> None:
@@ -282,10 +265,11 @@ async def test_the_news_of_the_last_victims_end_may_come_before_the_answer() -> 
     scene.start()
     await scene.finish()
     scene._victim("v2", terminating=True)  # noqa: SLF001 the watch shows it so
-    assert scene.preemptor.is_preempting(scene.pod.uid)
+    assert scene.gated()
     scene.cache.remove_pod(scene.victims[1].uid)
-    assert not scene.preemptor.is_preempting(scene.pod.uid)
-    await scene.preemptor.close()
+    scene.executor.on_victim(scene.victims[1].uid)
+    assert not scene.gated()
+    await scene.executor.close()
 
 
 async def test_the_gate_is_asked_when_the_last_victim_is_gone_and_when_all_is_done() -> None:
@@ -295,17 +279,17 @@ async def test_the_gate_is_asked_when_the_last_victim_is_gone_and_when_all_is_do
     scene.start()
     await scene.finish()
     for victim in scene.victims:
-        scene.preemptor.on_leaving(victim.uid)
+        scene.executor.on_victim(victim.uid)
     assert asked == []
     gone = scene.cache.remove_pod(scene.victims[1].uid)
     assert gone is not None
-    scene.preemptor.on_leaving(gone.uid)
+    scene.executor.on_victim(gone.uid)
     assert asked == [scene.pod.uid]
     scene.api.failures["delete", "v2"] = [NotFound("delete", 404, "NotFound", "gone")]
     hold.set()
     await scene.finish()
     assert asked == [scene.pod.uid] * 2
-    scene.preemptor.on_leaving(gone.uid)
+    scene.executor.on_victim(gone.uid)
     assert asked == [scene.pod.uid] * 2
 
 
@@ -314,11 +298,11 @@ async def test_the_preemptor_is_held_back_until_the_watch_shows_the_last_victim_
     scene.api.watch_lags = True
     scene.start()
     await scene.finish()
-    assert scene.preemptor.is_preempting(scene.pod.uid)
+    assert scene.gated()
     for victim in scene.victims:
         scene.api.show_terminating(victim)
-        scene.preemptor.on_leaving(victim.uid)
-    assert not scene.preemptor.is_preempting(scene.pod.uid)
+        scene.executor.on_victim(victim.uid)
+    assert not scene.gated()
 
 
 async def test_a_last_victim_that_goes_at_once_has_to_be_gone() -> None:
@@ -326,11 +310,11 @@ async def test_a_last_victim_that_goes_at_once_has_to_be_gone() -> None:
     scene.api.goes_at_once = True
     scene.start()
     await scene.finish()
-    assert scene.preemptor.is_preempting(scene.pod.uid)
+    assert scene.gated()
     scene.cache.remove_pod(scene.victims[1].uid)
-    scene.preemptor.on_leaving(scene.victims[1].uid)
+    scene.executor.on_victim(scene.victims[1].uid)
     assert scene.place is Place.UNSCHEDULABLE
-    assert not scene.preemptor.is_preempting(scene.pod.uid)
+    assert not scene.gated()
 
 
 async def test_other_pods_learn_of_it_through_their_own_rejections_only() -> None:
@@ -351,7 +335,7 @@ async def test_a_preemptor_whose_victim_was_gone_already_is_tried_again(
     await scene.finish()
     assert scene.place is Place.ACTIVE
     assert scene.executions("success") == 1
-    assert scene.events.notes == {}
+    assert scene.events.events == []
 
 
 async def test_lower_nominations_on_the_node_are_cleared_and_their_pods_tried() -> None:
@@ -388,7 +372,7 @@ async def test_an_api_that_is_away_is_asked_again() -> None:
         pytest.param([refusal(Forbidden)], 1, id="we may not delete pods"),
     ],
 )
-async def test_a_preemption_that_fails_takes_the_promise_back(
+async def test_a_preemption_that_fails_clears_the_nomination(
     failures: list[ApiError], tries: int
 ) -> None:
     scene = Scene("v1", "v2")
@@ -398,17 +382,17 @@ async def test_a_preemption_that_fails_takes_the_promise_back(
     assert scene.api.asked.count(("delete", "v1")) == tries
     assert ("delete", "v2") not in scene.api.asked
     assert scene.executions("error") == 1
-    assert not scene.preemptor.is_preempting(scene.pod.uid)
+    assert not scene.gated()
     assert scene.api.patches["preemptor"] == {"status": {"nominatedNodeName": None}}
     assert scene.driver.queue.nominator.pods_for_node("n1") == ()
     assert scene.place is Place.ACTIVE
 
 
-async def test_what_nobody_foresaw_takes_the_promise_back_too(
+async def test_an_unforeseen_failure_clears_the_nomination_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene("v1")
-    scene.api.failures["delete", "v1"] = [cast("ApiError", ZeroDivisionError("oops"))]
+    scene.api.failures["delete", "v1"] = [ZeroDivisionError("oops")]
     scene.start()
     await scene.finish()
     assert scene.place is Place.ACTIVE
@@ -432,9 +416,9 @@ async def test_abandoned_work_leaves_nothing_behind() -> None:
     scene.api.held["patch", "v1"] = asyncio.Event()
     scene.start()
     await scene.finish()
-    scene.preemptor.abandon(scene.pod.uid)
+    scene.executor.abandon(scene.pod.uid)
     await scene.finish()
-    assert not scene.preemptor.is_preempting(scene.pod.uid)
+    assert not scene.gated()
     assert scene.api.asked == [("patch", "v1")]
 
 
@@ -443,87 +427,5 @@ async def test_closing_stops_everything_under_way() -> None:
     scene.api.held["patch", "v1"] = asyncio.Event()
     scene.start()
     await scene.finish()
-    await scene.preemptor.close()
+    await scene.executor.close()
     assert len(asyncio.all_tasks()) == 1
-
-
-# --- extenders ----------------------------------------------------------------------------------
-
-
-@dataclass
-class Extender:
-    """Keeps the nodes that a test names."""
-
-    keeps: Sequence[str] = ()
-    fails: bool = False
-    ignorable: bool = False
-    supports_preemption: bool = True
-    interested: bool = True
-    victims: bool = True
-    name: str = "extender"
-
-    def is_interested(self, pod: PodInfo) -> bool:
-        assert pod.name == "preemptor"
-        return self.interested
-
-    async def preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
-        assert pod.name == "preemptor"
-        if self.fails:
-            raise SchedulerError("extender: no answer")
-        return [
-            each if self.victims else Candidate(each.node_name, (), 0)
-            for each in candidates
-            if each.node_name in self.keeps
-        ]
-
-
-FOUND = PostFilterResult(
-    OK,
-    tuple(Candidate(name, (pod_info("v", node_name=name),), 0) for name in ("n1", "n2", "n3")),
-    best_candidates,
-)
-
-
-@pytest.mark.parametrize(
-    ("extenders", "left"),
-    [
-        pytest.param([], ["n1", "n2", "n3"], id="none"),
-        pytest.param([Extender(["n1", "n2"]), Extender(["n2", "n3"])], ["n2"], id="one by one"),
-        pytest.param(
-            [Extender(supports_preemption=False), Extender(interested=False)],
-            ["n1", "n2", "n3"],
-            id="those that are not concerned are not asked",
-        ),
-        pytest.param(
-            [Extender(fails=True, ignorable=True)], ["n1", "n2", "n3"], id="an ignorable failure"
-        ),
-        pytest.param(
-            [Extender(["n1"], victims=False, ignorable=True)], [], id="ignorable and no victims"
-        ),
-    ],
-)
-async def test_extenders_strike_candidates_off(
-    extenders: Sequence[Extender], left: list[str]
-) -> None:
-    result = await narrowed(pod_info("preemptor"), FOUND, extenders)
-    assert [each.node_name for each in result.candidates] == left
-    if not left:
-        assert result.status.message == "preemption: no candidate node for preemption"
-
-
-@pytest.mark.parametrize(
-    ("extender", "message"),
-    [
-        pytest.param(Extender(fails=True), "preemption: extender: no answer", id="a failure"),
-        pytest.param(
-            Extender(["n2"], victims=False),
-            'preemption: expected at least one victim pod on node "n2"',
-            id="a node without victims",
-        ),
-    ],
-)
-async def test_an_extender_that_cannot_be_ignored_ends_the_attempt(
-    extender: Extender, message: str
-) -> None:
-    result = await narrowed(pod_info("preemptor"), FOUND, [extender])
-    assert (result.status.message, result.candidates) == (message, ())

@@ -18,7 +18,7 @@ async def _decisions_per_turn(world: InProcess) -> list[int]:
     while len(decided) < PODS:
         await asyncio.sleep(0)
         before = len(decided)
-        decided |= {pod.uid for pod in world.parts.cache.pods()}
+        decided |= {pod.uid for pod in world.cache.pods()}
         per_turn.append(len(decided) - before)
     return per_turn
 
@@ -31,12 +31,12 @@ async def test_others_have_a_turn_after_a_few_decisions() -> None:
 
 async def test_others_have_a_turn_after_each_long_decision() -> None:
     async with running() as world:
-        find_node = world.parts.cache.update_snapshot
+        find_node = world.cache.update_snapshot
 
         def slowly() -> object:
             world.clock.advance(TURN_SECONDS)
             return find_node()
 
-        world.parts.cache.update_snapshot = slowly  # type: ignore[method-assign,assignment]
+        world.cache.update_snapshot = slowly  # type: ignore[method-assign,assignment]
         per_turn = await _decisions_per_turn(world)
     assert max(per_turn) == 1

@@ -1,1 +1,1 @@
-"""HTTP extenders of a profile, and the objects that are sent to them."""
+"""HTTP extenders of a profile, decisions with their answers, the objects they are sent."""

@@ -9,59 +9,60 @@ and a prioritizer's failure never matters.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from dataclasses import replace
+from typing import Final, Protocol
 
 import numpy as np
 from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
 from stellwerk.client.extender import AnsweredVictims, HttpExtender, OfferedNodes, OfferedVictims
-from stellwerk.clock import Clock
 from stellwerk.errors import ExtenderError, SchedulerError
-from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, ClusterClient, Diagnosis
-from stellwerk.framework.runtime import Feasibility
-from stellwerk.framework.status import OK, Code, Status
-from stellwerk.framework.status_column import StatusColumn
-from stellwerk.metrics import Metrics
-from stellwerk.models.extender_spec import Extender
+from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, PostFilterResult
+from stellwerk.framework.status import OK, Code, Status, error, unschedulable
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
-from stellwerk.scheduler.preemption import PreemptionExtender
+from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 
 logger = logging.getLogger(__name__)
 
-EXTENDER: Final = "Extender"
-"""Stands for all extenders among the plugins that rejected a pod; any event may wake it."""
+_PREEMPTION: Final = "DefaultPreemption"
+"""The plugin under whose name kube-scheduler calls extenders about victims."""
 MAX_EXTENDER_SCORE: Final = 10
 _SCORE_LIMIT: Final = 2**53
 """Beyond it an extender's score is cut off, so that totals cannot overflow."""
-_REJECTED_SILENTLY: Final = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE)
 
 
-@dataclass(slots=True)
-class Rejections:
-    """The nodes that extenders took away, for the diagnosis of an attempt that failed."""
+class PreemptionExtender(Protocol):
+    """What preemption needs to know of an extender."""
 
-    statuses: dict[str, Status] = field(default_factory=dict)
-    """By node name, where a reason was given."""
-    happened: bool = False
+    @property
+    def name(self) -> str:
+        """What logs call it."""
+        ...
 
-    def added_to(self, diagnosis: Diagnosis, snapshot: Snapshot) -> Diagnosis:
-        """The diagnosis with the extenders' word for every node they rejected."""
-        if not self.happened:
-            return diagnosis
-        names = [snapshot.node_at(row).name for row in diagnosis.rows]
-        statuses = StatusColumn.of(
-            # A node that passed the filters and is not feasible went without a word.
-            self.statuses.get(name, _REJECTED_SILENTLY if status.ok else status)
-            for name, status in zip(names, diagnosis.statuses, strict=True)
-        )
-        plugins = diagnosis.unschedulable_plugins | {EXTENDER}
-        return replace(diagnosis, statuses=statuses, unschedulable_plugins=plugins)
+    @property
+    def ignorable(self) -> bool:
+        """Whether scheduling goes on without it when it fails."""
+        ...
+
+    @property
+    def supports_preemption(self) -> bool:
+        """Whether it has a preempt verb."""
+        ...
+
+    def is_interested(self, pod: PodInfo) -> bool:
+        """Return whether the pod uses a resource that the extender manages, or any pod will do."""
+        ...
+
+    async def preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Return the candidates that remain, perhaps with other victims.
+
+        Raises:
+            SchedulerError: the extender failed.
+        """
+        ...
 
 
 class CalledExtender(PreemptionExtender):
@@ -97,15 +98,14 @@ class CalledExtender(PreemptionExtender):
         return not self._managed.isdisjoint(amounts.requests.keys() | amounts.limits.keys())
 
     async def filter(
-        self, pod: PodInfo, names: Sequence[str], rejections: Rejections
+        self, pod: PodInfo, names: Sequence[str], statuses: dict[str, Status]
     ) -> Sequence[str]:
-        """The nodes that are left, in the extender's order.
+        """The nodes that are left, in the extender's order; `statuses` gets the reasons.
 
         Raises:
             SchedulerError: the extender failed, or what it is to be sent cannot be read.
         """
         answer = await self.http.filter(await self._raw.pod(pod), await self._offered(names))
-        statuses = rejections.statuses
         for name, reason in answer.unresolvable.items():
             statuses[name] = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
         for name, reason in answer.failed.items():
@@ -141,8 +141,8 @@ class CalledExtender(PreemptionExtender):
     async def preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
         raw_victims: Mapping[str, bytes] | None = None
         if not self.spec.node_cache_capable:
-            everybody = {v.uid: v for candidate in candidates for v in candidate.victims}
-            raw_victims = await self._raw.pods(everybody.values())
+            distinct = {v.uid: v for candidate in candidates for v in candidate.victims}
+            raw_victims = await self._raw.pods(distinct.values())
         victims = {each.node_name: _offered_victims(each, raw_victims) for each in candidates}
         answer = await self.http.preempt(await self._raw.pod(pod), victims)
         offered = {each.node_name: each for each in candidates}
@@ -183,49 +183,35 @@ def _offered_victims(candidate: Candidate, raw: Mapping[str, bytes] | None) -> O
     return OfferedVictims(uids, candidate.pdb_violations, objects)
 
 
-class ProfileExtenders:
-    """The extenders of one profile; an attempt keeps those it began with."""
+class ProfileExtenders(Extenders):
+    """The extenders of one version of a profile, in the order in which it names them."""
 
     def __init__(self, extenders: Sequence[CalledExtender]) -> None:
         self.extenders = extenders
 
-    async def filter(self, pod: PodInfo, found: Feasibility, snapshot: Snapshot) -> Rejections:
-        """Narrow the feasible rows down, one extender after the other.
-
-        This is `findNodesThatPassExtenders`; their order is the order in which nodes are offered.
-
-        Raises:
-            SchedulerError: an extender that is not ignorable failed.
-        """
-        rows = found.rows
-        if rows is None:
-            order = snapshot.visit_order
-            rows = order[found.fits[order]]
-        offered = snapshot.names(rows.tolist())
-        rejections = Rejections()
-        remaining = await self._remaining(pod, offered, rejections)
-        if remaining is not offered:
-            rejections.happened = len(remaining) != len(offered)
-            found.rows = np.array([snapshot.row_of[name] for name in remaining], dtype=np.intp)
-            found.fits = np.zeros_like(found.fits)
-            found.fits[found.rows] = True
-        return rejections
-
+    @override
     async def accept(self, pod: PodInfo, node_name: str) -> bool:
-        """Whether the node that was promised to the pod stands (`evaluateNominatedNode`).
-
-        If not, or if an extender fails, all nodes are looked at.
-        """
+        """Whether the node nominated to the pod stands (`evaluateNominatedNode`)."""
         try:
-            return bool(await self._remaining(pod, [node_name], Rejections()))
+            return bool(await self._remaining(pod, [node_name], {}))
         except SchedulerError as failure:
             logger.warning("%s: the nominated node cannot be evaluated: %s", pod.key, failure)
             return False
 
+    @override
+    async def filter(self, pod: PodInfo, node_names: Sequence[str]) -> ExtenderFilterResult:
+        """Narrow the nodes down, one extender after the other (`findNodesThatPassExtenders`).
+
+        Raises:
+            SchedulerError: an extender that is not ignorable failed.
+        """
+        statuses: dict[str, Status] = {}
+        return ExtenderFilterResult(await self._remaining(pod, node_names, statuses), statuses)
+
     async def _remaining(
-        self, pod: PodInfo, names: Sequence[str], rejections: Rejections
+        self, pod: PodInfo, names: Sequence[str], statuses: dict[str, Status]
     ) -> Sequence[str]:
-        """The nodes that every filter leaves, or the very same sequence if nobody filters.
+        """The nodes that every filter leaves, or the very same sequence if no extender filters.
 
         Raises:
             SchedulerError: an extender that is not ignorable failed.
@@ -236,30 +222,35 @@ class ProfileExtenders:
             if not extender.spec.filter_verb:
                 continue
             try:
-                names = await extender.filter(pod, names, rejections)
+                names = await extender.filter(pod, names, statuses)
             except SchedulerError as failure:
                 if not extender.ignorable:
                     raise
                 logger.info("%s goes on without extender %s: %s", pod.key, extender.name, failure)
         return names
 
-    async def prioritize(self, pod: PodInfo, nodes: NodeView) -> IntColumn:
+    @override
+    async def prioritize(self, pod: PodInfo, node_names: Sequence[str]) -> IntColumn:
         """(n,) int64, what the extenders add to the totals; all of them are asked at once."""
-        names = nodes.snapshot.names(nodes.row_numbers().tolist())
-        place = {name: position for position, name in enumerate(names)}
+        place = {name: position for position, name in enumerate(node_names)}
         answers = await asyncio.gather(
             *(
-                self._scores(extender, pod, names, place)
+                self._scores(extender, pod, node_names, place)
                 for extender in self._interested(pod)
                 if extender.spec.prioritize_verb
             )
         )
-        scores: IntColumn = np.zeros(len(names), np.int64)
+        scores: IntColumn = np.zeros(len(node_names), np.int64)
         for answer in answers:
             if answer is not None:
                 scores += answer
         return scores
 
+    @override
+    async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
+        return await call_extenders(pod, found, self.extenders)
+
+    @override
     async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
         """Let the extender that binds do so; None if that is left to the profile's plugins."""
         for extender in self._interested(pod):
@@ -288,68 +279,29 @@ class ProfileExtenders:
             return None
 
 
-class ExtenderPool:
-    """The extenders of all profiles; equal ones are one, with one set of connections."""
-
-    def __init__(
-        self, client: ClusterClient, raw: RawObjects, cache: Cache, clock: Clock, metrics: Metrics
-    ) -> None:
-        self._client = client
-        self._raw = raw
-        self._cache = cache
-        self._clock = clock
-        self._metrics = metrics
-        self._extenders: list[CalledExtender] = []
-        self._closing: set[asyncio.Task[None]] = set()
-
-    def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> dict[str, ProfileExtenders]:
-        """The extenders of each profile that has any; those that are in no profile are closed."""
-        before, self._extenders = self._extenders, []
-        served = {
-            scheduler_name: ProfileExtenders([self._extender(spec, before) for spec in specs])
-            for scheduler_name, specs in wanted.items()
-            if specs
-        }
-        self._raw.want(_wanted(wanted))
-        for extender in before:
-            if extender not in self._extenders:
-                self._retire(extender)
-        return served
-
-    async def close(self) -> None:
-        """Close every connection."""
-        self.serve({})
-        await asyncio.gather(*self._closing)
-
-    def _extender(self, spec: Extender, before: Sequence[CalledExtender]) -> CalledExtender:
-        for extender in (*self._extenders, *before):
-            if extender.spec == spec:
-                break
-        else:
-            http = HttpExtender(spec, self._client.get, clock=self._clock, metrics=self._metrics)
-            extender = CalledExtender(http, self._raw, self._cache)
-        if extender not in self._extenders:
-            self._extenders.append(extender)
-        return extender
-
-    def _retire(self, extender: CalledExtender) -> None:
-        """Attempts under way may still call it; a call opens what it needs, and closes it again."""
-        task = asyncio.get_running_loop().create_task(extender.http.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
-
-
-def _wanted(specs: Mapping[str, Sequence[Extender]]) -> Wanted:
-    every = [spec for each in specs.values() for spec in each]
-    return Wanted(
-        frozenset(
-            name
-            for name, each in specs.items()
-            if any(spec.filter_verb or spec.prioritize_verb or spec.preempt_verb for spec in each)
-        ),
-        nodes=any(
-            (spec.filter_verb or spec.prioritize_verb) and not spec.node_cache_capable
-            for spec in every
-        ),
-        bound_pods=any(spec.preempt_verb and not spec.node_cache_capable for spec in every),
-    )
+async def call_extenders(
+    pod: PodInfo, found: PostFilterResult, extenders: Sequence[PreemptionExtender]
+) -> PostFilterResult:
+    """Let extenders strike candidates off, one extender after the other (`callExtenders`)."""
+    candidates: Sequence[Candidate] = found.candidates
+    for extender in extenders:
+        if not candidates:
+            break
+        if not extender.supports_preemption or not extender.is_interested(pod):
+            continue
+        try:
+            answer = await extender.preempt(pod, candidates)
+        except SchedulerError as failure:
+            if extender.ignorable:
+                logger.warning("ignoring extender %s: %s", extender.name, failure)
+                continue
+            return PostFilterResult(error(_PREEMPTION, f"preemption: {failure}"))
+        empty = [candidate.node_name for candidate in answer if not candidate.victims]
+        if empty and not extender.ignorable:
+            message = f'expected at least one victim pod on node "{empty[0]}"'
+            return PostFilterResult(error(_PREEMPTION, f"preemption: {message}"))
+        candidates = [candidate for candidate in answer if candidate.victims]
+    if not candidates:
+        nothing_left = "preemption: no candidate node for preemption"
+        return PostFilterResult(unschedulable(_PREEMPTION, *found.earlier_reasons, nothing_left))
+    return replace(found, candidates=tuple(candidates))

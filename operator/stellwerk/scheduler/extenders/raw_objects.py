@@ -30,16 +30,15 @@ class Wanted:
     bound_pods: bool = False
     """Victims, by an extender with a preempt verb that keeps no nodes itself."""
 
-    def __bool__(self) -> bool:
-        return bool(self.scheduler_names)
-
 
 class RawObjects:
-    """See the module docstring."""
+    """Pods by uid and nodes by name, where extenders are sent them."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self.wanted = Wanted()
+        self.wants_any = False
+        """Whether anything is kept at all."""
         self._nodes: dict[str, bytes] = {}
         self._nodes_listed = False
         """Whether every node is kept, not only those that changed since they are wanted."""
@@ -56,15 +55,21 @@ class RawObjects:
         if not wanted.scheduler_names or (self.wanted.bound_pods and not wanted.bound_pods):
             self._pods.clear()
         self.wanted = wanted
+        self.wants_any = bool(wanted.scheduler_names)
 
     # --- what event handlers tell ---------------------------------------------------------------
 
-    def on_pod(self, uid: str, obj: JsonObject | None) -> None:
-        """A pod was added or changed, or is gone (None)."""
-        if obj is not None and self._is_wanted(obj["spec"]):
-            self._pods[uid] = _pod_json(obj)
+    def on_pod(self, pod: PodInfo, obj: JsonObject, profile_name: str) -> None:
+        """A pod was added or changed; `profile_name` is empty if no profile serves it."""
+        wanted = self.wanted
+        if wanted.bound_pods if pod.node_name else profile_name in wanted.scheduler_names:
+            self._pods[pod.uid] = _pod_json(obj)
         else:
-            self._pods.pop(uid, None)
+            self._pods.pop(pod.uid, None)
+
+    def on_pod_gone(self, uid: str) -> None:
+        """A pod was deleted, or has finished."""
+        self._pods.pop(uid, None)
 
     def on_node(self, name: str, obj: JsonObject | None) -> None:
         """A node was added or changed, or is gone (None)."""
@@ -72,11 +77,6 @@ class RawObjects:
             self._nodes[name] = _node_json(obj)
         else:
             self._nodes.pop(name, None)
-
-    def _is_wanted(self, pod_spec: JsonObject) -> bool:
-        if pod_spec.get("nodeName"):
-            return self.wanted.bound_pods
-        return pod_spec.get("schedulerName") in self.wanted.scheduler_names
 
     # --- what extender calls ask ----------------------------------------------------------------
 
@@ -101,10 +101,10 @@ class RawObjects:
         Raises:
             ApiError: one is not kept, and cannot be read.
         """
-        room = asyncio.Semaphore(_READS_AT_ONCE)
+        slots = asyncio.Semaphore(_READS_AT_ONCE)
 
         async def read(pod: PodInfo) -> tuple[str, bytes]:
-            async with room:
+            async with slots:
                 return pod.uid, await self.pod(pod)
 
         return dict(await asyncio.gather(*(read(pod) for pod in pods)))

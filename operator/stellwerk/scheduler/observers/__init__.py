@@ -1,1 +1,1 @@
-"""What looks on: metrics, the audit, the debugger, the decision log."""
+"""What observes: metrics, the audit, the debugger, the decision log."""

@@ -1,4 +1,4 @@
-"""Is anything lost? What cache and queue hold, compared with a fresh list from the API.
+"""The audit: what cache and queue hold, compared with a fresh list from the API.
 
 The debugger runs it on SIGUSR2, tests after a flow. Invariant: with no events under way, an
 unbound pod of a served profile is in exactly one place, and a bound one is counted on its node;
@@ -6,15 +6,18 @@ whatever is not so is named.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import Place
+from stellwerk.backend.queued_pod import POPPED, Place
+from stellwerk.framework.interface import ClusterClient
 from stellwerk.models.json_values import JsonObject
-from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
+from stellwerk.world.world import World
 
 SETTLE_SECONDS: Final = 2.0
 """How long the watch may take to show what a list shows already."""
@@ -35,7 +38,7 @@ class Discrepancies:
     misplaced_pods: frozenset[str] = frozenset()
     """Bound in the API, but not counted on that node; or unbound, and counted as bound."""
     stranded_pods: frozenset[str] = frozenset()
-    """Taken from the queue, but nobody is scheduling or binding them."""
+    """Popped from the queue, and neither being scheduled nor being bound."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in fields(self))
@@ -56,75 +59,83 @@ class Discrepancies:
         )
 
 
-async def audit(parts: Parts, settle_seconds: float = SETTLE_SECONDS) -> Discrepancies:
-    """Compare with the API; what the watch has yet to show is looked at twice.
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Compares cache and queue with the API, twice if need be."""
 
-    Raises:
-        SchedulerError: the API cannot be listed.
-    """
-    found = await _compare_now(parts)
-    if not found:
-        return found
-    await asyncio.sleep(settle_seconds)
-    return found.persisting(await _compare_now(parts))
+    world: World
+    client: ClusterClient
+    without_profile: PodsWithoutProfile
+    bindings: BindingTasks
+    deciding: Callable[[], str]
+    """The uid of the pod that the scheduling coroutine is at; empty: none."""
 
+    async def run(self, settle_seconds: float = SETTLE_SECONDS) -> Discrepancies:
+        """Compare with the API; what the watch has yet to show is looked at twice.
 
-async def _compare_now(parts: Parts) -> Discrepancies:
-    nodes, _ = await parts.client.list("/api/v1/nodes")
-    pods, _ = await parts.client.list("/api/v1/pods")
-    return compare(parts, nodes, pods)
+        Raises:
+            SchedulerError: the API cannot be listed.
+        """
+        found = await self._compare_now()
+        if not found:
+            return found
+        await asyncio.sleep(settle_seconds)
+        return found.persisting(await self._compare_now())
 
+    async def _compare_now(self) -> Discrepancies:
+        nodes, _ = await self.client.list("/api/v1/nodes")
+        pods, _ = await self.client.list("/api/v1/pods")
+        return self.compare(nodes, pods)
 
-def compare(parts: Parts, nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> Discrepancies:
-    """Compare cache and queue with lists of all nodes and pods."""
-    node_names = {node["metadata"]["name"] for node in nodes}
-    cached_nodes = {node.name for node in parts.cache.nodes()}
-    living = {pod["metadata"]["uid"]: pod for pod in pods if not _finished(pod)}
-    return Discrepancies(
-        frozenset(node_names - cached_nodes),
-        frozenset(cached_nodes - node_names),
-        frozenset(_key(pod) for uid, pod in living.items() if not _known(parts, uid)),
-        frozenset(_redundant(parts, living)),
-        frozenset(_key(pod) for uid, pod in living.items() if _misplaced(parts, uid, pod)),
-        frozenset(_stranded(parts)),
-    )
+    def compare(self, nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> Discrepancies:
+        """Compare cache and queue with lists of all nodes and pods."""
+        node_names = {node["metadata"]["name"] for node in nodes}
+        cached_nodes = {node.name for node in self.world.cache.nodes()}
+        living = {pod["metadata"]["uid"]: pod for pod in pods if not _finished(pod)}
+        return Discrepancies(
+            frozenset(node_names - cached_nodes),
+            frozenset(cached_nodes - node_names),
+            frozenset(_key(pod) for uid, pod in living.items() if not self._known(uid)),
+            frozenset(self._redundant(living)),
+            frozenset(_key(pod) for uid, pod in living.items() if self._misplaced(uid, pod)),
+            frozenset(self._stranded()),
+        )
 
+    def _known(self, uid: str) -> bool:
+        world = self.world
+        return (
+            world.cache.pod(uid) is not None
+            or uid in world.queue
+            or uid in self.without_profile.pods
+        )
 
-def _known(parts: Parts, uid: str) -> bool:
-    return parts.cache.pod(uid) is not None or uid in parts.queue or uid in parts.unserved
+    def _redundant(self, living: dict[str, JsonObject]) -> Iterator[str]:
+        for pod in self.world.cache.pods():
+            if pod.uid not in living:
+                yield pod.key
+        for entry in self.world.queue.entries():
+            if entry.pod.uid not in living:
+                yield entry.pod.key
 
+    def _misplaced(self, uid: str, pod: JsonObject) -> bool:
+        node_name = pod["spec"].get("nodeName") or ""
+        counted = self.world.cache.pod(uid)
+        if node_name:
+            return counted is not None and counted.node_name != node_name
+        return counted is not None and not self.world.cache.is_assumed(uid)
 
-def _redundant(parts: Parts, living: dict[str, JsonObject]) -> Iterator[str]:
-    for pod in parts.cache.pods():
-        if pod.uid not in living:
-            yield pod.key
-    for entry in parts.queue.entries():
-        if entry.pod.uid not in living:
-            yield entry.pod.key
+    def _stranded(self) -> Iterator[str]:
+        """Pods that were popped, but have neither a binding task nor a binding to be confirmed.
 
-
-def _misplaced(parts: Parts, uid: str, pod: JsonObject) -> bool:
-    node_name = pod["spec"].get("nodeName") or ""
-    counted = parts.cache.pod(uid)
-    if node_name:
-        return counted is not None and counted.node_name != node_name
-    return counted is not None and not parts.cache.is_assumed(uid)
-
-
-def _stranded(parts: Parts) -> Iterator[str]:
-    """Pods that were taken, but have neither a binding task nor a binding to be confirmed.
-
-    The one that is being decided is in flight, and one that is going away stays where it was.
-    """
-    in_flight = [
-        entry for entry in parts.queue.entries() if entry.place in {Place.IN_FLIGHT, Place.BINDING}
-    ]
-    for entry in in_flight:
-        uid = entry.pod.uid
-        if uid in parts.bindings or parts.cache.is_assumed(uid) or entry.newest.terminating:
-            continue
-        if entry.place is Place.BINDING or uid != parts.deciding:
-            yield entry.pod.key
+        The one that is being decided is in flight, and one that is going away stays where it was.
+        """
+        cache, queue = self.world.cache, self.world.queue
+        for entry in [each for each in queue.entries() if each.place in POPPED]:
+            uid = entry.pod.uid
+            if uid in self.bindings or cache.is_assumed(uid) or entry.newest.terminating:
+                continue
+            if entry.place is Place.BINDING or uid != self.deciding():
+                yield entry.pod.key
 
 
 def _finished(pod: JsonObject) -> bool:

@@ -1,7 +1,7 @@
 """What the scheduler knows, written to the log on SIGUSR2: cache, queues, and how true they are.
 
-`app` connects the signal. Invariant: nothing is changed by looking, and a signal that comes while
-the last one is being answered is not answered again.
+Invariant: nothing is changed by looking, and a signal that comes while the last one is being
+answered is not answered again.
 """
 
 import asyncio
@@ -10,17 +10,18 @@ from collections.abc import Iterator
 
 from stellwerk.errors import SchedulerError
 from stellwerk.models.node import NodeInfo
-from stellwerk.scheduler.observers.audit import audit
-from stellwerk.scheduler.parts import Parts
+from stellwerk.scheduler.observers.audit import Audit
+from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
 
 class Debugger:
-    """See the module docstring."""
+    """Answers one signal at a time, in a task of its own."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, world: World, audit: Audit) -> None:
+        self._world = world
+        self._audit = audit
         self._task: asyncio.Task[None] | None = None
 
     def on_signal(self) -> None:
@@ -32,7 +33,7 @@ class Debugger:
     async def write(self) -> None:
         """Compare with the API, then write cache and queues."""
         try:
-            found = await audit(self._parts)
+            found = await self._audit.run()
         except SchedulerError as failure:
             logger.error("cannot compare the cache with the API: %s", failure)  # noqa: TRY400 one line
         else:
@@ -44,23 +45,23 @@ class Debugger:
 
     def dump(self) -> Iterator[str]:
         """Cache and queues, line by line."""
-        parts = self._parts
-        for node in parts.cache.nodes():
+        world = self._world
+        for node in world.cache.nodes():
             yield from self._node(node)
-        for name in sorted(parts.queue.nominator.nominated_nodes()):
-            pods = parts.queue.nominator.pods_for_node(name)
+        for name in sorted(world.nominator.nominated_nodes()):
+            pods = world.nominator.pods_for_node(name)
             yield f"nominated to {name}: {', '.join(pod.key for pod in pods)}"
-        yield parts.queue.describe()
-        for entry in parts.queue.entries():
-            rejectors = ", ".join(sorted(entry.rejectors)) or "nobody"
+        yield world.queue.describe()
+        for entry in world.queue.entries():
+            rejectors = ", ".join(sorted(entry.rejectors)) or "no plugin"
             yield (
                 f"  {entry.pod.key}: {entry.place.name}, attempts {entry.attempts}, "
                 f"rejected by {rejectors}"
             )
 
     def _node(self, node: NodeInfo) -> Iterator[str]:
-        pods = self._parts.cache.pods_on(node.name)
+        pods = self._world.cache.pods_on(node.name)
         yield f"node {node.name}: allocatable {dict(node.allocatable)}, {len(pods)} pods"
         for pod in pods.values():
-            assumed = ", assumed" if self._parts.cache.is_assumed(pod.uid) else ""
+            assumed = ", assumed" if self._world.cache.is_assumed(pod.uid) else ""
             yield f"  {pod.key}: requests {dict(pod.amounts.requests)}{assumed}"

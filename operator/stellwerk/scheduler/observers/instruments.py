@@ -1,23 +1,32 @@
-"""Metrics of the scheduler that take a stopwatch or a look around.
+"""Metrics of the scheduler: durations of plugins, movements in the queue, and the present.
 
-`app` gives every framework a ProfileStopwatch, puts TimedWatchHandlers before the handlers,
-and asks the Gauges for the present at every scrape. Invariant: what is measured is not changed,
-and one observation costs half a microsecond.
+Every framework has a ProfileStopwatch, the scheduling queue has QueueMetrics as its observer, and
+the Gauges are asked at every scrape. Invariant: what is measured is not changed, and series are
+looked up once.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final
 
 from typing_extensions import override
 
+from stellwerk.backend.queueing_policy import QueueObserver
+from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.framework.calls import Stopwatch
-from stellwerk.framework.interface import Plugin, WatchHandlers
+from stellwerk.framework.events import ClusterChange
+from stellwerk.framework.interface import Plugin
 from stellwerk.framework.status import CODE_NAMES, Code
-from stellwerk.metrics import Counter, Histogram, Metrics
-from stellwerk.models.json_values import JsonObject
+from stellwerk.metrics import Counter, Gauge, Histogram, Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
-from stellwerk.scheduler.parts import Parts
+from stellwerk.models.pod import PodInfo
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.world.profiles import OnPluginFailure
+from stellwerk.world.world import World
+
+logger = logging.getLogger(__name__)
 
 _MAX_COMBINATIONS: Final = 1024
 """Sets of skipping plugins for which counters are kept together."""
@@ -25,6 +34,9 @@ _MAX_COMBINATIONS: Final = 1024
 
 class ProfileStopwatch(Stopwatch):
     """Durations and evaluations of one profile's plugins, with kube-scheduler's labels."""
+
+    started: Callable[[], float]
+    """The clock itself: asked twenty times on a pod's way, it needs no method around it."""
 
     def __init__(
         self,
@@ -39,14 +51,10 @@ class ProfileStopwatch(Stopwatch):
         self._names = {
             point.label: [plugin.name for plugin in at_point] for point, at_point in plugins.items()
         }
-        self._now = now
+        self.started = now
         self._points: dict[tuple[str, Code], Histogram] = {}
         self._plugins: dict[tuple[str, str, Code], Histogram] = {}
         self._evaluations: dict[tuple[str, frozenset[str]], list[Counter]] = {}
-
-    @override
-    def started(self) -> float:
-        return self._now()
 
     @override
     def point(self, label: str, code: Code, started: float) -> None:
@@ -55,7 +63,7 @@ class ProfileStopwatch(Stopwatch):
             family = self._metrics.framework_extension_point_duration
             series = family.labels(label, CODE_NAMES[code], self._profile)
             self._points[label, code] = series
-        series.observe(self._now() - started)
+        series.observe(self.started() - started)
 
     @override
     def plugin(self, plugin: str, label: str, code: Code, started: float) -> None:
@@ -64,7 +72,7 @@ class ProfileStopwatch(Stopwatch):
             family = self._metrics.plugin_execution_duration
             series = family.labels(plugin, label, CODE_NAMES[code])
             self._plugins[plugin, label, code] = series
-        series.observe(self._now() - started)
+        series.observe(self.started() - started)
 
     @override
     def evaluated(self, label: str, skipped: AbstractSet[str]) -> None:
@@ -86,77 +94,95 @@ class ProfileStopwatch(Stopwatch):
         ]
 
 
-class Gauges:
-    """What is only looked at when somebody scrapes."""
+class QueueMetrics(QueueObserver):
+    """Counts what the scheduling queue does; a hint that raised is logged with its plugin."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        metrics, cache = parts.metrics, parts.cache
-        metrics.goroutines.labels("binding").set_function(lambda: len(parts.bindings))
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._incoming: dict[tuple[str, str], Counter] = {}
+        self._rejected: dict[tuple[str, str], Gauge] = {}
+        self._hints: dict[tuple[str, str, str], Histogram] = {}
+
+    def serve(self, queue: SchedulingQueue) -> None:
+        """Let `scheduler_pending_pods` read the queue at every scrape."""
+        for label in queue.pending():
+            self._metrics.pending_pods.labels(label).set_function(partial(_pending, queue, label))
+
+    @override
+    def incoming(self, queue: str, event: str) -> None:
+        series = self._incoming.get((queue, event))
+        if series is None:
+            series = self._metrics.queue_incoming_pods.labels(queue, event)
+            self._incoming[queue, event] = series
+        series.value += 1.0
+
+    @override
+    def rejected(self, plugin: str, profile: str, change: int) -> None:
+        series = self._rejected.get((plugin, profile))
+        if series is None:
+            series = self._metrics.unschedulable_pods.labels(plugin, profile)
+            self._rejected[plugin, profile] = series
+        series.inc(change)
+
+    @override
+    def hints_evaluated(
+        self, plugin: str, event: str, result: str, times: int, seconds: float
+    ) -> None:
+        # Each counts with the mean duration.
+        series = self._hints.get((plugin, event, result))
+        if series is None:
+            family = self._metrics.queueing_hint_execution_duration
+            series = self._hints[plugin, event, result] = family.labels(plugin, event, result)
+        series.observe_repeated(seconds / times, times)
+
+    @override
+    def hint_failed(
+        self, plugin: str, pod: PodInfo, change: ClusterChange, failure: Exception
+    ) -> None:
+        logger.error(
+            "queueing hint of %s failed for %s on %s: %s",
+            plugin,
+            pod.key,
+            change.name,
+            failure,
+            exc_info=failure,
+        )
+
+
+class Gauges:
+    """What is only looked at when metrics are scraped."""
+
+    def __init__(self, world: World, metrics: Metrics, bindings: BindingTasks) -> None:
+        self._world = world
+        self._metrics = metrics
+        cache = world.cache
+        metrics.goroutines.labels("binding").set_function(lambda: len(bindings))
         metrics.cache_size.labels("nodes").set_function(lambda: sum(1 for _ in cache.nodes()))
         metrics.cache_size.labels("pods").set_function(lambda: sum(1 for _ in cache.pods()))
         metrics.cache_size.labels("assumed_pods").set_function(lambda: len(cache.assumed_pods))
 
     def refresh(self) -> None:
         """Bring those up to date whose series come and go."""
-        family = self._parts.metrics.inflight_events
-        counts = self._parts.queue.in_flight_event_counts()
+        family = self._metrics.inflight_events
+        counts = self._world.queue.in_flight_event_counts()
         for (event,), series in family.items():
             series.set(counts.get(event, 0))
         for event, count in counts.items():
             family.labels(event).set(count)
 
-
-class TimedWatchHandlers(WatchHandlers):
-    """Event handlers, with the time they take."""
-
-    def __init__(self, events: WatchHandlers, parts: Parts, now: Callable[[], float]) -> None:
-        self._events = events
-        self._parts = parts
-        self._now = now
-        self._series: dict[str, Histogram] = {}
-
-    @override
-    def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
-        label = self._pod_label(event_type, obj)
-        started = self._now()
-        self._events.on_pod(event_type, obj)
-        self._observe(label, started)
-
-    @override
-    def on_node(self, event_type: str | None, obj: JsonObject) -> None:
-        known = self._parts.cache.node(obj["metadata"]["name"]) is not None
-        started = self._now()
-        self._events.on_node(event_type, obj)
-        self._observe(f"Node{_change(event_type, known=known)}", started)
-
-    @override
-    def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
-        started = self._now()
-        self._events.on_object(kind, event_type, obj)
-        self._observe(f"{kind}{_change(event_type, known=event_type == 'MODIFIED')}", started)
-
-    @override
-    def on_synced(self, kind: str) -> None:
-        self._events.on_synced(kind)
-
-    def _pod_label(self, event_type: str | None, obj: JsonObject) -> str:
-        """`AssignedPodAdd` and its like; a pod that got its node is added to the assigned ones."""
-        cache, uid = self._parts.cache, obj["metadata"].get("uid", "")
-        counted = cache.pod(uid) is not None and not cache.is_assumed(uid)
-        if counted or (obj.get("spec") or {}).get("nodeName"):
-            return f"AssignedPod{_change(event_type, known=counted)}"
-        return f"UnschedulablePod{_change(event_type, known=uid in self._parts.queue)}"
-
-    def _observe(self, label: str, started: float) -> None:
-        series = self._series.get(label)
-        if series is None:
-            series = self._parts.metrics.event_handling_duration.labels(label)
-            self._series[label] = series
-        series.observe(self._now() - started)
+    def pods(self) -> Iterator[PodInfo]:
+        """Every pod that is known: those on nodes, then those in the queue."""
+        cache = self._world.cache
+        yield from cache.pods()
+        for entry in self._world.queue.entries():
+            if cache.pod(entry.newest.uid) is None:
+                yield entry.newest
 
 
-def _change(event_type: str | None, *, known: bool) -> str:
-    if event_type == "DELETED":
-        return "Delete"
-    return "Update" if known else "Add"
+def plugin_failure_counter(metrics: Metrics) -> OnPluginFailure:
+    """Counts plugins that raised while the queue asked them."""
+    return lambda *labels: metrics.plugin_failures.labels(*labels).inc()
+
+
+def _pending(queue: SchedulingQueue, label: str) -> float:
+    return queue.pending()[label]

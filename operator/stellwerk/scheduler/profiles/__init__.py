@@ -1,1 +1,1 @@
-"""The profiles that are served, and what they bring: frameworks, queueing, status."""
+"""From SchedulerProfile objects to served profiles: loading, status, limits on their plugins."""

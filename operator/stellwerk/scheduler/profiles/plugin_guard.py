@@ -1,4 +1,4 @@
-"""Cuts off somebody else's plugin that does not return.
+"""Cuts off a plugin from outside Stellwerk that does not return.
 
 Given to the frameworks by `app`. An interval timer raises inside a synchronous call, and inside
 each step of an asynchronous one, as soon as Python code runs again; waiting is limited by the event
@@ -33,7 +33,7 @@ class _CutOff(BaseException):
 
 
 class TimerGuard(PluginGuard):
-    """See the module docstring. Guards nothing outside the main thread, where no signal arrives."""
+    """An interval timer; guards nothing outside the main thread, where no signal arrives."""
 
     def __init__(
         self,

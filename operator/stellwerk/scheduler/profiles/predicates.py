@@ -1,6 +1,6 @@
 """Waiting for something that watch events make true, without polling: `Handle.wait_until`.
 
-The event handlers call `look` after every event. Invariant: nobody waits longer than their timeout.
+The event handlers call `look` after every event. Invariant: no wait is longer than its timeout.
 """
 
 import asyncio
@@ -11,13 +11,12 @@ class Predicates:
     """What is being waited for."""
 
     def __init__(self) -> None:
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self.pending: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        """What is not true yet, by the future that is to be woken."""
 
     def look(self) -> None:
         """Something was seen in the cluster: wake those whose predicate holds now."""
-        if not self._waiting:
-            return
-        for future, predicate in list(self._waiting.items()):
+        for future, predicate in list(self.pending.items()):
             if not future.done() and predicate():
                 future.set_result(None)
 
@@ -26,12 +25,12 @@ class Predicates:
         if predicate():
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[future] = predicate
+        self.pending[future] = predicate
         try:
             async with asyncio.timeout(timeout_seconds):
                 await future
         except TimeoutError:
             return predicate()
         finally:
-            del self._waiting[future]
+            del self.pending[future]
         return True

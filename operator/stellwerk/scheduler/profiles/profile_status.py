@@ -18,8 +18,9 @@ from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.interface import ObjectReference
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
-from stellwerk.scheduler.parts import Parts
-from stellwerk.scheduler.profiles.profiles import ProfileEntry
+from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
+from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +56,11 @@ class _Written:
 
 @dataclass(slots=True)
 class ProfileStatusWriter:
-    """See the module docstring."""
+    """Looks at all profiles every second, and remembers what it wrote about each."""
 
-    parts: Parts
+    world: World
+    loader: ProfileLoader
+    outbox: Outbox
     may_write: Callable[[], bool] = lambda: True
     _written: dict[str, _Written] = field(default_factory=dict)
     """By uid of the object."""
@@ -75,9 +78,9 @@ class ProfileStatusWriter:
         """Write the statuses that differ from what their objects say and are due."""
         if not self.may_write():
             return
-        entries = [each for each in self.parts.profiles.entries.values() if _uid(each)]
+        entries = [each for each in self.loader.entries.values() if _uid(each)]
         self._written = {_uid(each): self._written.get(_uid(each), _Written()) for each in entries}
-        now = self.parts.clock.monotonic()
+        now = self.world.clock.monotonic()
         due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
         pending = self._pending() if due else {}
         for entry in entries:
@@ -88,9 +91,9 @@ class ProfileStatusWriter:
         self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]] | None
     ) -> None:
         """Write one status; without `pending`, only if its verdict changed."""
-        written, now = self._written[_uid(entry)], self.parts.clock.monotonic()
+        written, now = self._written[_uid(entry)], self.world.clock.monotonic()
         before = entry.obj.get("status") or {}
-        after = verdict_status(entry, before, self.parts.clock.now())
+        after = verdict_status(entry, before, self.world.clock.now())
         verdict_changed = any(before.get(key) != value for key, value in after.items())
         if pending is None and not verdict_changed:
             return
@@ -105,7 +108,7 @@ class ProfileStatusWriter:
             written.due_seconds = now + COUNTS_SECONDS
         try:
             path = f"/apis/{API_VERSION}/{PLURAL}/{entry.name}/status"
-            stored = await self.parts.client.patch(path, {"status": patch})
+            stored = await self.outbox.client.patch(path, {"status": patch})
         except NotFound:
             # Gone; or the cluster has an older definition of the kind, without a status.
             written.retry_seconds = now + FAILURE_SECONDS
@@ -125,26 +128,27 @@ class ProfileStatusWriter:
             by_queue |= pending.get(entry.serving.scheduler_name, {})
         counts: JsonObject = {
             "pendingPods": {"total": sum(by_queue.values()), **by_queue},
-            "scheduledPods": entry.scheduled_pods,
+            "scheduledPods": entry.activity.scheduled_pods,
         }
-        if entry.last_decision_seconds is not None:
-            clock = self.parts.clock
-            ago = timedelta(seconds=clock.monotonic() - entry.last_decision_seconds)
+        last_decision_seconds = entry.activity.last_decision_seconds
+        if last_decision_seconds is not None:
+            clock = self.world.clock
+            ago = timedelta(seconds=clock.monotonic() - last_decision_seconds)
             counts["lastDecisionTime"] = _timestamp(clock.now() - ago)
         return counts
 
     def _pending(self) -> Mapping[str, Mapping[str, int]]:
-        """Pods that wait, by schedulerName and queue."""
-        serving = self.parts.profiles.serving()
-        queue = self.parts.queue
-        if len(serving) == 1:
+        """Pending pods by schedulerName of their profile, and queue."""
+        profiles, queue = self.world.profiles, self.world.queue
+        if len(profiles.served) == 1:
             # Every pod in the queue is of this profile: no need to look at each.
-            return {name: queue.pending() for name in serving}
-        found = Counter((each.pod.spec.scheduler_name, each.place) for each in queue.entries())
+            return {name: queue.pending() for name in profiles.served}
         pending: dict[str, Counter[str]] = {}
-        for (name, place), count in found.items():
-            if place in _QUEUES:
-                pending.setdefault(name, Counter())[_QUEUES[place]] += count
+        for entry in queue.entries():
+            profile = profiles.of(entry.pod)
+            if profile is not None and entry.place in _QUEUES:
+                by_queue = pending.setdefault(profile.scheduler_name, Counter())
+                by_queue[_QUEUES[entry.place]] += 1
         return pending
 
     def _report(
@@ -161,7 +165,7 @@ class ProfileStatusWriter:
         if good and old.get("status") != "False":
             return
         metadata = entry.obj["metadata"]
-        self.parts.recorder.event(
+        self.outbox.recorder.event(
             ObjectReference(
                 KIND, API_VERSION, "", entry.name, _uid(entry), metadata.get("resourceVersion", "")
             ),

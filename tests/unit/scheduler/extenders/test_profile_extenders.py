@@ -1,14 +1,21 @@
 """Extenders in the scheduling cycle: order, weights, failures, and what pods are told."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.client.extender import go_json
+from stellwerk.errors import SchedulerError
+from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.status import OK
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.preemption.victim_order import best_candidates
+from stellwerk.scheduler.extenders.profile_extenders import call_extenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.fake_extender import FakeExtender, fake_extender
@@ -88,10 +95,8 @@ async def test_nodes_that_all_extenders_reject_are_counted_with_their_reasons(
         "0/4 nodes are available: 1 never, 1 node(s) were unschedulable, 2 not today."
     )
     # The patch of its own status wakes the pod once more, as any event would.
-    await eventually(
-        lambda: len(first.calls) == 2 and world.parts.queue.counted(Place.UNSCHEDULABLE)
-    )
-    entry = world.parts.queue.entry("uid-default-p")
+    await eventually(lambda: len(first.calls) == 2 and world.queue.counted(Place.UNSCHEDULABLE))
+    entry = world.queue.entry("uid-default-p")
     assert entry is not None
     assert entry.unschedulable_plugins == {"Extender", "NodeUnschedulable"}
 
@@ -248,7 +253,7 @@ async def test_a_binding_that_fails_is_left_to_the_plugins_only_if_ignorable(
     assert world.node_of("p") == ("n1" if ignorable else None)
     if not ignorable:
         assert world.notes.about("p") == [("Warning", "FailedScheduling", "taken")]
-        assert not world.parts.cache.is_assumed("uid-default-p")
+        assert not world.cache.is_assumed("uid-default-p")
 
 
 async def test_whole_nodes_and_pods_are_read_when_the_extender_came_later_than_they(
@@ -278,14 +283,14 @@ async def test_whole_nodes_and_pods_are_read_when_the_extender_came_later_than_t
 async def test_raw_objects_are_kept_only_while_an_extender_is_sent_them(
     world: InProcess, first: FakeExtender
 ) -> None:
-    raw = world.parts.raw
+    raw = world.operator.raw
     whole = {"filterVerb": "f", "preemptVerb": "p", "urlPrefix": first.url}
     world.apply(profile(whole))
     assert raw.wanted == Wanted(frozenset({"a"}), nodes=True, bound_pods=True)
     world.apply(profile({**FILTER, "urlPrefix": first.url}, generation=2))
     assert raw.wanted == Wanted(frozenset({"a"}))
     world.apply(profile(generation=3))
-    assert not raw.wanted
+    assert not raw.wants_any
 
 
 async def test_an_edit_while_an_extender_is_asked_counts_from_the_next_cycle(
@@ -294,23 +299,22 @@ async def test_an_edit_while_an_extender_is_asked_counts_from_the_next_cycle(
     asked, answered = asyncio.Event(), []
 
     def answer(body: JsonObject) -> JsonObject:
-        answered.append(world.parts.profiles.profile("a"))
+        answered.append(world.profiles.served["a"])
         return {"nodenames": body["NodeNames"]}
 
     first.answers["filter"], first.delays_seconds["filter"] = answer, 0.05
     first.on_call = lambda _: asked.set()
     world.apply(*NODES, profile({**FILTER, "urlPrefix": first.url}))
-    before = world.parts.profiles.profile("a")
+    before = world.profiles.served["a"]
     world.apply(pod())
     await asked.wait()
     world.apply(make_profile("a", generation=2))
-    assert world.parts.profiles.profile("a") is before
+    assert world.profiles.served["a"] is before
     await eventually(lambda: world.node_of("p"))
     assert answered == [before]
-    after = world.parts.profiles.profile("a")
-    assert after is not None
-    assert after.generation == 2
-    assert world.parts.profiles.extenders("a") is None
+    after = world.profiles.served["a"]
+    assert after.loaded.generation == 2
+    assert after.extenders is None
 
 
 async def test_equal_extenders_of_two_profiles_share_their_connections(
@@ -393,7 +397,89 @@ async def test_a_pod_is_sent_as_kube_scheduler_keeps_it() -> None:
     raw.want(Wanted(frozenset({"a"}), nodes=True))
     obj = pod(labels={"text": "a<b"})
     stored = {**obj, "metadata": {**obj["metadata"], "managedFields": [{"manager": "kubectl"}]}}
-    raw.on_pod("uid-default-p", stored)
+    raw.on_pod(pod_info("p"), stored, "a")
     del obj["apiVersion"], obj["kind"]
     assert await raw.pod(pod_info("p")) == go_json(obj)
     assert b"a\\u003cb" in go_json(obj)
+
+
+# --- candidates for preemption ------------------------------------------------------------------
+
+
+@dataclass
+class Extender:
+    """Keeps the nodes that a test names."""
+
+    keeps: Sequence[str] = ()
+    fails: bool = False
+    ignorable: bool = False
+    supports_preemption: bool = True
+    interested: bool = True
+    victims: bool = True
+    name: str = "extender"
+
+    def is_interested(self, pod: PodInfo) -> bool:
+        assert pod.name == "preemptor"
+        return self.interested
+
+    async def preempt(self, pod: PodInfo, candidates: Sequence[Candidate]) -> Sequence[Candidate]:
+        assert pod.name == "preemptor"
+        if self.fails:
+            raise SchedulerError("extender: no answer")
+        return [
+            each if self.victims else Candidate(each.node_name, (), 0)
+            for each in candidates
+            if each.node_name in self.keeps
+        ]
+
+
+FOUND = PostFilterResult(
+    OK,
+    tuple(Candidate(name, (pod_info("v", node_name=name),), 0) for name in ("n1", "n2", "n3")),
+    best_candidates,
+)
+
+
+@pytest.mark.parametrize(
+    ("extenders", "left"),
+    [
+        pytest.param([], ["n1", "n2", "n3"], id="none"),
+        pytest.param([Extender(["n1", "n2"]), Extender(["n2", "n3"])], ["n2"], id="one by one"),
+        pytest.param(
+            [Extender(supports_preemption=False), Extender(interested=False)],
+            ["n1", "n2", "n3"],
+            id="those that are not concerned are not asked",
+        ),
+        pytest.param(
+            [Extender(fails=True, ignorable=True)], ["n1", "n2", "n3"], id="an ignorable failure"
+        ),
+        pytest.param(
+            [Extender(["n1"], victims=False, ignorable=True)], [], id="ignorable and no victims"
+        ),
+    ],
+)
+async def test_extenders_strike_candidates_off(
+    extenders: Sequence[Extender], left: list[str]
+) -> None:
+    result = await call_extenders(pod_info("preemptor"), FOUND, extenders)
+    assert [each.node_name for each in result.candidates] == left
+    if not left:
+        assert result.status.message == "preemption: no candidate node for preemption"
+
+
+@pytest.mark.parametrize(
+    ("extender", "message"),
+    [
+        pytest.param(Extender(fails=True), "preemption: extender: no answer", id="a failure"),
+        pytest.param(
+            Extender(["n2"], victims=False),
+            'preemption: expected at least one victim pod on node "n2"',
+            id="a node without victims",
+        ),
+    ],
+)
+async def test_an_extender_that_cannot_be_ignored_ends_the_attempt(
+    extender: Extender, message: str
+) -> None:
+    result = await call_extenders(pod_info("preemptor"), FOUND, [extender])
+    assert (result.status.message, result.candidates) == (message, ())

@@ -10,7 +10,7 @@ from stellwerk.backend.queued_pod import ActiveItem, Place
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import Unavailable
 from stellwerk.models.pod import parse_pod
-from stellwerk.scheduler.observers.audit import Discrepancies, audit
+from stellwerk.scheduler.observers.audit import Discrepancies
 from stellwerk.scheduler.observers.debugger import Debugger
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
@@ -22,7 +22,7 @@ def play(flow: Any) -> None:
         async with running(clock) as world:
             world.apply(make_profile("default-scheduler"), make_node("n1", cpu="4"))
             world.apply(make_pod("bound", cpu="1"), make_pod("huge", cpu="99"))
-            world.apply(make_pod("others", scheduler_name="nobody"))
+            world.apply(make_pod("others", scheduler_name="other"))
             await eventually(lambda: world.node_of("bound"))
             await quiet()
             await flow(world)
@@ -32,7 +32,7 @@ def play(flow: Any) -> None:
 
 def test_nothing_is_lost_when_all_is_well() -> None:
     async def flow(world: InProcess) -> None:
-        assert not await audit(world.parts)
+        assert not await world.operator.audit.run()
 
     play(flow)
 
@@ -41,7 +41,7 @@ def test_what_the_watch_has_yet_to_show_is_no_discrepancy() -> None:
     async def flow(world: InProcess) -> None:
         path = "/api/v1/nodes/late"
         node = world.client.objects[path] = make_node("late")
-        looking = asyncio.create_task(audit(world.parts))
+        looking = asyncio.create_task(world.operator.audit.run())
         await quiet()
         world.operator.handlers.on_node("ADDED", node)
         assert not await looking
@@ -55,7 +55,7 @@ def _uid(world: InProcess, name: str) -> str:
 
 
 def miss_a_node(world: InProcess) -> None:
-    world.parts.cache.remove_node("n1")
+    world.cache.remove_node("n1")
 
 
 def keep_a_node(world: InProcess) -> None:
@@ -63,15 +63,15 @@ def keep_a_node(world: InProcess) -> None:
 
 
 def lose_a_waiting_pod(world: InProcess) -> None:
-    world.parts.queue.delete(_uid(world, "huge"))
+    world.queue.delete(_uid(world, "huge"))
 
 
-def lose_somebody_elses_pod(world: InProcess) -> None:
-    world.parts.unserved.remove(_uid(world, "others"))
+def lose_a_pod_without_a_profile(world: InProcess) -> None:
+    world.operator.without_profile.pods.pop(_uid(world, "others"))
 
 
 def lose_a_bound_pod(world: InProcess) -> None:
-    world.parts.cache.remove_pod(_uid(world, "bound"))
+    world.cache.remove_pod(_uid(world, "bound"))
 
 
 def keep_a_pod(world: InProcess) -> None:
@@ -79,18 +79,18 @@ def keep_a_pod(world: InProcess) -> None:
 
 
 def count_a_pod_elsewhere(world: InProcess) -> None:
-    world.parts.cache.set_pod(parse_pod(make_pod("bound", cpu="1", node_name="n2")))
+    world.cache.set_pod(parse_pod(make_pod("bound", cpu="1", node_name="n2")))
 
 
 def count_an_unbound_pod(world: InProcess) -> None:
-    world.parts.cache.set_pod(parse_pod(make_pod("huge", cpu="99", node_name="n1")))
+    world.cache.set_pod(parse_pod(make_pod("huge", cpu="99", node_name="n1")))
 
 
 def strand_a_pod(world: InProcess) -> None:
-    entry = world.parts.queue.entry(_uid(world, "huge"))
+    entry = world.queue.entry(_uid(world, "huge"))
     assert entry is not None
-    world.parts.queue.activate([entry.pod], world.clock.monotonic())
-    assert world.parts.queue.pop(ActiveItem(entry.sort_key, entry.sequence, entry))
+    world.queue.activate([entry.pod], world.clock.monotonic())
+    assert world.queue.pop(ActiveItem(entry.sort_key, entry.sequence, entry))
     assert entry.place is Place.IN_FLIGHT
 
 
@@ -100,7 +100,7 @@ def strand_a_pod(world: InProcess) -> None:
         (miss_a_node, Discrepancies(missed_nodes=frozenset({"n1"}))),
         (keep_a_node, Discrepancies(redundant_nodes=frozenset({"n1"}))),
         (lose_a_waiting_pod, Discrepancies(missed_pods=frozenset({"default/huge"}))),
-        (lose_somebody_elses_pod, Discrepancies(missed_pods=frozenset({"default/others"}))),
+        (lose_a_pod_without_a_profile, Discrepancies(missed_pods=frozenset({"default/others"}))),
         (lose_a_bound_pod, Discrepancies(missed_pods=frozenset({"default/bound"}))),
         (keep_a_pod, Discrepancies(redundant_pods=frozenset({"default/huge"}))),
         (count_a_pod_elsewhere, Discrepancies(misplaced_pods=frozenset({"default/bound"}))),
@@ -111,7 +111,7 @@ def strand_a_pod(world: InProcess) -> None:
 def test_what_is_lost_is_named(lose: Any, found: Discrepancies) -> None:
     async def flow(world: InProcess) -> None:
         lose(world)
-        assert await audit(world.parts, settle_seconds=0) == found
+        assert await world.operator.audit.run(settle_seconds=0) == found
 
     play(flow)
 
@@ -120,7 +120,7 @@ def test_the_signal_writes_comparison_cache_and_queues(caplog: pytest.LogCapture
     caplog.set_level(logging.INFO)
 
     async def flow(world: InProcess) -> None:
-        debugger = Debugger(world.parts)
+        debugger = Debugger(world.operator.world, world.operator.audit)
         caplog.clear()
         debugger.on_signal()
         debugger.on_signal()
@@ -146,7 +146,7 @@ def test_without_the_api_the_rest_is_written_all_the_same(
 
     async def flow(world: InProcess) -> None:
         monkeypatch.setattr(world.client, "list", away)
-        await Debugger(world.parts).write()
+        await Debugger(world.operator.world, world.operator.audit).write()
         assert any("cannot compare the cache with the API" in line for line in caplog.messages)
         assert "activeQ:0; backoffQ:0; unschedulablePods:1" in caplog.messages
 

@@ -131,7 +131,7 @@ def test_gauges_show_the_present(seconds: int, line: str) -> None:
             world.apply(make_profile("default-scheduler", plugins=plugins))
             world.apply(make_node("n1", cpu="4"), make_pod("a", cpu="1"))
             script.answers["First.permit"] = PermitResult(Status(Code.WAIT), 10.0)
-            await eventually(lambda: len(world.parts.waiting))
+            await eventually(world.operator.waiting_pods.all)
             world.apply(make_node("n2", cpu="4"))
             script.answers["First.permit"] = PermitResult(Status(Code.UNSCHEDULABLE, ("no",)))
             if seconds:
@@ -150,9 +150,9 @@ def test_a_pod_scheduled_after_the_flush_of_the_forgotten_is_counted() -> None:
         world.apply(make_pod("a", cpu="2"))
         await quiet()
         uid = world.pod("a")["metadata"]["uid"]
-        assert world.parts.queue.place(uid) is Place.UNSCHEDULABLE
-        # Room that nobody is told of: as if a hint had missed it.
-        world.parts.cache.set_node(parse_node(make_node("n1", cpu="4")))
+        assert world.queue.place(uid) is Place.UNSCHEDULABLE
+        # Capacity without an event: as if a hint had missed it.
+        world.cache.set_node(parse_node(make_node("n1", cpu="4")))
         await eventually(lambda: world.node_of("a"), 400)
         assert world.metrics.pod_scheduled_after_flush.labels().value == 1
 

@@ -2,22 +2,21 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import NotFound, Unavailable
-from stellwerk.scheduler.pod_status import NominatingInfo
-from stellwerk.scheduler.status_reports import Report, StatusReports
+from stellwerk.framework.handle import Offline
+from stellwerk.scheduler.outbox import StatusReports
+from stellwerk.world.pod_status import LEAVE_NOMINATION, NominatingInfo, Report
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
-if TYPE_CHECKING:
-    from stellwerk.framework.interface import ClusterClient
 
-
-class Api:
+class Api(Offline):
     """Takes patches; holds them back until it is told to answer."""
 
     def __init__(self) -> None:
@@ -26,6 +25,7 @@ class Api:
         self.open.set()
         self.refuses: dict[str, Exception] = {}
 
+    @override
     async def patch_pod_status(
         self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
     ) -> None:
@@ -42,9 +42,11 @@ class Desk:
 
     def __init__(self) -> None:
         self.api = Api()
-        self.reports = StatusReports(cast("ClusterClient", self.api), VirtualClock())
+        self.reports = StatusReports(self.api, VirtualClock())
 
-    def put(self, name: str, message: str = "", nomination: NominatingInfo | None = None) -> None:
+    def put(
+        self, name: str, message: str = "", nomination: NominatingInfo = LEAVE_NOMINATION
+    ) -> None:
         reason = "Unschedulable" if message else ""
         self.reports.put(Report(pod_info(name), reason, message, nomination))
 
@@ -102,25 +104,25 @@ async def test_of_several_that_wait_the_newest_of_everything_is_written() -> Non
     assert job_status["nominatedNodeName"] is None
 
 
-async def test_what_is_settled_is_not_written() -> None:
+async def test_what_is_cancelled_is_not_written() -> None:
     desk = Desk()
     await desk.jam()
     desk.put("web", "no room")
-    await desk.reports.settle("pod-uid-of-nobody")
-    await desk.reports.settle(pod_info("web").uid)
+    await desk.reports.cancel_or_flush("uid-of-no-pod")
+    await desk.reports.cancel_or_flush(pod_info("web").uid)
     assert await desk.written() == []
 
 
-async def test_settling_waits_for_what_is_being_written() -> None:
+async def test_flushing_waits_for_what_is_being_written() -> None:
     desk = Desk()
     await desk.hold("web")
     desk.put("web", "still no room")
-    settling = asyncio.create_task(desk.reports.settle(pod_info("web").uid))
+    flushing = asyncio.create_task(desk.reports.cancel_or_flush(pod_info("web").uid))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert not settling.done()
+    assert not flushing.done()
     desk.api.open.set()
-    await settling
+    await flushing
     ((_, status),) = await desk.written()
     assert says(status) == "no room"
 
@@ -155,11 +157,11 @@ async def test_what_is_written_now_replaces_what_waits_and_comes_after_what_is_b
     assert [says(status) for _, status in written] == ["no room", "no profile"]
 
 
-async def test_a_settled_pod_may_be_reported_on_anew() -> None:
+async def test_after_a_flush_a_pod_may_be_reported_on_anew() -> None:
     desk = Desk()
     await desk.jam()
     desk.put("web", "no room", NominatingInfo("n1"))
-    await desk.reports.settle(pod_info("web").uid)
+    await desk.reports.cancel_or_flush(pod_info("web").uid)
     desk.put("web", "binding failed")
     ((_, status),) = await desk.written()
     assert says(status) == "binding failed"
@@ -222,9 +224,9 @@ async def test_a_binding_waits_for_the_report_that_is_being_written(
         await eventually(lambda: held.begun == ["web"])
         world.apply(make_node("n1"))
         world.clock.advance(60)
-        world.parts.queue.flush_backoff(world.clock.monotonic())
+        world.queue.flush_backoff(world.clock.monotonic())
         await quiet()
-        assert world.parts.cache.is_assumed(world.pod("web")["metadata"]["uid"])
+        assert world.cache.is_assumed(world.pod("web")["metadata"]["uid"])
         assert world.node_of("web") is None
         held.open.set()
         await eventually(lambda: world.node_of("web") == "n1")
@@ -237,7 +239,7 @@ async def test_a_binding_overtakes_the_report_that_waits(monkeypatch: pytest.Mon
         held = await report_that_waits(world, monkeypatch)
         world.apply(make_node("n1"))
         world.clock.advance(60)
-        world.parts.queue.flush_backoff(world.clock.monotonic())
+        world.queue.flush_backoff(world.clock.monotonic())
         await eventually(lambda: world.node_of("web") == "n1")
         held.open.set()
         await eventually(lambda: world.condition("big-3"))
@@ -245,13 +247,13 @@ async def test_a_binding_overtakes_the_report_that_waits(monkeypatch: pytest.Mon
         assert world.condition("web") is None
 
 
-@pytest.mark.parametrize("by_whom", ["deleted", "bound by somebody else"])
+@pytest.mark.parametrize("how", ["deleted", "bound from outside"])
 async def test_a_pod_that_no_longer_waits_is_not_reported_on(
-    monkeypatch: pytest.MonkeyPatch, by_whom: str
+    monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     async with running(VirtualClock()) as world:
         held = await report_that_waits(world, monkeypatch)
-        if by_whom == "deleted":
+        if how == "deleted":
             world.delete("Pod", "web")
         else:
             world.apply(make_pod("web", node_name="elsewhere"))

@@ -1,20 +1,35 @@
 """What the scheduler writes into a pod's status: conditions and the nomination.
 
-Used by the failure path, by bindings that take long, and by preemption. Invariant: one strategic
-merge patch says both, it names only what changed, and nothing is written when nothing changed (as
+Failed attempts, bindings that take long and preemption write it. Invariant: one strategic merge
+patch says both, it names only what changed, and nothing is written when nothing changed (as
 kube-scheduler).
 """
 
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from __future__ import annotations
 
-from stellwerk.models.pod import PodInfo
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from stellwerk.clock import Clock
+    from stellwerk.models.pod import PodInfo
 
 POD_SCHEDULED: Final = "PodScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
+
+
+class NominatingMode(Enum):
+    """Whether an attempt changes the nomination (`NominatingMode`)."""
+
+    NOOP = auto()
+    """It stays as it is."""
+    OVERRIDE = auto()
+    """It becomes what the NominatingInfo names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +40,48 @@ class NominatingInfo:
     """Empty: remove it."""
     in_any_case: bool = False
     """It was written so lately that the pod may not show it yet: compare with nothing."""
+    mode: NominatingMode = NominatingMode.OVERRIDE
+
+
+LEAVE_NOMINATION: Final = NominatingInfo("", mode=NominatingMode.NOOP)
+CLEAR_NOMINATION: Final = NominatingInfo("")
+"""`clearNominatedNode`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a pod's status is to say."""
+
+    pod: PodInfo
+    """As the API has it, as far as is known."""
+    reason: str = ""
+    """Of the condition PodScheduled=False; empty: leave the condition alone."""
+    message: str = ""
+    nomination: NominatingInfo = LEAVE_NOMINATION
+
+    def followed_by(self, later: Report) -> Report:
+        """One report that says what both say one after the other."""
+        condition = later if later.reason else self
+        silent = later.nomination.mode is NominatingMode.NOOP
+        nomination = self.nomination if silent else later.nomination
+        return Report(later.pod, condition.reason, condition.message, nomination)
+
+    def patch(self, clock: Clock) -> dict[str, Any] | None:
+        """The patch to send; None if the pod says all that already."""
+        if self.reason:
+            return status_patch(
+                self.pod,
+                clock.now(),
+                reason=self.reason,
+                message=self.message,
+                nomination=self.nomination,
+            )
+        status = nomination_patch(self.pod, self.nomination)
+        return {"status": status} if status else None
 
 
 def status_patch(
-    pod: PodInfo, now: datetime, *, reason: str, message: str, nomination: NominatingInfo | None
+    pod: PodInfo, now: datetime, *, reason: str, message: str, nomination: NominatingInfo
 ) -> dict[str, Any] | None:
     """The patch that makes PodScheduled False with this reason; None if the pod says so already."""
     status = _condition_patch(pod, now, POD_SCHEDULED, "False", reason, message)
@@ -44,9 +97,9 @@ def disruption_patch(
     return {"status": status} if status else None
 
 
-def nomination_patch(pod: PodInfo, nomination: NominatingInfo | None) -> dict[str, Any]:
+def nomination_patch(pod: PodInfo, nomination: NominatingInfo) -> dict[str, Any]:
     """The part of a status patch that sets or removes the nomination, if it changes."""
-    if nomination is None:
+    if nomination.mode is NominatingMode.NOOP:
         return {}
     if nomination.node_name == pod.nominated_node_name and not nomination.in_any_case:
         return {}

@@ -14,7 +14,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_status import SchedulerProfileStatus
 from stellwerk.plugins import assembly, registry
-from tests.support.builders import make_node, make_pod
+from stellwerk.world.decide import decide
+from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ OTHER_SORT: JsonObject = {
 
 
 class ByName:
-    """A QueueSort plugin of somebody else's."""
+    """A QueueSort plugin from outside Stellwerk."""
 
     name: ClassVar[str] = "ByName"
     args_model: ClassVar[type[BaseModel] | None] = None
@@ -254,7 +255,7 @@ async def test_verdicts(world: InProcess, steps: list[Step]) -> None:
             world.apply(step.change)
         await world.status.write_changed()
         assert {name: verdict(world, name) for name in step.verdicts} == step.verdicts
-        assert set(world.parts.profiles.serving()) == step.serving
+        assert set(world.profiles.served) == step.serving
 
 
 async def test_a_refusal_names_the_field_in_the_condition_and_in_an_event(world: InProcess) -> None:
@@ -292,7 +293,7 @@ async def test_the_last_good_version_survives_a_restart() -> None:
     after.apply({**make_profile("a", generation=2, **UNKNOWN), "status": status})
     await after.status.write_changed()
     assert verdict(after, "a") == ("False", "Invalid", "True", "LastGoodVersion")
-    assert after.parts.profiles.serving()["a"].spec.weights == {"NodeResourcesFit": 7}
+    assert after.profiles.served["a"].loaded.spec.weights == {"NodeResourcesFit": 7}
     assert after.profile("a")["lastGoodGeneration"] == 1
 
 
@@ -308,7 +309,7 @@ async def test_a_last_good_spec_is_replaced_whole(world: InProcess) -> None:
 
 async def test_the_status_is_what_the_definition_says(world: InProcess) -> None:
     world.apply(make_profile("a"), make_node("n"), make_pod("p", scheduler_name="a"))
-    world.parts.profiles.decided("a", world.clock.monotonic())
+    world.profiles.served["a"].activity.last_decision_seconds = world.clock.monotonic()
     await world.status.write_changed()
     status = SchedulerProfileStatus.model_validate(world.profile("a"))
     assert status.observed_generation == 1
@@ -367,20 +368,34 @@ async def test_who_may_not_write_writes_nothing(world: InProcess) -> None:
     assert world.notes.events == []
 
 
+async def test_draws_of_a_profile_with_a_seed_are_recorded_and_repeat_themselves() -> None:
+    chosen = []
+    for _ in range(2):
+        world = InProcess()
+        world.apply(make_profile("a", tieBreakSeed=7), *(make_node(f"n{n}") for n in range(50)))
+        world.cache.update_snapshot()
+        pod = pod_info("p", scheduler_name="a")
+        profile = world.profiles.of(pod)
+        assert profile is not None
+        decisions = [decide(world.operator.world, pod, profile) for _ in range(3)]
+        chosen.append([(each.node_name, each.draws) for each in decisions])
+    assert chosen[0] == chosen[1]
+    assert len({node_name for node_name, _ in chosen[0]}) > 1
+    assert all(among == 50 for _, ((_, among),) in chosen[0])
+
+
 async def test_an_echo_of_the_status_changes_nothing(world: InProcess) -> None:
     world.apply(make_profile("a"))
-    framework = world.parts.profiles.framework("a")
+    framework = world.profiles.served["a"].framework
     world.apply({**make_profile("a"), "status": {"scheduledPods": 3}})
-    assert world.parts.profiles.framework("a") is framework
+    assert world.profiles.served["a"].framework is framework
 
 
 async def test_instances_with_equal_arguments_are_kept(world: InProcess) -> None:
     world.apply(make_profile("a"))
-    before = world.parts.profiles.framework("a")
+    before = world.profiles.served["a"].framework
     world.apply(make_profile("a", generation=2, **PACKING))
-    after = world.parts.profiles.framework("a")
-    assert before is not None
-    assert after is not None
+    after = world.profiles.served["a"].framework
     old = {plugin.name: plugin for each in before.plugins.values() for plugin in each}
     new = {plugin.name: plugin for each in after.plugins.values() for plugin in each}
     assert {name for name in new if new[name] is not old[name]} == {"NodeResourcesFit"}
@@ -393,7 +408,7 @@ async def test_a_recreated_profile_does_not_inherit_from_the_one_before(world: I
     world.apply(other)
     await world.status.write_changed()
     assert verdict(world, "a") == ("False", "Invalid", "False", "Invalid")
-    assert not world.parts.profiles.serves("a")
+    assert "a" not in world.profiles.served
 
 
 async def test_pods_of_a_deleted_profile_wait_with_a_condition_and_are_taken_up_again() -> None:
@@ -402,7 +417,7 @@ async def test_pods_of_a_deleted_profile_wait_with_a_condition_and_are_taken_up_
         world.apply(make_pod("big", cpu="2", scheduler_name="a"))
         await eventually(lambda: world.condition("big"))
         world.delete("SchedulerProfile", "a")
-        assert "uid-default-big" not in world.parts.queue
+        assert "uid-default-big" not in world.queue
         message = 'no SchedulerProfile serves schedulerName "a" any more'
         await eventually(lambda: world.condition("big") == ("SchedulerError", message))
         world.apply(make_node("m", cpu="4"))
@@ -417,7 +432,7 @@ async def test_pods_of_others_are_told_nothing(world: InProcess) -> None:
     world.delete("SchedulerProfile", "a")
     await quiet()
     assert world.condition("theirs") is None
-    assert "uid-default-theirs" in world.parts.unserved
+    assert "uid-default-theirs" in world.operator.without_profile.pods
 
 
 async def test_a_pod_in_flight_when_its_profile_goes_is_bound() -> None:
@@ -431,7 +446,7 @@ async def test_a_pod_in_flight_when_its_profile_goes_is_bound() -> None:
 
         world.client.bind = slow_bind  # type: ignore[method-assign, assignment]
         world.apply(make_profile("a"), make_node("n"), make_pod("p", scheduler_name="a"))
-        await eventually(lambda: world.parts.queue.place("uid-default-p") is Place.BINDING)
+        await eventually(lambda: world.queue.place("uid-default-p") is Place.BINDING)
         world.delete("SchedulerProfile", "a")
         await quiet()
         released.set()
@@ -450,16 +465,16 @@ async def test_a_pod_whose_binding_fails_after_its_profile_went_is_laid_down() -
 
         world.client.bind = failing_bind  # type: ignore[method-assign, assignment]
         world.apply(make_profile("a"), make_node("n"), make_pod("p", scheduler_name="a"))
-        await eventually(lambda: world.parts.queue.place("uid-default-p") is Place.BINDING)
+        await eventually(lambda: world.queue.place("uid-default-p") is Place.BINDING)
         world.delete("SchedulerProfile", "a")
         released.set()
-        await eventually(lambda: "uid-default-p" in world.parts.unserved)
+        await eventually(lambda: "uid-default-p" in world.operator.without_profile.pods)
         await eventually(lambda: world.condition("p"))
         assert world.condition("p") == (
             "SchedulerError",
             'no SchedulerProfile serves schedulerName "a" any more',
         )
-        assert not world.parts.cache.is_assumed("uid-default-p")
+        assert not world.cache.is_assumed("uid-default-p")
 
 
 async def test_pods_rejected_under_the_old_version_are_retried_under_the_new_one() -> None:
@@ -477,7 +492,7 @@ async def test_another_queue_sort_puts_waiting_pods_in_another_order(world: InPr
     world.apply(make_profile("a"))
     for name in ("c", "b", "a"):
         world.apply(make_pod(name, scheduler_name="a"))
-    queue = world.parts.queue
+    queue = world.queue
     names = ("a", "b", "c")
     assert [queue.position(f"uid-default-{name}") for name in names] == [2, 1, 0]
     world.apply(make_profile("a", generation=2, **OTHER_SORT))
@@ -492,7 +507,7 @@ async def test_a_gate_that_raises_gates_the_pod_under_its_name_and_is_asked_agai
             enabled = {"multiPoint": {"enabled": [{"name": "Gate"}]}}
             world.apply(make_profile("a", plugins=enabled), make_node("n"))
             world.apply(make_pod("p", scheduler_name="a"))
-        entry = world.parts.queue.entry("uid-default-p")
+        entry = world.queue.entry("uid-default-p")
         assert entry is not None
         assert (entry.place, entry.gating_plugin) == (Place.GATED, "Gate")
         assert "PreEnqueue of Gate failed" in caplog.text
@@ -512,7 +527,7 @@ async def test_a_sort_that_raises_falls_back_to_priority_and_time(
     world.apply(
         make_pod("low", scheduler_name="a"), make_pod("high", scheduler_name="a", priority=5)
     )
-    queue = world.parts.queue
+    queue = world.queue
     assert [queue.position(f"uid-default-{name}") for name in ("high", "low")] == [0, 1]
 
 

@@ -1,27 +1,29 @@
-"""The SchedulerProfiles that serve: from objects seen in the cluster to frameworks, while it runs.
+"""From SchedulerProfile objects seen in the cluster to served profiles, while the operator runs.
 
-Event handlers hand in objects, the scheduler asks for frameworks and extenders, the status writer
-for verdicts. Invariant: a schedulerName is served by the newest version that could be accepted of
-the profile that wins it; a bad edit changes nothing but the verdict, and no edit changes anything
-in the middle of a scheduling cycle.
+Event handlers hand in objects, the status writer asks for verdicts; what serves is written into the
+World's `Profiles`. Invariant: a schedulerName is served by the newest version that could be
+accepted of the profile that wins it; a bad edit changes nothing but the verdict, and no edit
+changes anything in the middle of a scheduling cycle.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pydantic import BaseModel
 
 from stellwerk.errors import ProfileError
 from stellwerk.framework.handle import RandomNumbers, Services
-from stellwerk.framework.runtime import Framework
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
 from stellwerk.plugins.assembly import Assembly
-from stellwerk.scheduler.extenders.profile_extenders import ExtenderPool, ProfileExtenders
+from stellwerk.scheduler.extenders.pool import ExtenderPool
+from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
+from stellwerk.world.profiles import ProfileActivity, RecordedRandom, ServedProfile
+from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +57,7 @@ class ProfileEntry:
     """The version that schedules pods now."""
     refusal: Refusal | None = None
     """The flaw, or the conflict with another profile; worked out anew when any profile changes."""
-    scheduled_pods: int = 0
-    last_decision_seconds: float | None = None
-    """Monotonic; None: no pod was decided yet."""
+    activity: ProfileActivity = field(default_factory=ProfileActivity)
 
     @property
     def name(self) -> str:
@@ -70,47 +70,40 @@ class ProfileEntry:
         return int(self.obj["metadata"].get("generation") or 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileChange:
-    """What a change of profiles means to everybody else."""
-
-    scheduler_names: tuple[str, ...]
-    """Those whose framework was made, remade or taken away."""
-    queue_sort: bool
-    """Whether pods are to be put in another order."""
-
-
-class Profiles:
-    """See the module docstring."""
+class ProfileLoader:
+    """Every SchedulerProfile object, and a framework for each version that serves."""
 
     def __init__(
         self,
+        world: World,
         services: Services,
         known_plugins: Mapping[str, PluginDescription],
         extenders: ExtenderPool,
-        on_change: Callable[[ProfileChange], None],
+        without_profile: PodsWithoutProfile,
         seeded: Callable[[int], RandomNumbers],
     ) -> None:
         """Prepare to serve.
 
         Args:
+            world: where profiles are served.
             services: what plugins are offered.
             known_plugins: the plugins that profiles may name.
             extenders: makes and closes extenders.
-            on_change: told when something else is served than before.
+            without_profile: gives pods up when their profile comes, takes them when it goes.
             seeded: makes the generator of a profile with a `tieBreakSeed`.
         """
+        self._world = world
         self._services = services
         self._known = known_plugins
-        self._extender_pool = extenders
-        self._on_change = on_change
+        self._extenders = extenders
+        self.without_profile = without_profile
         self._seeded = seeded
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
         self._assemblies: dict[str, Assembly] = {}
-        """By schedulerName, as everything below."""
-        self._extenders: dict[str, ProfileExtenders] = {}
-        self._serving: dict[str, ProfileEntry] = {}
+        """By schedulerName."""
+        self._random: dict[str, RecordedRandom] = {}
+        """The generators of assemblies with a seed, by schedulerName."""
         self._in_cycle = False
         self._changed_in_cycle = False
 
@@ -156,49 +149,6 @@ class Profiles:
                 self._changed_in_cycle = False
                 self._serve()
 
-    # --- what the scheduler asks and tells ------------------------------------------------------
-
-    def framework(self, scheduler_name: str) -> Framework | None:
-        """The framework that serves a schedulerName."""
-        assembly = self._assemblies.get(scheduler_name)
-        return assembly.framework if assembly else None
-
-    def extenders(self, scheduler_name: str) -> ProfileExtenders | None:
-        """The extenders of the profile that serves a schedulerName; None if it has none."""
-        return self._extenders.get(scheduler_name)
-
-    def serves(self, scheduler_name: str) -> bool:
-        """Whether pods with this schedulerName are ours."""
-        return scheduler_name in self._assemblies
-
-    def profile(self, scheduler_name: str) -> LoadedProfile | None:
-        """The profile that serves a schedulerName."""
-        assembly = self._assemblies.get(scheduler_name)
-        return assembly.profile if assembly else None
-
-    def serving(self) -> Mapping[str, LoadedProfile]:
-        """The profiles that serve, by schedulerName."""
-        return {name: assembly.profile for name, assembly in self._assemblies.items()}
-
-    def why_unserved(self, scheduler_name: str) -> str:
-        """Say why no pod with this schedulerName is scheduled."""
-        for entry in self.entries.values():
-            if entry.refusal is not None and _scheduler_name(entry) == scheduler_name:
-                return f"SchedulerProfile {entry.name} is not accepted: {entry.refusal.message}"
-        return f'no SchedulerProfile serves schedulerName "{scheduler_name}" any more'
-
-    def decided(self, scheduler_name: str, now: float) -> None:
-        """A pod was decided, one way or the other."""
-        entry = self._serving.get(scheduler_name)
-        if entry is not None:
-            entry.last_decision_seconds = now
-
-    def scheduled(self, scheduler_name: str) -> None:
-        """A pod was bound."""
-        entry = self._serving.get(scheduler_name)
-        if entry is not None:
-            entry.scheduled_pods += 1
-
     # --- loading one object ---------------------------------------------------------------------
 
     def _load(self, entry: ProfileEntry) -> None:
@@ -235,20 +185,48 @@ class Profiles:
         winners = self._choose()
         while not self._assemble(winners, changed):
             winners = self._choose()
-        self._serving = {profile.scheduler_name: entry for entry, profile in winners}
         for entry in self.entries.values():
             entry.serving = None
         for entry, profile in winners:
             entry.serving = profile
             if profile is entry.newest:
                 entry.good, entry.good_spec = profile, entry.obj["spec"]
-        self._extenders = self._extender_pool.serve(
-            {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
-        )
+        self._publish(winners)
         self._log_refusals(refusals)
         if changed:
             reordered = order is not None and order != self._queue_order()
-            self._on_change(ProfileChange(tuple(sorted(changed)), reordered))
+            self._requeue(sorted(changed), reordered=reordered)
+
+    def _publish(self, winners: list[tuple[ProfileEntry, LoadedProfile]]) -> None:
+        """Write what serves, and why the rest does not, into the World."""
+        extenders = self._extenders.serve(
+            {profile.scheduler_name: profile.spec.extenders for _, profile in winners}
+        )
+        served = [
+            ServedProfile(
+                profile,
+                self._assemblies[profile.scheduler_name].framework,
+                random=self._random.get(profile.scheduler_name, self._world.random),
+                extenders=extenders.get(profile.scheduler_name),
+                activity=entry.activity,
+            )
+            for entry, profile in winners
+        ]
+        refusals: dict[str, str] = {}
+        for entry in self.entries.values():
+            if entry.refusal is not None:
+                message = f"SchedulerProfile {entry.name} is not accepted: {entry.refusal.message}"
+                refusals.setdefault(_scheduler_name(entry), message)
+        self._world.profiles.serve(served, refusals)
+
+    def _requeue(self, changed: list[str], *, reordered: bool) -> None:
+        """Let the queue follow profiles whose framework was made, remade or taken away."""
+        queue, now = self._world.queue, self._world.clock.monotonic()
+        self.without_profile.profiles_changed()
+        if reordered:
+            queue.reorder()
+        for name in changed:
+            queue.retry_profile(name, now)
 
     def _choose(self) -> list[tuple[ProfileEntry, LoadedProfile]]:
         """The version of each profile that serves, where one does.
@@ -295,6 +273,7 @@ class Profiles:
         names = {profile.scheduler_name for _, profile in winners}
         for name in self._assemblies.keys() - names:
             del self._assemblies[name]
+            self._random.pop(name, None)
             changed.add(name)
         return True
 
@@ -309,8 +288,11 @@ class Profiles:
             assembly.reload(profile)
         else:
             services = self._services
+            self._random.pop(profile.scheduler_name, None)
             if seed is not None:
-                services = replace(services, random=self._seeded(seed))
+                random = RecordedRandom(self._seeded(seed))
+                services = replace(services, random=random)
+                self._random[profile.scheduler_name] = random
             self._assemblies[profile.scheduler_name] = Assembly(profile, services)
         logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
         return True
@@ -337,9 +319,9 @@ def _same_object(before: JsonObject, after: JsonObject) -> bool:
     return bool(before["metadata"].get("uid") == after["metadata"].get("uid"))
 
 
-def _scheduler_name(entry: ProfileEntry) -> object:
+def _scheduler_name(entry: ProfileEntry) -> str:
     spec = entry.obj.get("spec")
-    return spec.get("schedulerName") if isinstance(spec, dict) else None
+    return str(spec.get("schedulerName")) if isinstance(spec, dict) else ""
 
 
 def _in_words(failure: Exception) -> str:

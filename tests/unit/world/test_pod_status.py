@@ -6,7 +6,8 @@ import pytest
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
-from stellwerk.scheduler.pod_status import (
+from stellwerk.world.pod_status import (
+    LEAVE_NOMINATION,
     SCHEDULER_ERROR,
     UNSCHEDULABLE,
     NominatingInfo,
@@ -40,7 +41,7 @@ def pod(*conditions: JsonObject, nominated: str | None = None, generation: int =
 
 def patch(
     to: PodInfo,
-    nomination: NominatingInfo | None = None,
+    nomination: NominatingInfo = LEAVE_NOMINATION,
     message: str = MESSAGE,
     reason: str = UNSCHEDULABLE,
 ) -> JsonObject | None:
@@ -114,7 +115,7 @@ def test_a_server_that_counts_no_generations_is_told_none() -> None:
 @pytest.mark.parametrize(
     ("shown", "nomination", "expected"),
     [
-        pytest.param("n1", None, {}, id="nothing to say"),
+        pytest.param("n1", LEAVE_NOMINATION, {}, id="nothing to say"),
         pytest.param("n1", NominatingInfo("n1"), {}, id="it is there already"),
         pytest.param("n1", NominatingInfo("n2"), {"nominatedNodeName": "n2"}, id="another node"),
         pytest.param("n1", NominatingInfo(""), {"nominatedNodeName": None}, id="no node any more"),
@@ -127,9 +128,7 @@ def test_a_server_that_counts_no_generations_is_told_none() -> None:
         ),
     ],
 )
-def test_nominations(
-    shown: str | None, nomination: NominatingInfo | None, expected: JsonObject
-) -> None:
+def test_nominations(shown: str | None, nomination: NominatingInfo, expected: JsonObject) -> None:
     assert nomination_patch(pod(nominated=shown), nomination) == expected
 
 

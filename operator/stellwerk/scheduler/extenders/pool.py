@@ -1,0 +1,84 @@
+"""The extenders of all profiles: made when a profile names them, closed when none does.
+
+The profile loader calls `serve` with what the served profiles name. Invariant: equal extenders are
+one, with one set of connections.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from stellwerk.backend.cache import Cache
+from stellwerk.client.extender import HttpExtender
+from stellwerk.clock import Clock
+from stellwerk.framework.interface import ClusterClient
+from stellwerk.metrics import Metrics
+from stellwerk.models.extender_spec import Extender
+from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
+from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
+
+
+class ExtenderPool:
+    """The extenders of all profiles; equal ones are one, with one set of connections."""
+
+    def __init__(
+        self, client: ClusterClient, raw: RawObjects, cache: Cache, clock: Clock, metrics: Metrics
+    ) -> None:
+        self._client = client
+        self._raw = raw
+        self._cache = cache
+        self._clock = clock
+        self._metrics = metrics
+        self._extenders: list[CalledExtender] = []
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> dict[str, ProfileExtenders]:
+        """The extenders of each profile that has any; those that are in no profile are closed."""
+        before, self._extenders = self._extenders, []
+        served = {
+            scheduler_name: ProfileExtenders([self._extender(spec, before) for spec in specs])
+            for scheduler_name, specs in wanted.items()
+            if specs
+        }
+        self._raw.want(_wanted(wanted))
+        for extender in before:
+            if extender not in self._extenders:
+                self._retire(extender)
+        return served
+
+    async def close(self) -> None:
+        """Close every connection."""
+        self.serve({})
+        await asyncio.gather(*self._closing)
+
+    def _extender(self, spec: Extender, before: Sequence[CalledExtender]) -> CalledExtender:
+        for extender in (*self._extenders, *before):
+            if extender.spec == spec:
+                break
+        else:
+            http = HttpExtender(spec, self._client.get, clock=self._clock, metrics=self._metrics)
+            extender = CalledExtender(http, self._raw, self._cache)
+        if extender not in self._extenders:
+            self._extenders.append(extender)
+        return extender
+
+    def _retire(self, extender: CalledExtender) -> None:
+        """Attempts under way may still call it; a call opens what it needs, and closes it again."""
+        task = asyncio.get_running_loop().create_task(extender.http.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _wanted(specs: Mapping[str, Sequence[Extender]]) -> Wanted:
+    every = [spec for each in specs.values() for spec in each]
+    return Wanted(
+        frozenset(
+            name
+            for name, each in specs.items()
+            if any(spec.filter_verb or spec.prioritize_verb or spec.preempt_verb for spec in each)
+        ),
+        nodes=any(
+            (spec.filter_verb or spec.prioritize_verb) and not spec.node_cache_capable
+            for spec in every
+        ),
+        bound_pods=any(spec.preempt_verb and not spec.node_cache_capable for spec in every),
+    )

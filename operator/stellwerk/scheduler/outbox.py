@@ -1,0 +1,99 @@
+"""What goes out to the cluster: writes, events, and reports into the status of pending pods.
+
+Reports say why a pod is pending and which node it is nominated to; they are written in the
+background. Attempts that fail put them here, bindings cancel or flush them, those on pods that are
+gone or bound from outside are dropped. They stand behind bindings and evictions: a binding says
+PodScheduled itself, and takes the nomination away, so that what it overtakes need not be written at
+all (as with kube-scheduler's SchedulerAsyncAPICalls). Invariant: of a pod at most one report is
+being written and one is pending, which holds the newest of everything that was put; nothing is
+written for a pod whose report is cancelled until another one is put.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.errors import NotFound, SchedulerError
+
+if TYPE_CHECKING:
+    from stellwerk.clock import Clock
+    from stellwerk.framework.interface import ClusterClient, Recorder
+    from stellwerk.world.pod_status import Report
+
+logger = logging.getLogger(__name__)
+
+_WRITERS: Final = 4
+"""A report that a writer has taken cannot be overtaken any more: few, so that this is the next."""
+
+
+class StatusReports:
+    """Reports on pods on their way to the API, a few at a time."""
+
+    def __init__(self, client: ClusterClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self.pending: dict[str, Report] = {}
+        """By the uid of the pod, in the order in which they are written."""
+        self.writing: dict[str, asyncio.Event] = {}
+        """Uids of the pods whose report is being written → set when it is."""
+        self._writers: set[asyncio.Task[None]] = set()
+
+    def put(self, report: Report) -> None:
+        """Have it written some time, unless it is cancelled before."""
+        uid = report.pod.uid
+        before = self.pending.get(uid)
+        self.pending[uid] = report if before is None else before.followed_by(report)
+        if len(self._writers) < _WRITERS:
+            writer = asyncio.get_running_loop().create_task(self._write_all(), name="reports")
+            self._writers.add(writer)
+            writer.add_done_callback(self._writers.discard)
+
+    def drop(self, uid: str) -> None:
+        """What is pending about a pod is true no more."""
+        self.pending.pop(uid, None)
+
+    async def cancel_or_flush(self, uid: str) -> None:
+        """Drop what is pending about a pod; what is being written is waited for."""
+        self.drop(uid)
+        while (written := self.writing.get(uid)) is not None:
+            await written.wait()
+
+    async def write(self, report: Report) -> None:
+        """Write it in place of what is pending about the pod."""
+        await self.cancel_or_flush(report.pod.uid)
+        await self._write(report)
+
+    async def _write_all(self) -> None:
+        while (uid := self._next()) is not None:
+            await self._write(self.pending.pop(uid))
+
+    def _next(self) -> str | None:
+        return next((uid for uid in self.pending if uid not in self.writing), None)
+
+    async def _write(self, report: Report) -> None:
+        pod, patch = report.pod, report.patch(self._clock)
+        if patch is None:
+            return
+        written = self.writing[pod.uid] = asyncio.Event()
+        try:
+            await self._client.patch_pod_status(pod.namespace, pod.name, patch, urgent=False)
+        except NotFound:
+            logger.debug("%s is gone, its condition is not needed any more", pod.key)
+        except SchedulerError as failure:
+            # In memory it is so; the pod's next failed attempt writes what is then true.
+            logger.warning("cannot report on %s: %s", pod.key, failure)
+        finally:
+            del self.writing[pod.uid]
+            written.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """The ways out of the scheduler into the cluster."""
+
+    client: ClusterClient
+    recorder: Recorder
+    reports: StatusReports

@@ -1,0 +1,142 @@
+"""What follows from a Decision: changes of the World at once, and the rest as data.
+
+`apply` assumes and reserves, or requeues; the Effects that it returns are for the operator's tasks
+to carry out, for a simulation to answer in virtual time, for a shadow profile to drop. Invariant:
+when `apply` returns, the pod is assumed on its node or back in its place in the queue.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import Candidate
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.runtime import Framework
+from stellwerk.models.pod import PodInfo
+from stellwerk.world.decide import Decision
+from stellwerk.world.failure import Failure
+from stellwerk.world.pod_status import (
+    CLEAR_NOMINATION,
+    SCHEDULER_ERROR,
+    UNSCHEDULABLE,
+    NominatingMode,
+    Report,
+)
+from stellwerk.world.world import World
+
+NOTE_LENGTH_LIMIT: Final = 1024
+_ELLIPSIS: Final = " ..."
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Victims to be evicted so that a pod fits on the node it is nominated to."""
+
+    preemptor: PodInfo
+    candidate: Candidate
+    victims: tuple[PodInfo, ...]
+    """Those of the candidate's that are not terminating yet; at least one."""
+    profile_name: str
+    """The schedulerName under which events and conditions are written."""
+
+
+@dataclass(slots=True)
+class Effects:
+    """What is left to be done in the cluster; each part may be absent."""
+
+    bind: PodInfo | None = None
+    """A pod assumed on its node and reserved there, to be bound."""
+    evict: Eviction | None = None
+    patch: Report | None = None
+    """The condition and the nomination of a pod that was requeued."""
+    event: str = ""
+    """The note of a FailedScheduling event."""
+    failure: Failure | None = None
+    """Why there is nothing to bind."""
+    plugin_failures: tuple[PluginFailure, ...] = ()
+    """What Reserve or Unreserve raised, to be logged and counted."""
+
+
+def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
+    """Assume the pod on its node and reserve there, or requeue it."""
+    failure = decision.failure
+    if failure is None:
+        return _assume_and_reserve(world, queued, decision)
+    evict = None if decision.candidate is None else _eviction(decision, decision.candidate)
+    if evict is not None:
+        # Before the pod is requeued: it is gated while its victims are to be evicted.
+        world.preempting.add(decision.search.pod.uid)
+    effects = requeue(world, queued, failure)
+    effects.evict = evict
+    return effects
+
+
+def requeue(world: World, queued: QueuedPod, failure: Failure) -> Effects:
+    """Put the pod back where it belongs (`handleSchedulingFailure`)."""
+    place = world.queue.add_unschedulable_if_not_present(
+        queued,
+        failure.unschedulable_plugins,
+        failure.pending_plugins,
+        error=not failure.rejected,
+        now=world.clock.monotonic(),
+    )
+    effects = Effects(event=truncated(failure.message), failure=failure)
+    if place is None:
+        # Deleted, or bound from outside meanwhile: a condition would be wrong or in vain.
+        return effects
+    nomination = failure.nomination
+    if nomination.mode is NominatingMode.OVERRIDE:
+        world.queue.nominate(queued.pod, nomination.node_name)
+    reason = UNSCHEDULABLE if failure.rejected else SCHEDULER_ERROR
+    effects.patch = Report(queued.pod, reason, failure.message, nomination)
+    return effects
+
+
+def release(
+    world: World, framework: Framework, state: CycleState, assumed: PodInfo
+) -> tuple[bool, list[PluginFailure]]:
+    """Undo Reserve and forget the pod: (whether it was still assumed, what Unreserve raised)."""
+    failures = framework.binding.unreserve(state, assumed, assumed.node_name)
+    return world.cache.forget_pod(assumed.uid) is not None, failures
+
+
+def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> Effects:
+    search, node_name = decision.search, decision.node_name
+    assumed = search.pod.with_node(node_name)
+    try:
+        # Before binding: the next cycle must already count its requests.
+        world.cache.assume_pod(assumed)
+    except ValueError as refused:
+        return requeue(world, queued, Failure.error(str(refused)))
+    world.nominator.remove(assumed.uid)
+    framework, state = search.profile.framework, search.found.state
+    failures: list[PluginFailure] = []
+    try:
+        status = framework.binding.reserve(state, assumed, node_name)
+        if status.ok:
+            return Effects(assumed)
+        failure = Failure.not_permitted(status)
+    except PluginFailure as raised:
+        failures, failure = [raised], Failure.error(str(raised))
+    failures += release(world, framework, state, assumed)[1]
+    failure.nomination = CLEAR_NOMINATION
+    effects = requeue(world, queued, failure)
+    effects.plugin_failures = tuple(failures)
+    return effects
+
+
+def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
+    """What is to be evicted; victims that are terminating need nothing but time."""
+    victims = tuple(victim for victim in candidate.victims if not victim.terminating)
+    if not victims:
+        return None
+    search = decision.search
+    return Eviction(search.pod, candidate, victims, search.profile.scheduler_name)
+
+
+def truncated(note: str) -> str:
+    """A note as long as events allow."""
+    if len(note) <= NOTE_LENGTH_LIMIT:
+        return note
+    return note[: NOTE_LENGTH_LIMIT - len(_ELLIPSIS)] + _ELLIPSIS

@@ -1,0 +1,44 @@
+"""Why an attempt failed, whichever cycle it failed in.
+
+Decisions, Reserve and binding cycles make Failures, `effects.requeue` reads them. Invariant: a
+failure that is not a rejection has no rejecting plugins, since no event can be awaited to end it.
+"""
+
+from dataclasses import dataclass
+
+from stellwerk.framework.interface import Diagnosis
+from stellwerk.framework.status import Status
+from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.verdicts import fit_error, rejecting_plugins
+from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo
+
+
+@dataclass(slots=True)
+class Failure:
+    """The message for events and conditions, and the plugins whose hints can end a rejection."""
+
+    message: str
+    unschedulable_plugins: frozenset[str] = frozenset()
+    pending_plugins: frozenset[str] = frozenset()
+    nomination: NominatingInfo = LEAVE_NOMINATION
+    rejected: bool = False
+    """True: plugins found no node. False: something broke, and is tried again after a backoff."""
+
+    @classmethod
+    def error(cls, message: str) -> "Failure":
+        """Something broke."""
+        return cls(message, nomination=CLEAR_NOMINATION)
+
+    @classmethod
+    def not_permitted(cls, status: Status) -> "Failure":
+        """A rejection by Reserve or Permit: the one node that was chosen does not take the pod."""
+        if not status.rejected:
+            return cls.error(status.message)
+        unschedulable, pending = rejecting_plugins([status])
+        diagnosis = Diagnosis((0,), StatusColumn.of([status]), "", unschedulable, pending)
+        return cls(fit_error(diagnosis), unschedulable, pending, rejected=True)
+
+    @classmethod
+    def not_bound(cls, status: Status) -> "Failure":
+        """A rejection by PreBind or Bind: another attempt after a backoff, no hint."""
+        return cls(status.message, rejected=status.rejected)

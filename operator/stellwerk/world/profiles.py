@@ -1,0 +1,182 @@
+"""The profiles that are served: which one a pod belongs to, and what it says about queueing.
+
+`scheduler.profiles` loads the objects and serves them here, the scheduling queue asks them as its
+QueueingPolicy, decisions take framework and extenders from them. Invariant: these never change; a
+new version is served as another ServedProfile, and attempts under way keep the one they began with.
+Whatever a plugin does, the queue gets an answer: one that raises in PreEnqueue gates the pod under
+its own name until it is asked again, one that raises in QueueSort or when its events are registered
+is replaced by what holds without it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from typing_extensions import override
+
+from stellwerk.backend.backoff_queue import Backoff
+from stellwerk.backend.queueing_policy import QueueingPolicy
+from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin, QueueSortPlugin
+from stellwerk.framework.runtime import Framework
+from stellwerk.framework.status import OK, Code, Status
+from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.world.extenders import Extenders
+
+logger = logging.getLogger(__name__)
+
+Draw: TypeAlias = tuple[int, int]
+"""(what was drawn, among how many)."""
+OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
+"""(plugin, extension point, schedulerName): a plugin raised."""
+
+
+class RecordedRandom(RandomNumbers):
+    """A generator that keeps what was drawn since the decision in progress began."""
+
+    def __init__(self, numbers: RandomNumbers) -> None:
+        self._numbers = numbers
+        self.draws: list[Draw] = []
+        """A decision begins with a list of its own."""
+
+    @override
+    def randrange(self, stop: int, /) -> int:
+        number = self._numbers.randrange(stop)
+        self.draws.append((number, stop))
+        return number
+
+
+@dataclass(slots=True)
+class ProfileActivity:
+    """What a profile has done, over all its versions."""
+
+    scheduled_pods: int = 0
+    last_decision_seconds: float | None = None
+    """Monotonic; None: no pod was decided yet."""
+
+
+class ServedProfile:
+    """One version of a profile that schedules pods."""
+
+    def __init__(
+        self,
+        loaded: LoadedProfile,
+        framework: Framework,
+        *,
+        random: RecordedRandom,
+        extenders: Extenders | None = None,
+        activity: ProfileActivity | None = None,
+    ) -> None:
+        """Look up the plugins for the queue once: asking them for their roles is slow."""
+        self.loaded = loaded
+        self.scheduler_name = loaded.scheduler_name
+        self.framework = framework
+        self.random = random
+        self.extenders = extenders
+        """None: it has none."""
+        self.activity = activity or ProfileActivity()
+        sorts = framework.plugins.get(ExtensionPoint.QUEUE_SORT, ())
+        gates = framework.plugins.get(ExtensionPoint.PRE_ENQUEUE, ())
+        self.queue_sorts = [plugin for plugin in sorts if isinstance(plugin, QueueSortPlugin)]
+        self.pre_enqueues = [plugin for plugin in gates if isinstance(plugin, PreEnqueuePlugin)]
+
+
+class Profiles(QueueingPolicy):
+    """The served profiles by schedulerName; empty until some are served."""
+
+    def __init__(self, on_plugin_failure: OnPluginFailure = lambda *_: None) -> None:
+        self._on_plugin_failure = on_plugin_failure
+        self.served: Mapping[str, ServedProfile] = {}
+        self._refusals: Mapping[str, str] = {}
+        self._unanswered: set[str] = set()
+        """Uids of pods that are gated because a plugin raised."""
+
+    def of(self, pod: PodInfo) -> ServedProfile | None:
+        """The profile that schedules a pod; None: no profile serves its schedulerName."""
+        return self.served.get(pod.spec.scheduler_name)
+
+    def serve(self, profiles: Iterable[ServedProfile], refusals: Mapping[str, str]) -> None:
+        """From here on these profiles serve, and no others; why others do not, by schedulerName."""
+        self.served = {profile.scheduler_name: profile for profile in profiles}
+        self._refusals = refusals
+
+    def why_none(self, pod: PodInfo) -> str:
+        """Why no profile serves a pod's schedulerName."""
+        name = pod.spec.scheduler_name
+        unknown = f'no SchedulerProfile serves schedulerName "{name}" any more'
+        return self._refusals.get(name, unknown)
+
+    # --- the queue's policy ---------------------------------------------------------------------
+
+    @override
+    def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
+        """The place of a pod in activeQ; every profile has the same QueueSort."""
+        profile = self.of(pod)
+        if profile is not None:
+            for plugin in profile.queue_sorts:
+                try:
+                    return plugin.sort_key(pod, queued_at_seconds)
+                except Exception:
+                    logger.exception("%s cannot sort %s in", plugin.name, pod.key)
+                    self._on_plugin_failure(plugin.name, "QueueSort", profile.scheduler_name)
+        return (-pod.priority, queued_at_seconds)
+
+    @override
+    def pre_enqueue(self, pod: PodInfo, first_plugin: str) -> Status:
+        profile = self.of(pod)
+        if profile is None:
+            return OK
+        stopwatch = profile.framework.stopwatch
+        started = stopwatch.started()
+        status = self._pre_enqueue(profile, pod, first_plugin)
+        stopwatch.point("PreEnqueue", status.code, started)
+        return status
+
+    def _pre_enqueue(self, profile: ServedProfile, pod: PodInfo, first_plugin: str) -> Status:
+        plugins = profile.pre_enqueues
+        if first_plugin and len(plugins) > 1:
+            plugins = sorted(plugins, key=lambda plugin: plugin.name != first_plugin)
+        for plugin in plugins:
+            try:
+                status = plugin.pre_enqueue(pod)
+            except Exception as failure:
+                logger.exception("%s is gated: PreEnqueue of %s failed", pod.key, plugin.name)
+                self._unanswered.add(pod.uid)
+                self._on_plugin_failure(plugin.name, "PreEnqueue", profile.scheduler_name)
+                status = Status(Code.ERROR, (f"{type(failure).__name__}: {failure}",))
+            if status.code is not Code.SUCCESS:
+                return Status(status.code, status.reasons, plugin.name)
+        return OK
+
+    def take_unanswered(self) -> set[str]:
+        """Uids of pods to be asked about again, as a plugin could not answer; named once each."""
+        uids, self._unanswered = self._unanswered, set()
+        return uids
+
+    @override
+    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        profile = self.served.get(scheduler_name)
+        if profile is None:
+            return {}
+        hints = {}
+        for at_point in profile.framework.plugins.values():
+            for plugin in at_point:
+                if plugin.name not in hints and isinstance(plugin, EnqueueExtensions):
+                    try:
+                        hints[plugin.name] = plugin.events_to_register()
+                    except Exception:
+                        logger.exception("%s cannot register its events", plugin.name)
+                        self._on_plugin_failure(plugin.name, "EventsToRegister", scheduler_name)
+        return hints
+
+    @override
+    def backoff(self, scheduler_name: str) -> Backoff:
+        profile = self.served.get(scheduler_name)
+        if profile is None:
+            return Backoff()
+        spec = profile.loaded.spec
+        return Backoff(spec.pod_initial_backoff_seconds, spec.pod_max_backoff_seconds)

@@ -1,0 +1,56 @@
+"""Tasks that are run together end together, in order."""
+
+import asyncio
+
+import pytest
+
+from stellwerk.supervision import run_together
+
+
+class Runs:
+    """Coroutines that note their end."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    async def endless(self, name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.append(name)
+
+    async def failing(self) -> None:
+        await asyncio.sleep(0)
+        raise ConnectionError("the watches ended")
+
+
+async def test_when_told_to_stop_all_are_ended_in_their_order() -> None:
+    stop, runs = asyncio.Event(), Runs()
+    together = asyncio.create_task(
+        run_together(stop, scheduler=runs.endless("scheduler"), watches=runs.endless("watches"))
+    )
+    await asyncio.sleep(0)
+    stop.set()
+    await together
+    assert runs.ended == ["scheduler", "watches"]
+
+
+async def test_what_one_raises_ends_the_others_and_is_raised() -> None:
+    runs = Runs()
+    with pytest.raises(ConnectionError):
+        await run_together(
+            asyncio.Event(), scheduler=runs.endless("scheduler"), watches=runs.failing()
+        )
+    assert runs.ended == ["scheduler"]
+
+
+async def test_a_cancellation_ends_all_of_them() -> None:
+    runs = Runs()
+    together = asyncio.create_task(
+        run_together(asyncio.Event(), scheduler=runs.endless("scheduler"))
+    )
+    await asyncio.sleep(0)
+    together.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await together
+    assert runs.ended == ["scheduler"]

@@ -1,0 +1,162 @@
+"""A decision is made on a World, says how it came about, and changes nothing."""
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stellwerk.explain.decide import Case
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.status import unresolvable, unschedulable
+from stellwerk.models.json_values import JsonObject
+from stellwerk.world.decide import (
+    EXTENDER,
+    Decision,
+    choose,
+    decide,
+    find_candidates,
+    find_nodes,
+    reject,
+    score,
+)
+from stellwerk.world.extenders import ExtenderFilterResult
+from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo
+from tests.support.builders import make_node, make_pod
+from tests.support.invariants import described
+
+if TYPE_CHECKING:
+    from stellwerk.snapshot.columns import IntColumn
+
+SMALL, LARGE = make_node("small", cpu="1"), make_node("large", cpu="4")
+
+
+def case(pod: JsonObject, *nodes: JsonObject, **objects: Any) -> Case:
+    return Case({"id": "case", "pod": pod, "nodes": list(nodes), **objects})
+
+
+def decided(loaded: Case, **options: Any) -> Decision:
+    return decide(loaded.world, loaded.pod, loaded.profile, **options)
+
+
+def full(*, priority: int) -> Case:
+    """A pod that fits on none of three nodes, each with one pod of priority 1."""
+    names = ["n1", "n2", "n3"]
+    return case(
+        make_pod("p", cpu="1", priority=priority),
+        *(make_node(name, cpu="1") for name in names),
+        pods=[make_pod(f"v-{name}", cpu="1", priority=1, node_name=name) for name in names],
+    )
+
+
+# --- a node -------------------------------------------------------------------------------------
+
+
+def test_the_only_node_that_takes_the_pod_is_chosen_without_scores() -> None:
+    decision = decided(case(make_pod("p", cpu="2"), SMALL, LARGE))
+    assert (decision.node_name, decision.feasible, decision.scores) == ("large", 1, None)
+    assert decision.draws == []
+
+
+def test_thorough_decisions_have_scores_all_the_same() -> None:
+    decision = decided(case(make_pod("p", cpu="2"), SMALL, LARGE), thorough=True)
+    assert decision.node_name == "large"
+    assert decision.scores is not None
+
+
+def test_the_nominated_node_comes_before_better_ones() -> None:
+    decision = decided(case(make_pod("p", cpu="1", nominated_node_name="small"), SMALL, LARGE))
+    assert (decision.node_name, decision.search.found.evaluated) == ("small", 1)
+
+
+def test_a_draw_among_equals_is_recorded_and_names_the_node() -> None:
+    nodes = [make_node(f"n{number}") for number in range(7)]
+    loaded = case(make_pod("p"), *nodes)
+    decision = decided(loaded)
+    ((drawn, among),) = decision.draws
+    assert among == 7
+    assert decision.node_name == f"n{drawn}"
+    again = decided(loaded)
+    assert len(again.draws) == 1, "each decision has draws of its own"
+    assert len(decision.draws) == 1
+
+
+# --- no node ------------------------------------------------------------------------------------
+
+
+def test_a_rejection_says_which_plugins_and_why() -> None:
+    decision = decided(case(make_pod("p", cpu="9", preemptionPolicy="Never"), SMALL, LARGE))
+    assert decision.node_name == ""
+    failure = decision.failure
+    assert failure is not None
+    assert failure.rejected
+    assert failure.message.startswith("0/2 nodes are available: 2 Insufficient cpu.")
+    assert failure.unschedulable_plugins == {"NodeResourcesFit"}
+    assert failure.nomination is LEAVE_NOMINATION
+
+
+def test_a_nomination_has_its_victims_and_what_was_drawn_among_the_best() -> None:
+    decision = decided(full(priority=1000))
+    assert decision.candidate is not None
+    assert [victim.name for victim in decision.candidate.victims] == [
+        f"v-{decision.candidate.node_name}"
+    ]
+    assert decision.failure is not None
+    assert decision.failure.nomination == NominatingInfo(decision.candidate.node_name)
+    assert [among for _, among in decision.draws] == [3, 3], "where to begin, and which is taken"
+
+
+def test_where_preemption_does_not_help_the_nomination_is_cleared() -> None:
+    decision = decided(full(priority=0))
+    assert decision.candidate is None
+    assert decision.failure is not None
+    assert decision.failure.nomination is CLEAR_NOMINATION
+
+
+@pytest.mark.parametrize("priority", [0, 1000])
+def test_a_decision_leaves_the_world_as_it_was(priority: int) -> None:
+    loaded = full(priority=priority)
+    before = described(loaded.world.cache.snapshot)
+    decided(loaded)
+    assert described(loaded.world.cache.update_snapshot()) == before
+    assert not loaded.world.preempting
+    assert not loaded.world.nominator.nominated_nodes()
+    assert len(loaded.world.queue) == 0
+
+
+# --- what extenders answer is an input ----------------------------------------------------------
+
+
+def test_extenders_decide_among_the_best_with_their_scores() -> None:
+    loaded = case(make_pod("p"), *(make_node(name) for name in ("n1", "n2", "n3")))
+    search = find_nodes(loaded.world, loaded.pod, loaded.profile)
+    scores = score(search)
+    assert scores is not None
+    names = search.snapshot.names(scores.nodes.row_numbers())
+    extra: IntColumn = scores.total * 0
+    extra[names.index("n2")] = 1
+    assert choose(search, scores, extra).node_name == "n2"
+
+
+def test_nodes_that_extenders_take_away_are_counted_with_their_reasons() -> None:
+    loaded = case(make_pod("p"), *(make_node(name) for name in ("n1", "n2", "n3")))
+    search = find_nodes(loaded.world, loaded.pod, loaded.profile, CycleState())
+    offered = search.node_names()
+    statuses = {"n1": unschedulable("", "not today"), "n2": unresolvable("", "never")}
+    search.narrow(ExtenderFilterResult([], statuses), len(offered))
+    decision = reject(search, find_candidates(search))
+    assert decision.failure is not None
+    assert "1 never, 1 not today" in decision.failure.message
+    assert EXTENDER in decision.failure.unschedulable_plugins
+
+
+def test_the_candidates_that_extenders_leave_are_what_is_chosen_among() -> None:
+    loaded = full(priority=1000)
+    search = find_nodes(loaded.world, loaded.pod, loaded.profile)
+    no_node = find_candidates(search)
+    found = no_node.post_filter
+    assert found is not None
+    left = tuple(each for each in found.candidates if each.node_name == "n2")
+    no_node.post_filter = PostFilterResult(found.status, left, found.best)
+    decision = reject(search, no_node)
+    assert isinstance(decision.candidate, Candidate)
+    assert decision.candidate.node_name == "n2"
