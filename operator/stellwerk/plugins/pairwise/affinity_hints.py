@@ -86,7 +86,7 @@ class _AffinityHints:
             return True
         wanted = {term.topology_key for term in pod.spec.pod_affinity.required}
         shunned = {term.topology_key for term in pod.spec.pod_affinity.required_anti}
-        placed = self._counts.owned_matches(pod.label_set).required_anti
+        placed = self._counts.existing_terms(pod.label_set).required_anti
         shunned |= {term.topology_key for term in placed}
         if old is None:
             # A node without the topology key takes any pod with anti-affinity.
