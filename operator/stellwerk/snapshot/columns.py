@@ -71,7 +71,7 @@ class LabelColumn:
         self.ids: IdColumn = np.full(capacity, ABSENT, dtype=np.int32)
         """(N,) int32, index into `values`; −1 where the node lacks the label."""
         self.values: list[str] = []
-        """Every value ever seen, by id."""
+        """Every value seen so far, by id."""
         self.id_of: dict[str, int] = {}
 
     def set(self, row: int, value: str | None) -> None:

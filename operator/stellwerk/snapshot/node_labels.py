@@ -13,7 +13,7 @@ from stellwerk.snapshot.topology import Topology
 
 
 class NodeLabels(Book):
-    """Label columns by key; nodes have many keys, and few are ever selected by."""
+    """Label columns by key; nodes have many keys, selectors name few of them."""
 
     def __init__(self) -> None:
         self._nodes: list[NodeInfo | None] = []

@@ -64,7 +64,7 @@ class Snapshot:
         self._unschedulable: Mask = np.zeros(self._capacity, np.bool_)
         self._taint_set: IdColumn = np.zeros(self._capacity, np.int32)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
-        """Every distinct spec.taints ever seen, by id; id 0 is no taints."""
+        """Every distinct spec.taints seen so far, by id; id 0 is no taints."""
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._free: list[int] = []
         self.node_changes = ChangeLog()
