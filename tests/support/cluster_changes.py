@@ -203,4 +203,6 @@ def make_in_both(trial: Trial, cache: Cache, change: Change) -> None:
             if pod is not None and pod.node_name in snapshot.row_of:
                 trial.remove_pods([pod])
                 cache.remove_pod(subject)
+        case _:
+            pass  # It cannot happen here.
     cache.update_snapshot()

@@ -36,7 +36,7 @@ def _selection(*terms: Mapping[str, Any]) -> AffinitySelection:
 
 
 USUAL_SELECTIONS: Final[Sequence[PodSelection]] = (
-    SpreadSelection("default", LabelSelector((Requirement("app", "In", ("a",)),))),
+    SpreadSelection("default", LabelSelector((Requirement("app", "In", frozenset({"a"})),))),
     _selection({"labelSelector": {"matchLabels": {"app": "a"}}}),
     _selection({"labelSelector": {}, "namespaceSelector": {"matchLabels": {"env": "x"}}}),
 )
