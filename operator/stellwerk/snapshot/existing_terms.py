@@ -123,7 +123,7 @@ class ExistingTerms:
             terms = self._terms_of[spec] = self._enter(spec.pod_affinity)
         for term in terms:
             term.add(row, change)
-        if spec not in self._pods:
+        if change < 0 and spec not in self._pods:
             del self._terms_of[spec]
             self._leave(terms)
 

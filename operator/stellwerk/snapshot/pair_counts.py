@@ -78,7 +78,7 @@ class PairCounts(Book):
     @override
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
         label_set, pods = pod.label_set, self._pods
-        if label_set not in pods:
+        if change > 0 and label_set not in pods:
             self._enter(label_set)
         pods.add(label_set, row, change)
         if pod.terminating:
@@ -86,7 +86,7 @@ class PairCounts(Book):
         for term in self._terms_of.get(label_set, ()):
             if not pod.terminating or term.selection.counts_terminating:
                 term.add(row, change)
-        if label_set not in pods:
+        if change < 0 and label_set not in pods:
             self._leave(label_set)
         if has_terms(pod.spec.pod_affinity):
             self._existing.count_pods(row, pod.spec, change)

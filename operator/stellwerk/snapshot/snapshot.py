@@ -79,6 +79,8 @@ class Snapshot:
         self._books: dict[type[Book], Book] = {}
         self._filled: list[Book] = []
         """Books that follow every change."""
+        self._pod_books: list[Book] = []
+        """Those of them that count pods."""
         self._unfilled: list[Book] = []
         """Books registered since the last update: they have not seen the rows yet."""
         self._open_own_books()
@@ -193,6 +195,7 @@ class Snapshot:
         fork.record_changes = ChangeLog(self.record_changes.position)
         fork._books = {kind: book.fork() for kind, book in self._books.items()}
         fork._filled = [fork._books[type(book)] for book in self._filled]
+        fork._pod_books = [fork._books[type(book)] for book in self._pod_books]
         fork._unfilled = [fork._books[type(book)] for book in self._unfilled]
         fork._open_own_books()
         fork._publish()
@@ -212,6 +215,9 @@ class Snapshot:
                     for pod in self.pods[row].values():
                         book.count_pod(row, pod, 1)
         self._filled += self._unfilled
+        self._pod_books += (
+            book for book in self._unfilled if type(book).count_pod is not Book.count_pod
+        )
         self._unfilled.clear()
 
     def write_node(self, node: NodeInfo, pods: Mapping[str, PodInfo]) -> int:
@@ -255,9 +261,10 @@ class Snapshot:
         """Write what the row's pods request."""
         column = self._requested[:, row]
         amounts = usage.amounts
-        column[: len(amounts)] = [min(amount, MAX_REQUESTED) for amount in amounts]
-        if len(amounts) < len(column):
-            column[len(amounts) :] = 0
+        known = len(amounts)
+        column[:known] = [min(amount, MAX_REQUESTED) for amount in amounts]
+        if known < len(self.resource_row):
+            column[known:] = 0
         self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
         self._nonzero_requested[1, row] = min(usage.nonzero_memory_bytes, MAX_REQUESTED)
         self.usage_changes.append(row)
@@ -272,7 +279,7 @@ class Snapshot:
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
         """Add (+1) or take out (−1) a pod in every book."""
-        for book in self._filled:
+        for book in self._pod_books:
             book.count_pod(row, pod, change)
 
     def resource(self, name: str) -> int:
