@@ -14,7 +14,7 @@ from stellwerk.snapshot.topology import EligibleRows, Topology
 _SPARSE_ROWS: Final = 64
 """Up to so many rows a dictionary is smaller than an array, and fast enough."""
 _MAX_SUMS: Final = 16
-"""Cached sums per term: topology keys in use, times the ways in which pods restrict eligible rows."""
+"""Cached sums per term: topology keys in use, times the ways in which eligible rows differ."""
 _LARGE: Final = 1 << 40
 """Stands for the count of a domain that is not there."""
 

@@ -115,7 +115,8 @@ class Snapshot:
     def book(self, kind: type[BookT]) -> BookT:
         """The book of that class, registered when first asked for.
 
-        A new one is filled from the rows by the next `Cache.update_snapshot`, before a cycle reads.
+        A new one is filled from the rows by the next `Cache.update_snapshot`, before a cycle reads,
+        and stays registered.
         """
         book = self._books.get(kind)
         if not isinstance(book, kind):
