@@ -200,8 +200,10 @@ class Cache:
         return fork
 
     def trial(self) -> Trial:
-        """A trial on the snapshot as of now: `with cache.trial() as trial`."""
-        return Trial(self.update_snapshot())
+        """A trial on the snapshot as of now, or within a trial: `with cache.trial() as trial`."""
+        if not self.snapshot.open_trials:
+            self.update_snapshot()
+        return Trial(self.snapshot)
 
     def _write(self, record: NodeRecord) -> None:
         snapshot = self.snapshot

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.trial import Trial
 from tests.support.cluster_changes import (
     Change,
     ClusterModel,
@@ -74,7 +73,7 @@ def test_a_trial_within_a_trial_is_undone_first(
             make_in_both(trial, changed, change)
         between = contents(snapshot), layout(snapshot)
         innermost = changed.fork()
-        with Trial(snapshot) as nested:
+        with cache.trial() as nested:
             for change in inner:
                 make_in_both(nested, innermost, change)
         assert (contents(snapshot), layout(snapshot)) == between
