@@ -47,6 +47,7 @@ class Trial:
         traceback: TracebackType | None,
     ) -> None:
         self._undo.close()
+        # Not reached if undoing failed: the cache then refuses to go on with a wrong snapshot.
         self._snapshot.open_trials -= 1
 
     # --- pods -----------------------------------------------------------------------------------

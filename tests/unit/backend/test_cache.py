@@ -4,6 +4,7 @@ import gc
 import statistics
 import time
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -202,15 +203,23 @@ def test_a_fork_and_its_original_assume_and_forget_apart(cache: Cache) -> None:
     assert (cpu(cache)["n1"], cpu(fork)["n1"]) == (2000, 0)
 
 
-def test_a_fork_costs_a_fraction_of_the_cluster() -> None:
-    cache = make_large_cache(5_000, 50_000)
+def median_seconds(act: Callable[[], object]) -> float:
+    """CPU time: what others do on the machine does not count."""
     seconds = []
-    for _ in range(5):
+    for _ in range(9):
         gc.collect()
         started = time.process_time()
-        cache.fork()
+        act()
         seconds.append(time.process_time() - started)
-    assert statistics.median(seconds) < 0.02
+    return statistics.median(seconds)
+
+
+def test_a_fork_costs_a_fraction_of_the_cluster() -> None:
+    cache = make_large_cache(5_000, 50_000)
+    one_pass, fork_seconds = (
+        median_seconds(act) for act in (lambda: {pod.uid for pod in cache.pods()}, cache.fork)
+    )
+    assert fork_seconds < 2 * one_pass, "a pass over the pods, which says how fast the machine is"
     tracemalloc.start()
     fork = cache.fork()
     held_bytes, _ = tracemalloc.get_traced_memory()

@@ -65,6 +65,19 @@ def test_sums_are_exact_beyond_what_columns_hold() -> None:
     assert requested(snapshot, "memory") == MAX_REQUESTED
 
 
+def test_a_node_that_comes_back_brings_its_pods() -> None:
+    cache = make_cache([make_node("n1")], [make_pod("p", node_name="n1", cpu="1")])
+    snapshot = cache.snapshot
+    with cache.trial() as trial:
+        trial.remove_node("n1")
+        trial.set_node(parse_node(make_node("n2")))
+        trial.set_node(parse_node(make_node("n1", cpu="8")))
+        assert snapshot.requested[0].tolist() == [0, 1000]
+        assert [pod.name for pod in snapshot.pods[1].values()] == ["p"]
+    assert list(snapshot.row_of) == ["n1"]
+    assert snapshot.requested[0].tolist() == [1000, 0]
+
+
 def test_a_cordoned_node_is_unschedulable_for_the_while() -> None:
     cache = make_cache([make_node("n1"), make_node("n2")])
     with cache.trial() as trial:
