@@ -103,3 +103,25 @@ def make_cache(nodes: Iterable[JsonObject] = (), pods: Iterable[JsonObject] = ()
         cache.set_pod(parse_pod(pod))
     cache.update_snapshot()
     return cache
+
+
+def make_large_cache(nodes: int, pods: int) -> Cache:
+    """A cache of nodes in three zones and bound pods of 300 specs, one in ten with affinity."""
+    cache = make_cache(make_node(f"n{index}", zone=f"z{index % 3}") for index in range(nodes))
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    anti = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    kinds = [
+        pod_info(
+            "p",
+            cpu="100m",
+            labels={"app": f"app-{kind}"},
+            **({"affinity": {"podAntiAffinity": anti}} if kind % 10 == 0 else {}),
+        )
+        for kind in range(300)
+    ]
+    for index in range(pods):
+        pod = kinds[index % 300].with_node(f"n{index % nodes}")
+        pod.uid = pod.name = f"p{index}"
+        cache.set_pod(pod)
+    cache.update_snapshot()
+    return cache

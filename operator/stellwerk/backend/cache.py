@@ -10,14 +10,16 @@ from collections.abc import Iterator, Mapping
 
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import PODS
+from stellwerk.snapshot.copy_on_write import CopyOnWrite
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.trial import Trial
+from stellwerk.snapshot.usage import Usage
 
 
 class NodeRecord:
     """A node's name with whatever is known of it: its pods may be seen before the node itself."""
 
-    __slots__ = ("dirty", "name", "node", "nonzero", "pods", "requested", "uncounted", "written")
+    __slots__ = ("name", "node", "pods", "uncounted", "usage", "written")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -25,24 +27,33 @@ class NodeRecord:
         self.written: NodeInfo | None = None
         """The node object that the snapshot's row shows."""
         self.pods: dict[str, PodInfo] = {}
-        self.requested: list[int] = []
-        """Sums by resource row of the snapshot; exact, not saturated."""
-        self.nonzero = [0, 0]
+        self.usage = Usage.none()
         self.uncounted: list[tuple[PodInfo, int]] = []
         """Pods added (+1) and removed (−1) since the snapshot's row was written."""
-        self.dirty = False
+
+    def copy(self) -> "NodeRecord":
+        """The same node and pods, to be changed apart."""
+        record = NodeRecord(self.name)
+        record.node, record.written = self.node, self.written
+        record.pods, record.usage = self.pods.copy(), self.usage.copy()
+        record.uncounted = self.uncounted.copy()
+        return record
 
 
 class Cache:
-    """See the module docstring. All methods are O(1) in nodes and pods, but for update_snapshot."""
+    """Nodes and their pods; every method is O(1) in them, but for update_snapshot and fork.
+
+    While a trial is open, what would change the cache or its snapshot raises RuntimeError.
+    """
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
         self.snapshot = snapshot or Snapshot()
-        self._records: dict[str, NodeRecord] = {}
+        self._records: CopyOnWrite[str, NodeRecord] = CopyOnWrite()
         self._pods: dict[str, PodInfo] = {}
         """Every pod on a node, assumed ones too, by uid."""
         self._assumed: dict[str, PodInfo] = {}
-        self._dirty: list[NodeRecord] = []
+        self._dirty: dict[str, None] = {}
+        """Names of nodes that changed since the last update_snapshot, in order of change."""
         self._namespaces: dict[str, Mapping[str, str] | None] = {}
         """Namespaces changed since the last update_snapshot."""
 
@@ -50,10 +61,11 @@ class Cache:
 
     def set_node(self, node: NodeInfo) -> NodeInfo | None:
         """Add or update a node; returns what it was before (None: it was not there)."""
+        self._refuse_in_trial()
         record = self._record(node.name)
         before, record.node = record.node, node
         if before is None or not before.same_for_scheduling(node):
-            self._mark(record)
+            self._dirty[node.name] = None
         return before
 
     def remove_node(self, name: str, uid: str = "") -> NodeInfo | None:
@@ -61,11 +73,12 @@ class Cache:
 
         A uid that is not the node's means that the name has been re-used already: nothing happens.
         """
-        record = self._records.get(name)
-        if record is None or record.node is None or (uid and uid != record.node.uid):
+        self._refuse_in_trial()
+        before = self.node(name)
+        if before is None or (uid and uid != before.uid):
             return None
-        before, record.node = record.node, None
-        self._mark(record)
+        self._record(name).node = None
+        self._dirty[name] = None
         return before
 
     def node(self, name: str) -> NodeInfo | None:
@@ -75,7 +88,7 @@ class Cache:
 
     def nodes(self) -> Iterator[NodeInfo]:
         """Every node."""
-        return (record.node for record in self._records.values() if record.node is not None)
+        return (record.node for _, record in self._records.items() if record.node is not None)
 
     # --- pods -----------------------------------------------------------------------------------
 
@@ -107,6 +120,7 @@ class Cache:
         Raises:
             ValueError: the cache has the pod already.
         """
+        self._refuse_in_trial()
         if pod.uid in self._pods:
             message = f"pod {pod.uid}({pod.key}) is in the cache, so can't be assumed"
             raise ValueError(message)
@@ -115,6 +129,7 @@ class Cache:
 
     def forget_pod(self, uid: str) -> PodInfo | None:
         """Take back an assumption; None if the pod is not assumed (any more)."""
+        self._refuse_in_trial()
         pod = self._assumed.pop(uid, None)
         if pod is not None:
             self._take(pod)
@@ -126,6 +141,7 @@ class Cache:
         Returns the pod as it was counted before. The API's word on the node wins over an
         assumption.
         """
+        self._refuse_in_trial()
         before = self._pods.get(pod.uid)
         self._assumed.pop(pod.uid, None)
         if before is not None:
@@ -138,6 +154,7 @@ class Cache:
 
     def remove_pod(self, uid: str) -> PodInfo | None:
         """Remove a deleted or finished pod; returns it as it was counted."""
+        self._refuse_in_trial()
         self._assumed.pop(uid, None)
         pod = self._pods.get(uid)
         if pod is not None:
@@ -148,24 +165,45 @@ class Cache:
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:
         """A namespace's labels, which namespace selectors read; None: it is gone."""
+        self._refuse_in_trial()
         self._namespaces[namespace] = labels
 
     # --- snapshot -------------------------------------------------------------------------------
 
     def update_snapshot(self) -> Snapshot:
         """Write what changed since the last call; the only writer of the snapshot."""
+        self._refuse_in_trial()
         snapshot = self.snapshot
         if self._namespaces:
             for namespace, labels in self._namespaces.items():
                 snapshot.pair_counts.set_namespace(namespace, labels)
             self._namespaces.clear()
         if self._dirty:
-            for record in self._dirty:
-                record.dirty = False
-                self._write(record)
+            for name in self._dirty:
+                self._write(self._record(name))
             self._dirty.clear()
             snapshot.trim()
+        snapshot.fill_books()
         return snapshot
+
+    def fork(self) -> "Cache":
+        """A cache of the same nodes and pods, with a snapshot of its own, as of now.
+
+        Nodes, pods and the specs that they share are not copied, and what is known of each node is
+        copied by the side that first changes it. Neither side sees what the other changes.
+        """
+        self._refuse_in_trial()
+        fork = Cache(self.snapshot.fork())
+        fork._records = self._records.fork()
+        fork._pods, fork._assumed = self._pods.copy(), self._assumed.copy()
+        fork._dirty, fork._namespaces = self._dirty.copy(), self._namespaces.copy()
+        return fork
+
+    def trial(self) -> Trial:
+        """A trial on the snapshot as of now, or within a trial: `with cache.trial() as trial`."""
+        if not self.snapshot.open_trials:
+            self.update_snapshot()
+        return Trial(self.snapshot)
 
     def _write(self, record: NodeRecord) -> None:
         snapshot = self.snapshot
@@ -175,14 +213,14 @@ class Cache:
             record.node is None or record.node.uid != record.written.uid
         )
         if replaced and row is not None:
-            # What the row counts is what it was told of: everything but the changes still to come.
+            # The row counts everything but the changes still to come.
             for pod in _before(record.pods, changes):
                 snapshot.count_pod(row, pod, -1)
             snapshot.remove_node(record.name)
             row, record.written = None, None
         if record.node is None:
             if not record.pods:
-                self._records.pop(record.name, None)
+                self._records.discard(record.name)
             return
         if record.written is not record.node:
             if row is None:
@@ -190,20 +228,22 @@ class Cache:
             row = snapshot.write_node(record.node, record.pods)
             record.written = record.node
         if row is not None:
+            snapshot.pods[row] = record.pods
             for pod, change in changes:
                 snapshot.count_pod(row, pod, change)
-            snapshot.write_usage(row, record.requested, (record.nonzero[0], record.nonzero[1]))
+            snapshot.write_usage(row, record.usage)
+
+    def _refuse_in_trial(self) -> None:
+        if self.snapshot.open_trials:
+            raise RuntimeError("cannot change or fork the cache while a trial is open")
 
     def _record(self, name: str) -> NodeRecord:
-        record = self._records.get(name)
+        """What is known of a node, to be changed; made when new."""
+        record = self._records.to_change(name)
         if record is None:
-            record = self._records[name] = NodeRecord(name)
+            record = NodeRecord(name)
+            self._records.put(name, record)
         return record
-
-    def _mark(self, record: NodeRecord) -> None:
-        if not record.dirty:
-            record.dirty = True
-            self._dirty.append(record)
 
     def _put(self, pod: PodInfo) -> None:
         record = self._record(pod.node_name)
@@ -211,31 +251,20 @@ class Cache:
         self._count(record, pod, 1)
 
     def _take(self, pod: PodInfo) -> None:
-        record = self._records[pod.node_name]
+        record = self._record(pod.node_name)
         del self._pods[pod.uid], record.pods[pod.uid]
         self._count(record, pod, -1)
 
     def _count(self, record: NodeRecord, pod: PodInfo, change: int) -> None:
-        requested, resource = record.requested, self.snapshot.resource
-        for name, amount in pod.amounts.requests.items():
-            row = resource(name)
-            if row >= len(requested):
-                requested.extend([0] * (row + 1 - len(requested)))
-            requested[row] += change * amount
-        pods_row = self.snapshot.resource_row[PODS]
-        if pods_row >= len(requested):
-            requested.extend([0] * (pods_row + 1 - len(requested)))
-        requested[pods_row] += change
-        record.nonzero[0] += change * pod.amounts.nonzero_cpu_millis
-        record.nonzero[1] += change * pod.amounts.nonzero_memory_bytes
+        record.usage.count(pod, change, self.snapshot.resource)
         record.uncounted.append((pod, change))
-        self._mark(record)
+        self._dirty[record.name] = None
 
     def _replace(self, before: PodInfo, pod: PodInfo) -> None:
         """The same pod with a newer version of what nothing counts (status, resourceVersion)."""
-        record = self._records[before.node_name]
+        record = self._record(before.node_name)
         self._pods[pod.uid] = record.pods[pod.uid] = pod
-        self.snapshot.note_new_record(record.name)
+        self.snapshot.write_records(record.name, record.pods)
 
 
 def _counts_alike(before: PodInfo, after: PodInfo) -> bool:

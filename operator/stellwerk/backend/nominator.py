@@ -1,4 +1,4 @@
-"""Pods that were promised a node, until they are on it: what preemption freed is theirs.
+"""Pods that are nominated to a node, until they are on it: what preemption freed is for them.
 
 The queue keeps it in step with pod updates, the scheduler nominates and takes back, the framework
 asks for a node's nominated pods. Invariant: a pod is nominated to at most one node, and the record
@@ -18,7 +18,7 @@ _CHANGES_KEPT: Final = 4096
 
 
 class Nominator(Nominations):
-    """See the module docstring."""
+    """Nominated pods by node, those in memory and those that the API has."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
@@ -50,9 +50,9 @@ class Nominator(Nominations):
         self.nominate(pod, pod.nominated_node_name or self.node_of(pod.uid))
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Promise a node before the API knows of it; an empty name takes the promise back.
+        """Nominate before the API has it; an empty name takes the nomination back.
 
-        Told first in memory, so that the next scheduling cycle already counts it.
+        It is in memory first, so that the next scheduling cycle already counts it.
         """
         self.remove(pod.uid)
         if node_name:
@@ -63,7 +63,7 @@ class Nominator(Nominations):
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Follow a pod's update.
 
-        An update that speaks of no nomination before or after leaves one made in memory in place:
+        An update without a nomination before and after leaves one made in memory in place:
         it may have been under way before the nomination was written (`UpdateNominatedPod`, v1.36).
         """
         silent = not old.nominated_node_name and not new.nominated_node_name
@@ -78,6 +78,14 @@ class Nominator(Nominations):
             if not pods:
                 del self._by_node[node_name]
             self._note(node_name)
+
+    def fork(self) -> "Nominator":
+        """The same nominations; neither side sees what the other changes."""
+        fork = Nominator()
+        fork._by_node = {node_name: pods.copy() for node_name, pods in self._by_node.items()}
+        fork._node_of = self._node_of.copy()
+        fork._changes = Changes(self._changes.position)
+        return fork
 
     def _note(self, node_name: str) -> None:
         self._changes.append(node_name)

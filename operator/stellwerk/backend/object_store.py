@@ -8,8 +8,12 @@ until it is restored or the API shows another resourceVersion or a deletion.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from typing_extensions import override
+
+from stellwerk.framework import interface
 from stellwerk.models.json_values import JsonObject
 from stellwerk.snapshot.columns import Changes
+from stellwerk.snapshot.copy_on_write import CopyOnWrite
 
 ObjectKey: TypeAlias = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
@@ -46,10 +50,12 @@ class _Table:
         self.replaced: dict[ObjectKey, JsonObject] = {}
         """The stored object behind each assumption."""
         self.version = 0
+        """The number of changes so far."""
         self.changes: Changes[ObjectKey] = Changes()
+        self._kind = kind
         self._value_of = _INDEXES.get(kind, {})
-        self._found: dict[str, dict[str, dict[ObjectKey, None]]] = {
-            index: {} for index in self._value_of
+        self._found: dict[str, CopyOnWrite[str, dict[ObjectKey, None]]] = {
+            index: CopyOnWrite() for index in self._value_of
         }
 
     def write(self, key: ObjectKey, obj: JsonObject | None) -> None:
@@ -68,20 +74,34 @@ class _Table:
 
     def found(self, index: str, value: str) -> Iterator[JsonObject]:
         """The objects with that value, in order of arrival."""
-        return (self.objects[key] for key in self._found[index].get(value, ()))
+        return (self.objects[key] for key in self._found[index].get(value) or ())
+
+    def fork(self) -> "_Table":
+        """The same objects; the changes before are too long ago to tell."""
+        fork = _Table(self._kind)
+        fork.objects, fork.replaced = self.objects.copy(), self.replaced.copy()
+        fork.version, fork.changes = self.version, Changes(self.version)
+        fork._found = {index: found.fork() for index, found in self._found.items()}
+        return fork
 
     @staticmethod
-    def _move(found: dict[str, dict[ObjectKey, None]], key: ObjectKey, old: str, new: str) -> None:
-        if old:
-            del found[old][key]
-            if not found[old]:
-                del found[old]
+    def _move(
+        found: CopyOnWrite[str, dict[ObjectKey, None]], key: ObjectKey, old: str, new: str
+    ) -> None:
+        if old and (keys := found.to_change(old)) is not None:
+            del keys[key]
+            if not keys:
+                found.discard(old)
         if new:
-            found.setdefault(new, {})[key] = None
+            keys = found.to_change(new)
+            if keys is None:
+                found.put(new, {key: None})
+            else:
+                keys[key] = None
 
 
-class ObjectStore:
-    """Implements `framework.interface.ObjectStore`; see the module docstring."""
+class ObjectStore(interface.ObjectStore):
+    """The objects of every kind in dictionaries, found by name, namespace or index."""
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
@@ -121,11 +141,13 @@ class ObjectStore:
 
     # --- what plugins read ----------------------------------------------------------------------
 
+    @override
     def get(self, kind: str, namespace: str, name: str) -> JsonObject | None:
         """The object, or what is assumed in its place; not to be changed."""
         table = self._tables.get(kind)
         return table.objects.get((namespace, name)) if table else None
 
+    @override
     def stored(self, kind: str, namespace: str, name: str) -> JsonObject | None:
         """The object as the API last showed it, whatever is assumed."""
         table = self._tables.get(kind)
@@ -133,6 +155,7 @@ class ObjectStore:
             return None
         return table.replaced.get((namespace, name)) or table.objects.get((namespace, name))
 
+    @override
     def list(self, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Every object of the kind (in the namespace), in order of arrival."""
         table = self._tables.get(kind)
@@ -142,6 +165,7 @@ class ObjectStore:
             return table.objects.values()
         return [obj for key, obj in table.objects.items() if key[0] == namespace]
 
+    @override
     def list_by(self, kind: str, index: str, value: str) -> Iterable[JsonObject]:
         """The objects that an index of the kind finds by a value, in order of arrival.
 
@@ -150,11 +174,13 @@ class ObjectStore:
         """
         return self._table(kind).found(index, value)
 
+    @override
     def version(self, kind: str) -> int:
         """A number that grows with every change of that kind, assumptions included."""
         table = self._tables.get(kind)
         return table.version if table else 0
 
+    @override
     def changed_since(self, kind: str, version: int) -> Iterable[ObjectKey] | None:
         """(namespace, name) of what changed after a version, repeated; None: too long ago."""
         table = self._tables.get(kind)
@@ -162,6 +188,7 @@ class ObjectStore:
 
     # --- what VolumeBinding assumes -------------------------------------------------------------
 
+    @override
     def assume(self, kind: str, obj: JsonObject) -> None:
         """Show `obj` in place of the stored object of the same resourceVersion.
 
@@ -181,6 +208,7 @@ class ObjectStore:
         table.replaced[key] = stored
         table.write(key, obj)
 
+    @override
     def restore(self, kind: str, obj: JsonObject) -> None:
         """Take an assumption back, unless the API has overtaken it; idempotent."""
         table, key = self._table(kind), _key(obj)
@@ -188,6 +216,12 @@ class ObjectStore:
         if stored is not None and _resource_version(stored) == _resource_version(obj):
             del table.replaced[key]
             table.write(key, stored)
+
+    def fork(self) -> "ObjectStore":
+        """A store of the same objects and assumptions; neither side sees what the other changes."""
+        fork = ObjectStore()
+        fork._tables = {kind: table.fork() for kind, table in self._tables.items()}
+        return fork
 
     def _table(self, kind: str) -> _Table:
         table = self._tables.get(kind)

@@ -38,20 +38,20 @@ _SYSTEM: Final = {
 
 
 class PriorityClasses:
-    """See the module docstring."""
+    """Priorities and preemption policies by class name, and by pod where they were resolved."""
 
     def __init__(self) -> None:
         self._classes: dict[str, PriorityClass] = dict(_SYSTEM)
         self._resolved: dict[str, tuple[int, str]] = {}
         """By uid, what pods without a priority of their own were given."""
         self._waiting: dict[str, str] = {}
-        """By uid, the class that a pod names and nobody has shown yet ("": the default)."""
+        """By uid, the class that a pod names and that is not known yet ("": the default)."""
         self._synced = False
 
     # --- what event handlers write --------------------------------------------------------------
 
     def set(self, obj: JsonObject) -> frozenset[str]:
-        """Add or update a class; returns the uids of pods that had asked for it in vain.
+        """Add or update a class; returns the uids of pods that asked for it before it was known.
 
         Those are to be parsed again.
 
@@ -81,7 +81,7 @@ class PriorityClasses:
         return self._answer("")
 
     def is_waiting(self, uid: str) -> bool:
-        """Whether the pod asked for a class that nobody has shown yet."""
+        """Whether the pod asked for a class that is not known yet."""
         return uid in self._waiting
 
     def forget(self, uid: str) -> None:
@@ -92,7 +92,7 @@ class PriorityClasses:
     # --- what the pod parser asks ---------------------------------------------------------------
 
     def resolver(self, uid: str) -> ResolvePriority:
-        """The parser's question for one pod; what is known for sure is remembered for that pod."""
+        """What resolves the class of one pod; what can no longer change is kept for that pod."""
 
         def resolve(name: str) -> tuple[int, str]:
             known = self._resolved.get(uid)
@@ -114,6 +114,13 @@ class PriorityClasses:
         """
         found = self._classes.get(name) if name else self._default()
         return found.resolved if found is not None else NO_PRIORITY
+
+    def fork(self) -> "PriorityClasses":
+        """The same classes and resolved priorities; neither side sees what the other changes."""
+        fork = PriorityClasses()
+        fork._classes, fork._resolved = self._classes.copy(), self._resolved.copy()
+        fork._waiting, fork._synced = self._waiting.copy(), self._synced
+        return fork
 
     def _is_final(self, name: str) -> bool:
         return name in self._classes if name else self._synced

@@ -3,7 +3,7 @@
 Off by default; a profile lists it after DefaultPreemption. It helps where no single node can be
 cleared because the pods in the way run elsewhere in the topology domain: required anti-affinity,
 theirs or the pod's own, or a hard spread constraint. Each set of victims is tried on the real
-snapshot with the pods taken out for the moment (`without_pods`), by the same filters that the next
+snapshot with the pods taken out for the moment (a `Trial`), by the same filters that the next
 attempt will meet. Invariant: a set is proposed only if the pod fits somewhere without it, has at
 most `maxVictims` pods, and violates no disruption budget unless the profile says so.
 """
@@ -36,8 +36,8 @@ from stellwerk.plugins.preemption.victim_search import (
     VictimSearch,
     VictimSet,
 )
-from stellwerk.snapshot.absence import without_pods
 from stellwerk.snapshot.columns import Mask
+from stellwerk.snapshot.trial import Trial
 
 _NAME: Final = "CrossNodePreemption"
 _SEARCHES_PER_MILLISECOND: Final = 10
@@ -90,7 +90,8 @@ class CrossNodePreemption(PostFilterPlugin):
         def fits_without(victims: Victims) -> Mask:
             nonlocal tried
             tried += 1
-            with without_pods(handle.snapshot, victims):
+            with Trial(handle.snapshot) as trial:
+                trial.remove_pods(victims)
                 return handle.feasible(pod)
 
         search = VictimSearch(

@@ -4,7 +4,7 @@ Invariant: an image counts by its size times the fraction of nodes that hold it,
 not heap on the one node that happened to pull it; scores are those of v1.36.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from typing import ClassVar, Final
 
 import numpy as np
@@ -50,13 +50,13 @@ class ImageLocality(ScorePlugin):
         if not any(_held_images(snapshot, pod)):
             return _ON_NO_NODE
         # Which other nodes hold an image changes its spread, and with it the score of every row.
-        return (pod.spec.images, pod.spec.container_count, snapshot.images_version)
+        return (pod.spec.images, pod.spec.container_count, snapshot.images.version)
 
 
-def _held_images(snapshot: Snapshot, pod: PodInfo) -> Iterator[dict[int, int]]:
+def _held_images(snapshot: Snapshot, pod: PodInfo) -> Iterator[Mapping[int, int]]:
     """Bytes by row, of each of the pod's images that any node holds; repeated images repeat."""
     for image in pod.spec.images:
-        rows = snapshot.image_rows.get(_with_tag(image))
+        rows = snapshot.images.rows(_with_tag(image))
         if rows:
             yield rows
 

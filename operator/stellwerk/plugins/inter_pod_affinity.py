@@ -134,6 +134,7 @@ class InterPodAffinity(
 
     def __init__(self, handle: Handle, args: InterPodAffinityArgs | None = None) -> None:
         self._counts: PairCounts = handle.snapshot.pair_counts
+        self._topology = handle.snapshot.topology
         self._args = args or InterPodAffinityArgs()
         self._own: WeakKeyDictionary[SchedulingSpec, _OwnTerms] = WeakKeyDictionary()
 
@@ -143,8 +144,8 @@ class InterPodAffinity(
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         affinity = pod.spec.pod_affinity
         existing_anti = self._summed(
-            (owned, owned.topology_key, 1)
-            for owned in self._counts.owned_matches(pod.label_set).required_anti
+            (term, term.topology_key, 1)
+            for term in self._counts.existing_terms(pod.label_set).required_anti
         )
         if not existing_anti and not affinity.required and not affinity.required_anti:
             return SKIP_FILTER
@@ -190,7 +191,7 @@ class InterPodAffinity(
         # An overlay's pod may shun the pod by a topology that no placed pod's term names.
         for key in deltas.changed():
             if isinstance(key, str) and key not in tables:
-                topology = self._counts.topology(key)
+                topology = self._topology(key)
                 tables[key] = _Table(topology, np.zeros(topology.size, np.int64))
         return [_some(table, nodes, deltas.of(key)) for key, table in tables.items()]
 
@@ -229,7 +230,7 @@ class InterPodAffinity(
         weighted: list[tuple[CountedTerm, str, int]] = []
         if prefers:
             weighted += self._own_terms(pod).preferred
-        matches = self._counts.owned_matches(pod.label_set)
+        matches = self._counts.existing_terms(pod.label_set)
         hard_weight = self._args.hard_pod_affinity_weight
         if hard_weight:
             weighted += ((term, term.topology_key, hard_weight) for term in matches.required)
@@ -273,14 +274,14 @@ class InterPodAffinity(
         return own
 
     def _table(self, term: CountedTerm, topology_key: str) -> _Table:
-        topology = self._counts.topology(topology_key)
+        topology = self._topology(topology_key)
         return _Table(topology, term.by_domain(topology).totals)
 
     def _summed(self, weighted: Iterable[tuple[CountedTerm, str, int]]) -> dict[str, _Table]:
         """Per topology key the sums of weight × pods; keys without any counted pod are left out."""
         tables: dict[str, _Table] = {}
         for term, key, weight in weighted:
-            if not term.counts_in(self._counts.topology(key)):
+            if not term.counts_in(self._topology(key)):
                 continue
             table = self._table(term, key)
             if weight != 1:

@@ -119,6 +119,7 @@ class PodTopologySpread(
 
     def __init__(self, handle: Handle, args: PodTopologySpreadArgs | None = None) -> None:
         self._counts = handle.snapshot.pair_counts
+        self._topology = handle.snapshot.topology
         self._eligibility = NodeEligibility(handle.snapshot)
         self._constraints = SpreadConstraints(
             args or PodTopologySpreadArgs(), self._counts, handle.objects
@@ -136,7 +137,7 @@ class PodTopologySpread(
         return GO_ON
 
     def _check(self, pod: PodInfo, constraint: Constraint) -> _Check:
-        topology = self._counts.topology(constraint.topology_key)
+        topology = self._topology(constraint.topology_key)
         eligible = self._eligibility.rows(constraint.needed_for(pod))
         counts = constraint.term.by_domain(topology, eligible)
         return _Check(constraint, counts, eligible, int(constraint.matches(pod)))
@@ -165,7 +166,7 @@ class PodTopologySpread(
         ignored = None
         if constraints.require_all_topologies:
             keys = [constraint.topology_key for constraint in constraints.soft]
-            ignored = _lacking_any([self._counts.topology(key) for key in keys], nodes)
+            ignored = _lacking_any([self._topology(key) for key in keys], nodes)
         parts = tuple(
             self._per_node(constraint, nodes, ignored)
             if constraint.topology_key == HOSTNAME_LABEL
@@ -176,7 +177,7 @@ class PodTopologySpread(
         return OK
 
     def _per_node(self, constraint: Constraint, nodes: NodeView, ignored: Mask | None) -> _Part:
-        topology = self._counts.topology(constraint.topology_key)
+        topology = self._topology(constraint.topology_key)
         counts = constraint.term.column.dense(nodes.snapshot.size)
         scored = len(nodes) - (0 if ignored is None else int(np.count_nonzero(ignored)))
         return _Part(topology, _table(constraint, counts, scored), per_node=True)
@@ -184,7 +185,7 @@ class PodTopologySpread(
     def _per_domain(
         self, pod: PodInfo, constraint: Constraint, nodes: NodeView, ignored: Mask | None
     ) -> _Part:
-        topology = self._counts.topology(constraint.topology_key)
+        topology = self._topology(constraint.topology_key)
         eligible = self._eligibility.rows(constraint.needed_for(pod))
         counts = constraint.term.by_domain(topology, eligible).totals
         domains = _domains_among(topology, nodes, ignored)
@@ -309,7 +310,7 @@ def _domains_among(topology: Topology, nodes: NodeView, ignored: Mask | None) ->
     """In how many domains the scored nodes are."""
     if ignored is None and len(nodes) == nodes.snapshot.node_count:
         return topology.domain_count
-    if topology.separate:
+    if topology.one_node_per_domain:
         has = nodes.gather(topology.has)
         return int(np.count_nonzero(has if ignored is None else has & ~ignored))
     domains = topology.domains_at(nodes)

@@ -6,8 +6,7 @@ Invariant: a row is a slot; a slot that holds no node is False in `alive` and me
 elsewhere.
 """
 
-from collections import defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -35,9 +34,9 @@ Element = TypeVar("Element", bound=np.generic)
 class Changes(Generic[Key]):
     """What changed, in order: whoever remembers a position recomputes only what came since."""
 
-    def __init__(self) -> None:
+    def __init__(self, position: int = 0) -> None:
         self._changed: list[Key] = []
-        self._dropped = 0
+        self._dropped = position
 
     @property
     def position(self) -> int:
@@ -72,7 +71,7 @@ class LabelColumn:
         self.ids: IdColumn = np.full(capacity, ABSENT, dtype=np.int32)
         """(N,) int32, index into `values`; −1 where the node lacks the label."""
         self.values: list[str] = []
-        """Every value ever seen, by id."""
+        """Every value seen so far, by id."""
         self.id_of: dict[str, int] = {}
 
     def set(self, row: int, value: str | None) -> None:
@@ -90,31 +89,12 @@ class LabelColumn:
         """Make room for more rows."""
         self.ids = grown(self.ids, capacity, ABSENT)
 
-
-class SparseCounts(Generic[Key]):
-    """How many pods of a row use a key (host port, disk, claim); most are used in few rows."""
-
-    def __init__(self) -> None:
-        self._rows: defaultdict[Key, dict[int, int]] = defaultdict(dict)
-
-    def add(self, row: int, key: Key, change: int) -> None:
-        """Add `change` (+1 or −1) users in the row; keys without users are forgotten."""
-        rows = self._rows[key]
-        count = rows.get(row, 0) + change
-        if count:
-            rows[row] = count
-            return
-        rows.pop(row, None)
-        if not rows:
-            del self._rows[key]
-
-    def rows(self, key: Key) -> Mapping[int, int]:
-        """Users by row, only rows that have any."""
-        return self._rows.get(key, {})
-
-    def keys(self) -> list[Key]:
-        """Every key in use."""
-        return list(self._rows)
+    def fork(self) -> "LabelColumn":
+        """A copy."""
+        fork = LabelColumn(0)
+        fork.ids, fork.values = self.ids.copy(), self.values.copy()
+        fork.id_of = self.id_of.copy()
+        return fork
 
 
 def grown(column: npt.NDArray[Element], capacity: int, fill: int = 0) -> npt.NDArray[Element]:

@@ -14,7 +14,7 @@ from stellwerk.snapshot.topology import EligibleRows, Topology
 _SPARSE_ROWS: Final = 64
 """Up to so many rows a dictionary is smaller than an array, and fast enough."""
 _MAX_SUMS: Final = 16
-"""Kept sums per term: topology keys in use, times the ways in which pods restrict eligible rows."""
+"""Cached sums per term: topology keys in use, times the ways in which eligible rows differ."""
 _LARGE: Final = 1 << 40
 """Stands for the count of a domain that is not there."""
 
@@ -103,7 +103,11 @@ class DomainCounts:
 
     def smallest(self) -> int:
         """The smallest count of a domain with an eligible node; 0 without any."""
-        if self._eligible is None and self.topology.separate and self.topology.all_rows_present:
+        if (
+            self._eligible is None
+            and self.topology.one_node_per_domain
+            and self.topology.all_rows_present
+        ):
             return int(self.totals.min()) if len(self.totals) else 0
         counts = self.totals[self.present]
         return int(counts.min()) if len(counts) else 0
@@ -145,7 +149,7 @@ class CountedTerm:
 
     def by_domain(self, topology: Topology, eligible: EligibleRows | None = None) -> DomainCounts:
         """The counts per domain; good until the next change of the snapshot."""
-        if topology.separate:
+        if topology.one_node_per_domain:
             return DomainCounts(self.column, topology, eligible)
         key = (topology.key, eligible)
         sums = self._sums.get(key)

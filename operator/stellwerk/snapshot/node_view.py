@@ -36,7 +36,7 @@ class NodeOverlay:
         self._requested: IntColumn = np.zeros((len(snapshot.resource_row), rows), np.int64)
         self._nonzero: IntColumn = np.zeros((2, rows), np.int64)
         self.log: list[tuple[int, PodInfo, int]] = []
-        """(position, pod, +1 or −1) in the order of the calls, for who follows step by step."""
+        """(position, pod, +1 or −1) in the order of the calls."""
         self._net: dict[tuple[int, str], tuple[PodInfo, int]] = {}
         self._netted = 0
         """How much of the log `_net` sums up."""

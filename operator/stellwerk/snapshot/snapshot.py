@@ -1,23 +1,21 @@
 """The cluster as columns: one long-lived object that cycles read and only the cache writes.
 
 Plugins see it through a NodeView. Rows are stable slots: capacity doubles, `alive` marks those in
-use, and `node_names` and `node_uids` tell a re-used row. Invariant: after `Cache.update_snapshot`
-every column equals a rebuild from the cache's nodes and pods; the two change logs name every row
-that differs from any earlier state.
+use, and the node's uid tells a re-used row. What is counted by other keys than resources is kept by
+books. Invariant: after `Cache.update_snapshot` every column and book equals a rebuild from the
+cache's nodes and pods; the change logs name every row that differs from any earlier state.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from stellwerk.models.node import NodeInfo, zone_key
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.taints import Taint
-from stellwerk.models.volumes import UsageKey
+from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import (
     MAX_REQUESTED,
     ChangeLog,
@@ -27,20 +25,22 @@ from stellwerk.snapshot.columns import (
     LabelColumn,
     Mask,
     RowColumn,
-    SparseCounts,
     grown,
 )
+from stellwerk.snapshot.images import Images
+from stellwerk.snapshot.node_labels import NodeLabels
 from stellwerk.snapshot.pair_counts import PairCounts
+from stellwerk.snapshot.pod_books import HostPorts, VolumeUsers
+from stellwerk.snapshot.topology import Topology
+from stellwerk.snapshot.usage import NATIVE_RESOURCES, Usage
 
-if TYPE_CHECKING:
-    from stellwerk.models.scheduling_spec import HostPort
-
-NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 _FIRST_CAPACITY: Final = 16
+
+BookT = TypeVar("BookT", bound=Book)
 
 
 class Snapshot:
-    """Nodes and their usage as columns of N rows; see the module docstring for who may write."""
+    """Nodes and their usage as columns of N rows, and the books of what else is kept per row."""
 
     def __init__(self) -> None:
         self._capacity = _FIRST_CAPACITY
@@ -64,31 +64,27 @@ class Snapshot:
         self._unschedulable: Mask = np.zeros(self._capacity, np.bool_)
         self._taint_set: IdColumn = np.zeros(self._capacity, np.int32)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
-        """Every distinct spec.taints ever seen, by id; id 0 is no taints."""
+        """Every distinct spec.taints seen so far, by id; id 0 is no taints."""
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
-        self._labels: dict[str, LabelColumn] = {}
         self._free: list[int] = []
-        self.image_rows: dict[str, dict[int, int]] = {}
-        """Image name → {row: bytes}: which nodes hold it, and how large it is.
-
-        As in kube-scheduler's cache (imageStates, v1.36), an image keeps the size that the first of
-        its nodes reported until no node holds it: nodes do not disagree about it.
-        """
-        self.images_version = 0
-        """Grows when what ImageLocality reads changes: images of a node, or the number of nodes."""
-        self.host_ports: SparseCounts[HostPort] = SparseCounts()
-        self.volume_users: SparseCounts[UsageKey] = SparseCounts()
-        """Users of claims and disks, by PodVolume.usage_keys."""
-        self.row_volumes: dict[int, Counter[UsageKey]] = {}
-        """The same by row: users of each claim and disk that pods of the row use."""
         self.node_changes = ChangeLog()
-        """Rows whose node object changed (or appeared, or vanished)."""
+        """Rows whose node object changed (or appeared, or left)."""
         self.usage_changes = ChangeLog()
         """Rows whose node object or pods changed."""
         self.record_changes = ChangeLog()
         """Rows with newer records of the same pods, of which nothing that is counted changed."""
         self._visit_order: RowColumn | None = None
-        self.pair_counts = PairCounts(self)
+        self.open_trials = 0
+        """While there is one, only its changes are written."""
+        self._books: dict[type[Book], Book] = {}
+        self._filled: list[Book] = []
+        """Books that follow every change."""
+        self._pod_books: list[Book] = []
+        """Those of them that count pods."""
+        self._unfilled: list[Book] = []
+        """Books registered since the last update: they have not seen the rows yet."""
+        self._open_own_books()
+        self.fill_books()
         self._publish()
 
     # --- what a cycle reads ---------------------------------------------------------------------
@@ -109,15 +105,33 @@ class Snapshot:
         self.taint_set: IdColumn = _read_only(self._taint_set[:size])
         """(N,) int32, index into taint_sets."""
 
+    def _open_own_books(self) -> None:
+        self.labels = self.book(NodeLabels)
+        self.images = self.book(Images)
+        self.host_ports = self.book(HostPorts)
+        self.volume_users = self.book(VolumeUsers)
+        self.pair_counts = self.book(PairCounts)
+
+    def book(self, kind: type[BookT]) -> BookT:
+        """The book of that class, registered when first asked for.
+
+        A new one is filled from the rows by the next `Cache.update_snapshot`, before a cycle reads,
+        and stays registered.
+        """
+        book = self._books.get(kind)
+        if not isinstance(book, kind):
+            book = kind()
+            self._books[kind] = book
+            self._unfilled.append(book)
+        return book
+
     def label(self, key: str) -> LabelColumn:
         """The column of a label key, made when first asked for and kept up to date from then on."""
-        column = self._labels.get(key)
-        if column is None:
-            column = self._labels[key] = LabelColumn(self._capacity)
-            for row, node in enumerate(self.nodes):
-                if node is not None and key in node.labels:
-                    column.set(row, node.labels[key])
-        return column
+        return self.labels.column(key)
+
+    def topology(self, key: str) -> Topology:
+        """The domains of a topology key; good until a node's labels change."""
+        return self.labels.topology(key)
 
     @property
     def visit_order(self) -> RowColumn:
@@ -125,9 +139,7 @@ class Snapshot:
         if self._visit_order is None:
             zones: dict[str, list[int]] = {}
             for row in self.row_of.values():
-                node = self.nodes[row]
-                if node is not None:
-                    zones.setdefault(zone_key(node.labels), []).append(row)
+                zones.setdefault(zone_key(self.node_at(row).labels), []).append(row)
             longest = max(map(len, zones.values()), default=0)
             self._visit_order = np.array(
                 [
@@ -152,7 +164,62 @@ class Snapshot:
             raise LookupError(message)
         return node
 
-    # --- what the cache writes, between cycles --------------------------------------------------
+    def usage(self, row: int) -> Usage:
+        """What the row's pods request; counted from them where a column is cut off."""
+        amounts: list[int] = self._requested[:, row].tolist()
+        nonzero: list[int] = self._nonzero_requested[:, row].tolist()
+        if max(*amounts, *nonzero) < MAX_REQUESTED:
+            return Usage(amounts, *nonzero)
+        usage = Usage.none()
+        for pod in self.pods[row].values():
+            usage.count(pod, 1, self.resource)
+        return usage
+
+    def fork(self) -> "Snapshot":
+        """A snapshot that shows the same, for another cache; neither shows the other's changes.
+
+        Columns, maps and books are copied; nodes, pods and the specs that they share are not. The
+        change logs begin with the fork: earlier positions get the answer "too long ago".
+        """
+        fork = Snapshot()
+        fork._capacity, fork.size, fork.node_count = self._capacity, self.size, self.node_count
+        fork.row_of, fork._free = self.row_of.copy(), self._free.copy()
+        fork.nodes, fork.pods = self.nodes.copy(), self.pods.copy()
+        fork.resource_row = self.resource_row.copy()
+        fork._allocatable, fork._requested = self._allocatable.copy(), self._requested.copy()
+        fork._nonzero_requested = self._nonzero_requested.copy()
+        fork._alive, fork._unschedulable = self._alive.copy(), self._unschedulable.copy()
+        fork._taint_set, fork.taint_sets = self._taint_set.copy(), self.taint_sets.copy()
+        fork._taint_set_ids = self._taint_set_ids.copy()
+        fork.node_changes = ChangeLog(self.node_changes.position)
+        fork.usage_changes = ChangeLog(self.usage_changes.position)
+        fork.record_changes = ChangeLog(self.record_changes.position)
+        fork._books = {kind: book.fork() for kind, book in self._books.items()}
+        fork._filled = [fork._books[type(book)] for book in self._filled]
+        fork._pod_books = [fork._books[type(book)] for book in self._pod_books]
+        fork._unfilled = [fork._books[type(book)] for book in self._unfilled]
+        fork._open_own_books()
+        fork._publish()
+        return fork
+
+    # --- what the cache writes, between cycles, and a trial -------------------------------------
+
+    def fill_books(self) -> None:
+        """Let the books that were registered since the last call see the rows there are."""
+        if not self._unfilled:
+            return
+        for book in self._unfilled:
+            book.grow(self._capacity)
+            for row, node in enumerate(self.nodes):
+                if node is not None:
+                    book.write_node(row, None, node)
+                    for pod in self.pods[row].values():
+                        book.count_pod(row, pod, 1)
+        self._filled += self._unfilled
+        self._pod_books += (
+            book for book in self._unfilled if type(book).count_pod is not Book.count_pod
+        )
+        self._unfilled.clear()
 
     def write_node(self, node: NodeInfo, pods: Mapping[str, PodInfo]) -> int:
         """Write a node's own columns, in its row or a free one; returns the row."""
@@ -164,8 +231,10 @@ class Snapshot:
         self._write_allocatable(row, node)
         self._unschedulable[row] = node.unschedulable
         self._taint_set[row] = self._intern_taints(node.taints)
-        self._write_labels(row, before, node)
-        self._write_images(row, before, node)
+        if before is not None and zone_key(before.labels) != zone_key(node.labels):
+            self._visit_order = None
+        for book in self._filled:
+            book.write_node(row, before, node)
         self.node_changes.append(row)
         self.usage_changes.append(row)
         return row
@@ -174,12 +243,11 @@ class Snapshot:
         """Free the node's row; its pods must have been taken out of the row before."""
         row = self.row_of.pop(name)
         node = self.node_at(row)
-        for column in self._labels.values():
-            column.set(row, None)
-        self._write_images(row, node, None)
-        self.pair_counts.labels_changed()
+        for book in self._filled:
+            book.free(row, node)
         self.nodes[row], self.pods[row] = None, {}
         self._alive[row] = False
+        self._unschedulable[row] = False
         self._allocatable[:, row] = 0
         self._requested[:, row] = 0
         self._nonzero_requested[:, row] = 0
@@ -190,39 +258,30 @@ class Snapshot:
         self.node_changes.append(row)
         self.usage_changes.append(row)
 
-    def write_usage(self, row: int, requested: Sequence[int], nonzero: tuple[int, int]) -> None:
-        """Write a row's usage: requested amounts by resource row, and the scoring pair."""
+    def write_usage(self, row: int, usage: Usage) -> None:
+        """Write what the row's pods request."""
         column = self._requested[:, row]
-        column[: len(requested)] = [min(amount, MAX_REQUESTED) for amount in requested]
-        self._nonzero_requested[0, row] = min(nonzero[0], MAX_REQUESTED)
-        self._nonzero_requested[1, row] = min(nonzero[1], MAX_REQUESTED)
+        amounts = usage.amounts
+        known = len(amounts)
+        column[:known] = [min(amount, MAX_REQUESTED) for amount in amounts]
+        if known < len(self.resource_row):
+            column[known:] = 0
+        self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
+        self._nonzero_requested[1, row] = min(usage.nonzero_memory_bytes, MAX_REQUESTED)
         self.usage_changes.append(row)
 
-    def note_new_record(self, node_name: str) -> None:
-        """A pod's record was replaced by a newer one; `pods` shows it already."""
+    def write_records(self, node_name: str, pods: Mapping[str, PodInfo]) -> None:
+        """Show newer records of the same pods, of which nothing that is counted changed."""
         row = self.row_of.get(node_name)
         if row is not None:
+            self.pods[row] = pods
             self.record_changes.append(row)
             self.record_changes.trim(self._changes_kept)
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
-        """Add (+1) or take out (−1) a pod in what is counted per key: ports, disks, terms."""
-        for port in pod.spec.host_ports:
-            self.host_ports.add(row, port, change)
-        if pod.volumes:
-            for volume in pod.volumes:
-                for key in volume.usage_keys(pod.namespace):
-                    self._count_volume(row, key, change)
-        self.pair_counts.count_pod(row, pod, change)
-
-    def _count_volume(self, row: int, key: UsageKey, change: int) -> None:
-        self.volume_users.add(row, key, change)
-        used = self.row_volumes.setdefault(row, Counter())
-        used[key] += change
-        if not used[key]:
-            del used[key]
-            if not used:
-                del self.row_volumes[row]
+        """Add (+1) or take out (−1) a pod in every book."""
+        for book in self._pod_books:
+            book.count_pod(row, pod, change)
 
     def resource(self, name: str) -> int:
         """The row of a resource in the (R, N) columns, added when new."""
@@ -256,7 +315,6 @@ class Snapshot:
         self.row_of[name] = row
         self._alive[row] = True
         self.node_count += 1
-        self.images_version += 1
         self._visit_order = None
         self._publish()
         return row
@@ -269,8 +327,8 @@ class Snapshot:
         self._alive = grown(self._alive, capacity)
         self._unschedulable = grown(self._unschedulable, capacity)
         self._taint_set = grown(self._taint_set, capacity)
-        for column in self._labels.values():
-            column.grow(capacity)
+        for book in self._filled:
+            book.grow(capacity)
 
     def _write_allocatable(self, row: int, node: NodeInfo) -> None:
         rows = [self.resource(resource) for resource in node.allocatable]
@@ -283,28 +341,6 @@ class Snapshot:
             found = self._taint_set_ids[taints] = len(self.taint_sets)
             self.taint_sets.append(taints)
         return found
-
-    def _write_labels(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
-        if before is not None and before.labels == node.labels:
-            return
-        for key, column in self._labels.items():
-            column.set(row, node.labels.get(key))
-        if before is not None and zone_key(before.labels) != zone_key(node.labels):
-            self._visit_order = None
-        self.pair_counts.labels_changed()
-
-    def _write_images(self, row: int, before: NodeInfo | None, after: NodeInfo | None) -> None:
-        old, new = before.images if before else {}, after.images if after else {}
-        if (before is None) == (after is None) and old == new:
-            return
-        for image in old:
-            del self.image_rows[image][row]
-            if not self.image_rows[image]:
-                del self.image_rows[image]
-        for image, size_bytes in new.items():
-            rows = self.image_rows.setdefault(image, {})
-            rows[row] = next(iter(rows.values()), size_bytes)
-        self.images_version += 1
 
 
 def _with_row(columns: IntColumn) -> IntColumn:

@@ -155,7 +155,8 @@ def image_score(cluster: Cluster, pod: PodInfo, node: NodeInfo) -> int:
     every = [each for each in cluster.snapshot.nodes if each is not None]
     held = 0
     # Sizes as the snapshot keeps them: a node that is gone may have been the first to report one.
-    size_of = {name: max(rows.values()) for name, rows in cluster.snapshot.image_rows.items()}
+    images = cluster.snapshot.images
+    size_of = {name: max(images.rows(name).values()) for name in images}
     for name in pod.spec.images:
         tagged = name if ":" in name.rpartition("/")[2] else f"{name}:latest"
         if tagged in node.images:

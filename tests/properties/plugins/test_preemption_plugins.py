@@ -16,8 +16,8 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run import DryRun
 from stellwerk.plugins.preemption.victim_order import by_importance, priority_sum
-from stellwerk.snapshot.absence import without_pods
 from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.trial import Trial
 from tests.support.builders import make_node, make_pod
 from tests.support.preemption_cases import CROSS_NODE, Arena, make_arena, make_budget, victim
 
@@ -207,7 +207,8 @@ def every_set(case: Drawn) -> tuple[int, int, int, int] | None:
 
 
 def _makes_room(arena: Arena, pod: PodInfo, victims: Sequence[PodInfo]) -> bool:
-    with without_pods(arena.cache.snapshot, victims):
+    with Trial(arena.cache.snapshot) as trial:
+        trial.remove_pods(victims)
         return bool(arena.framework.find_feasible(pod, sample=False).fits.any())
 
 
@@ -281,7 +282,8 @@ def test_a_question_about_absent_pods_leaves_no_trace(case: Drawn) -> None:
     before = framework.find_feasible(case.pod, sample=False).fits.copy()
     columns = [snapshot.requested.copy(), snapshot.nonzero_requested.copy()]
     pods = [dict(each) for each in snapshot.pods]
-    with without_pods(snapshot, list(case.arena.cache.pods())):
+    with Trial(snapshot) as trial:
+        trial.remove_pods(list(case.arena.cache.pods()))
         framework.find_feasible(case.pod, sample=False)
         assert not snapshot.requested.any()
         assert not any(snapshot.pods)

@@ -150,7 +150,8 @@ def _labels(snapshot: Any, key: str, rows: list[int]) -> list[str | None]:
 
 
 def _images(snapshot: Any) -> dict[str, set[str]]:
-    return {image: set(snapshot.names(rows)) for image, rows in snapshot.image_rows.items() if rows}
+    images = snapshot.images
+    return {image: set(snapshot.names(images.rows(image))) for image in images}
 
 
 TestCacheMachine = CacheMachine.TestCase

@@ -1,5 +1,10 @@
 """The cache: assume, forget, confirm, replace, and what the snapshot shows of it."""
 
+import gc
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,7 +12,7 @@ import pytest
 from stellwerk.backend.cache import Cache
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
-from tests.support.builders import make_cache, make_node, make_pod, pod_info
+from tests.support.builders import make_cache, make_large_cache, make_node, make_pod, pod_info
 
 
 @pytest.fixture
@@ -171,3 +176,53 @@ def test_the_late_deletion_of_an_old_node_leaves_the_new_one(cache: Cache) -> No
 def test_an_unknown_node_is_no_matter(cache: Cache) -> None:
     assert cache.remove_node("unknown") is None
     assert cache.node("unknown") is None
+
+
+# --- forks --------------------------------------------------------------------------------------
+
+
+def test_a_fork_has_logs_that_begin_with_it(cache: Cache) -> None:
+    cache.set_pod(bound("n1"))
+    original = cache.update_snapshot()
+    snapshot = cache.fork().snapshot
+    for ours, theirs in (
+        (original.node_changes, snapshot.node_changes),
+        (original.usage_changes, snapshot.usage_changes),
+    ):
+        assert theirs.since(0) is None, "who looks for the first time looks at every row"
+        assert theirs.since(ours.position) == []
+
+
+def test_a_fork_and_its_original_assume_and_forget_apart(cache: Cache) -> None:
+    pod = bound("n1")
+    cache.assume_pod(pod)
+    fork = cache.fork()
+    assert fork.forget_pod(pod.uid) is pod
+    assert (cpu(cache)["n1"], cpu(fork)["n1"]) == (1000, 0)
+    cache.set_pod(bound("n1", "q"))
+    assert (cpu(cache)["n1"], cpu(fork)["n1"]) == (2000, 0)
+
+
+def median_seconds(act: Callable[[], object]) -> float:
+    """CPU time: what others do on the machine does not count."""
+    seconds = []
+    for _ in range(9):
+        gc.collect()
+        started = time.process_time()
+        act()
+        seconds.append(time.process_time() - started)
+    return statistics.median(seconds)
+
+
+def test_a_fork_costs_a_fraction_of_the_cluster() -> None:
+    cache = make_large_cache(5_000, 50_000)
+    one_pass, fork_seconds = (
+        median_seconds(act) for act in (lambda: {pod.uid for pod in cache.pods()}, cache.fork)
+    )
+    assert fork_seconds < 2 * one_pass, "a pass over the pods, which says how fast the machine is"
+    tracemalloc.start()
+    fork = cache.fork()
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 25 << 20
+    assert fork.snapshot.node_count == 5_000

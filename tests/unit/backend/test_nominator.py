@@ -1,4 +1,4 @@
-"""Who is promised which node, through updates that cross in flight."""
+"""Which pods are nominated to which node, through updates that cross in flight."""
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_a_pod_that_is_gone_is_not_nominated() -> None:
     assert not driver.queue.nominator.pods_for_node("n1")
 
 
-def test_a_failed_pod_keeps_what_was_promised_in_memory() -> None:
+def test_a_failed_pod_keeps_a_nomination_that_is_only_in_memory() -> None:
     driver = QueueDriver()
     driver.add(pod_info("a"))
     entry = driver.pop_named("a")
@@ -105,3 +105,17 @@ def test_a_binding_that_fails_falls_back_on_the_status() -> None:
     driver.queue.done(entry.pod.uid)
     driver.fail(entry)
     assert names(driver.queue.nominator, "n1") == ["a"]
+
+
+def test_a_fork_and_its_original_nominate_apart() -> None:
+    nominator = Nominator()
+    a, b = pod_info("a"), pod_info("b")
+    nominator.nominate(a, "n1")
+    fork = nominator.fork()
+    assert names(fork, "n1") == ["a"]
+    assert fork.changes.since(0) is None
+    fork.nominate(a, "n2")
+    nominator.nominate(b, "n1")
+    assert (names(fork, "n1"), names(fork, "n2")) == ([], ["a"])
+    assert (names(nominator, "n1"), names(nominator, "n2")) == (["a", "b"], [])
+    assert (fork.node_of(a.uid), nominator.node_of(a.uid)) == ("n2", "n1")

@@ -147,3 +147,33 @@ class TestAssumption:
         store.remove("PersistentVolume", taken)
         store.restore("PersistentVolume", taken)
         assert store.get("PersistentVolume", "", "v") is None
+
+
+def test_a_fork_and_its_original_change_apart() -> None:
+    volumes, claims = "PersistentVolume", "PersistentVolumeClaim"
+    store = store_with(volumes, versioned(make_volume("v"), 1), versioned(make_volume("w"), 1))
+    for name in ("a", "b"):
+        store.set(claims, make_claim(name, volume="v"))
+    assumed = versioned(make_volume("v"), 1)
+    store.assume(volumes, assumed)
+    fork = store.fork()
+    assert fork.get(volumes, "", "v") is assumed
+    assert fork.stored(volumes, "", "v") is store.stored(volumes, "", "v")
+    fork.restore(volumes, assumed)
+    fork.remove(claims, make_claim("a"))
+    store.set(claims, make_claim("c", volume="v"))
+    assert store.get(volumes, "", "v") is assumed
+    assert names(store.list_by(claims, "volumeName", "v")) == ["a", "b", "c"]
+    assert names(fork.list_by(claims, "volumeName", "v")) == ["b"]
+    assert names(fork.list(claims)) == ["b"]
+
+
+def test_versions_of_a_fork_go_on_and_its_changes_begin_anew() -> None:
+    store = store_with("PersistentVolume", make_volume("v"))
+    before = store.version("PersistentVolume")
+    fork = store.fork()
+    assert fork.version("PersistentVolume") == before
+    assert fork.changed_since("PersistentVolume", 0) is None
+    fork.set("PersistentVolume", make_volume("w"))
+    assert list(fork.changed_since("PersistentVolume", before) or ()) == [("", "w")]
+    assert list(store.changed_since("PersistentVolume", before) or ()) == []

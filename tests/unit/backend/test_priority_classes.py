@@ -108,3 +108,16 @@ def test_a_system_class_cannot_be_removed() -> None:
     classes = classes_with(make_class("system-cluster-critical", 2_000_000_000))
     classes.remove("system-cluster-critical")
     assert classes.resolve("system-cluster-critical")[0] == 2_000_000_000
+
+
+def test_a_fork_and_its_original_resolve_apart() -> None:
+    classes = classes_with(HIGH)
+    classes.resolver("resolved")("high")
+    classes.resolver("early")("usual")
+    fork = classes.fork()
+    fork.remove("high")
+    assert fork.resolver("resolved")("high")[0] == 1000
+    assert fork.resolve("high") != classes.resolve("high")
+    assert fork.set(make_class("usual", 7)) == {"early"}
+    assert classes.is_waiting("early")
+    assert fork.synced() == classes.fork().synced() == frozenset()

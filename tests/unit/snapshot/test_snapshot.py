@@ -7,7 +7,7 @@ import pytest
 
 from stellwerk.backend.cache import Cache
 from stellwerk.models.node import parse_node
-from stellwerk.snapshot.columns import ABSENT, MAX_REQUESTED, Changes, SparseCounts
+from stellwerk.snapshot.columns import ABSENT, MAX_REQUESTED, Changes
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 
 
@@ -50,7 +50,7 @@ def test_a_free_row_is_used_again_and_remembers_nothing() -> None:
     cache.update_snapshot()
     assert snapshot.alive.tolist() == [False, True]
     assert snapshot.node_count == 1
-    assert not snapshot.image_rows
+    assert not list(snapshot.images)
     with pytest.raises(LookupError, match="row 0 of the snapshot holds no node"):
         snapshot.node_at(0)
     assert set_node(cache, "n3") == 0
@@ -194,20 +194,6 @@ def test_a_log_forgets_the_oldest_changes_and_says_so() -> None:
 # --- what is counted by key ---------------------------------------------------------------------
 
 
-def test_sparse_counts_keep_only_what_is_in_use() -> None:
-    counts: SparseCounts[str] = SparseCounts()
-    counts.add(3, "disk", 1)
-    counts.add(3, "disk", 1)
-    counts.add(5, "disk", 1)
-    assert counts.rows("disk") == {3: 2, 5: 1}
-    counts.add(3, "disk", -1)
-    counts.add(3, "disk", -1)
-    assert counts.rows("disk") == {5: 1}
-    counts.add(5, "disk", -1)
-    assert counts.keys() == []
-    assert counts.rows("disk") == {}
-
-
 def test_host_ports_and_volumes_are_counted_by_row() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}]
     claim = {"name": "d", "persistentVolumeClaim": {"claimName": "data"}}
@@ -219,12 +205,12 @@ def test_host_ports_and_volumes_are_counted_by_row() -> None:
     assert snapshot.host_ports.rows(port) == {1: 1}
     (key,) = snapshot.volume_users.keys()
     assert snapshot.volume_users.rows(key) == {1: 1}
-    assert dict(snapshot.row_volumes[1]) == {key: 1}
+    assert snapshot.volume_users.on_row(1) == {key: 1}
     cache.remove_pod("uid-default-p")
     cache.update_snapshot()
-    assert not snapshot.host_ports.keys()
-    assert not snapshot.volume_users.keys()
-    assert not snapshot.row_volumes
+    assert not list(snapshot.host_ports.keys())
+    assert not list(snapshot.volume_users.keys())
+    assert not snapshot.volume_users.on_row(1)
 
 
 def test_visit_order_leaves_out_free_rows() -> None:

@@ -95,7 +95,7 @@ class _AffinityHints:
             return QUEUE
         affinity = {term.topology_key for term in pod.spec.pod_affinity.required}
         anti_affinity = {term.topology_key for term in pod.spec.pod_affinity.required_anti}
-        of_existing_pods = self._counts.owned_matches(pod.label_set).required_anti
+        of_existing_pods = self._counts.existing_terms(pod.label_set).required_anti
         anti_affinity |= {term.topology_key for term in of_existing_pods}
         if old is None:
             # A node without the topology key takes any pod with anti-affinity.

@@ -106,7 +106,7 @@ class AttachedVolumes:
 
     def with_changes(self, row: int, changes: Mapping[UsageKey, int]) -> RowVolumes:
         """What would be attached to the row if its pods used this much more or less."""
-        uses = Counter(self.snapshot.row_volumes.get(row, {}))
+        uses = Counter(self.snapshot.volume_users.on_row(row))
         uses.update(changes)
         return self._attached(row, [key for key, count in uses.items() if count > 0])
 
@@ -206,7 +206,7 @@ class AttachedVolumes:
 
     def _write(self, row: int) -> None:
         before = self._rows.pop(row, _NOTHING)
-        now = self._attached(row, self.snapshot.row_volumes.get(row, ()))
+        now = self._attached(row, self.snapshot.volume_users.on_row(row))
         if now is not _NOTHING:
             self._rows[row] = now
         for volume in before.used - now.used:

@@ -1,0 +1,182 @@
+"""The (anti-)affinity terms of existing pods, each with the pods that have it.
+
+`PairCounts` counts every existing pod with terms here; InterPodAffinity asks which terms match a
+pending pod. Invariant: whatever the order of events, every count equals one made from scratch.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from stellwerk.models.pod import LabelSet
+from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
+from stellwerk.models.scheduling_spec import SchedulingSpec
+from stellwerk.models.selectors import Requirement
+from stellwerk.snapshot.copy_on_write import Counts
+from stellwerk.snapshot.counted_terms import CountedTerm
+from stellwerk.snapshot.pair_terms import NamespaceLabels, matches_as_existing
+from stellwerk.snapshot.term_index import TermIndex
+
+_MAX_MATCHES: Final = 4096
+"""LabelSets of pending pods whose matches are remembered; most stay in use when bound."""
+
+
+class TermKind(Enum):
+    """What an existing pod's term does to pending pods that it matches."""
+
+    REQUIRED = auto()
+    """Required affinity: attracts with hardPodAffinityWeight."""
+    REQUIRED_ANTI = auto()
+    """Required anti-affinity: keeps them away."""
+    PREFERRED = auto()
+    """Preferred affinity, or with a negative weight anti-affinity."""
+
+
+class ExistingTerm(CountedTerm):
+    """Existing pods that have a term; a pod that has it twice counts twice."""
+
+    __slots__ = ("kind", "matcher", "specs", "topology_key", "weight")
+
+    def __init__(self, kind: TermKind, term: AffinityTerm, weight: int) -> None:
+        super().__init__()
+        self.kind = kind
+        self.matcher = term.matcher
+        self.topology_key = term.topology_key
+        self.weight = weight
+        """1–100, −100–−1 for preferred anti-affinity; 0 for required terms."""
+        self.specs = 0
+        """Specs of existing pods that have it."""
+
+    @property
+    def requirements(self) -> tuple[Requirement, ...]:
+        """Those of the selector."""
+        return self.matcher.selector.requirements if self.matcher.selector is not None else ()
+
+
+@dataclass(frozen=True, slots=True)
+class MatchingTerms:
+    """The existing pods' terms that match a pending pod."""
+
+    required: tuple[ExistingTerm, ...] = ()
+    required_anti: tuple[ExistingTerm, ...] = ()
+    preferred: tuple[ExistingTerm, ...] = ()
+
+
+_NO_TERMS: Final = MatchingTerms()
+
+
+class ExistingTerms:
+    """Distinct terms of existing pods; a fork counts them when it is first asked."""
+
+    def __init__(self, pods: Counts[SchedulingSpec, int] | None = None) -> None:
+        self._pods: Counts[SchedulingSpec, int] = Counts() if pods is None else pods
+        """Pods with terms by spec and row."""
+        self._counted = pods is None
+        """Whether the terms are counted; until then only `_pods` is kept."""
+        self._terms: dict[tuple[TermKind, AffinityTerm, int], ExistingTerm] = {}
+        self._terms_of: dict[SchedulingSpec, tuple[ExistingTerm, ...]] = {}
+        self._index: TermIndex[ExistingTerm] = TermIndex()
+        self._matching: WeakKeyDictionary[LabelSet, MatchingTerms] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._terms)
+
+    def matching(self, label_set: LabelSet, namespaces: NamespaceLabels) -> MatchingTerms:
+        """The terms that match a pending pod with these labels."""
+        if not self._counted:
+            self._count_all()
+        if not self._terms:
+            return _NO_TERMS
+        known = self._matching.get(label_set)
+        if known is None:
+            if len(self._matching) >= _MAX_MATCHES:
+                self.forget_matches()
+            known = self._matching[label_set] = self._find(label_set, namespaces)
+        return known
+
+    def forget_matches(self) -> None:
+        """Terms or labels of namespaces are different now."""
+        if self._matching:
+            self._matching = WeakKeyDictionary()
+
+    def count_pods(self, row: int, spec: SchedulingSpec, change: int) -> None:
+        """Add pods with terms, or take them out, on a row."""
+        self._pods.add(spec, row, change)
+        if self._counted:
+            self._count(row, spec, change)
+
+    def fork(self) -> "ExistingTerms":
+        """The terms of the same pods."""
+        return ExistingTerms(self._pods.fork())
+
+    def _count_all(self) -> None:
+        self._counted = True
+        for spec, rows in self._pods.items():
+            for row, pods in rows.items():
+                self._count(row, spec, pods)
+
+    def _count(self, row: int, spec: SchedulingSpec, change: int) -> None:
+        terms = self._terms_of.get(spec)
+        if terms is None:
+            terms = self._terms_of[spec] = self._enter(spec.pod_affinity)
+        for term in terms:
+            term.add(row, change)
+        if change < 0 and spec not in self._pods:
+            del self._terms_of[spec]
+            self._leave(terms)
+
+    def _enter(self, affinity: PodAffinity) -> tuple[ExistingTerm, ...]:
+        """The terms of a spec of which there are pods now."""
+        entered = []
+        for kind, affinity_term, weight in _terms_of(affinity):
+            key = (kind, affinity_term, weight)
+            term = self._terms.get(key)
+            if term is None:
+                term = self._terms[key] = ExistingTerm(kind, affinity_term, weight)
+                self._index.add(term, term.requirements)
+                self.forget_matches()
+            term.specs += 1
+            entered.append(term)
+        return tuple(entered)
+
+    def _leave(self, terms: tuple[ExistingTerm, ...]) -> None:
+        """Drop the terms of a spec of which no pod is left, unless other specs have them."""
+        for term in terms:
+            term.specs -= 1
+            if term.specs == 0:
+                affinity_term = AffinityTerm(term.matcher, term.topology_key)
+                del self._terms[term.kind, affinity_term, term.weight]
+                self._index.discard(term, term.requirements)
+                self.forget_matches()
+
+    def _find(self, label_set: LabelSet, namespaces: NamespaceLabels) -> MatchingTerms:
+        found: dict[TermKind, list[ExistingTerm]] = {kind: [] for kind in TermKind}
+        for term in self._index.candidates(label_set.labels):
+            if matches_as_existing(term.matcher, label_set, namespaces):
+                found[term.kind].append(term)
+        return MatchingTerms(
+            tuple(found[TermKind.REQUIRED]),
+            tuple(found[TermKind.REQUIRED_ANTI]),
+            tuple(found[TermKind.PREFERRED]),
+        )
+
+
+def has_terms(affinity: PodAffinity) -> bool:
+    """Whether there is any term at all."""
+    return bool(
+        affinity.required or affinity.required_anti or affinity.preferred or affinity.preferred_anti
+    )
+
+
+def _terms_of(affinity: PodAffinity) -> Iterator[tuple[TermKind, AffinityTerm, int]]:
+    """(what it does, term, weight as in ExistingTerm) of every term that a pod has."""
+    for term in affinity.required:
+        yield TermKind.REQUIRED, term, 0
+    for term in affinity.required_anti:
+        yield TermKind.REQUIRED_ANTI, term, 0
+    for weighted in affinity.preferred:
+        yield TermKind.PREFERRED, weighted.term, weighted.weight
+    for weighted in affinity.preferred_anti:
+        yield TermKind.PREFERRED, weighted.term, -weighted.weight

@@ -1,0 +1,84 @@
+"""The book of node labels: one column for each key that is asked for, and the domains it makes.
+
+Selectors read the columns, pairwise plugins the topologies. Invariant: a column is kept up to date
+from when it was first asked for; a topology that is still valid equals one made anew.
+"""
+
+from typing_extensions import override
+
+from stellwerk.models.node import NodeInfo
+from stellwerk.snapshot.book import Book
+from stellwerk.snapshot.columns import LabelColumn
+from stellwerk.snapshot.topology import Topology
+
+
+class NodeLabels(Book):
+    """Label columns by key; nodes have many keys, selectors name few of them."""
+
+    def __init__(self) -> None:
+        self._nodes: list[NodeInfo | None] = []
+        """(N,) the node of each row; None where the row is free."""
+        self._node_count = 0
+        self._capacity = 0
+        self._columns: dict[str, LabelColumn] = {}
+        self._topologies: dict[str, Topology] = {}
+
+    def column(self, key: str) -> LabelColumn:
+        """The column of a label key, made when first asked for."""
+        column = self._columns.get(key)
+        if column is None:
+            column = self._columns[key] = LabelColumn(self._capacity)
+            for row, node in enumerate(self._nodes):
+                if node is not None and key in node.labels:
+                    column.set(row, node.labels[key])
+        return column
+
+    def topology(self, key: str) -> Topology:
+        """The domains of a topology key; good until a node's labels change."""
+        topology = self._topologies.get(key)
+        if topology is None:
+            topology = self._topologies[key] = Topology(
+                key, self.column(key), len(self._nodes), self._node_count
+            )
+        return topology
+
+    @override
+    def write_node(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
+        if before is None:
+            self._node_count += 1
+            if row >= len(self._nodes):
+                self._nodes.extend([None] * (row + 1 - len(self._nodes)))
+        self._nodes[row] = node
+        if before is not None and before.labels == node.labels:
+            return
+        for key, column in self._columns.items():
+            column.set(row, node.labels.get(key))
+        self._drop_topologies()
+
+    @override
+    def free(self, row: int, node: NodeInfo) -> None:
+        self._node_count -= 1
+        self._nodes[row] = None
+        for column in self._columns.values():
+            column.set(row, None)
+        self._drop_topologies()
+
+    @override
+    def grow(self, capacity: int) -> None:
+        self._capacity = capacity
+        for column in self._columns.values():
+            column.grow(capacity)
+
+    @override
+    def fork(self) -> "NodeLabels":
+        fork = NodeLabels()
+        fork._nodes = self._nodes.copy()
+        fork._node_count, fork._capacity = self._node_count, self._capacity
+        fork._columns = {key: column.fork() for key, column in self._columns.items()}
+        return fork
+
+    def _drop_topologies(self) -> None:
+        """Any label may have changed: every domain may look different now."""
+        for topology in self._topologies.values():
+            topology.valid = False
+        self._topologies.clear()

@@ -1,0 +1,74 @@
+"""Books of what pods use on a node by a key of their own: host ports, and claims and disks.
+
+NodePorts, VolumeRestrictions and the volume limits read them. Invariant: a key is there while a pod
+in some row uses it.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from typing_extensions import override
+
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import HostPort
+from stellwerk.models.volumes import UsageKey
+from stellwerk.snapshot.book import Book
+from stellwerk.snapshot.copy_on_write import Counts
+
+
+class HostPorts(Book):
+    """Host ports in use."""
+
+    def __init__(self) -> None:
+        self._pods: Counts[HostPort, int] = Counts()
+
+    def keys(self) -> Iterable[HostPort]:
+        """Every host port in use."""
+        return self._pods
+
+    def rows(self, port: HostPort) -> Mapping[int, int]:
+        """Pods with the port by row, only rows that have any."""
+        return self._pods.of(port)
+
+    @override
+    def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
+        for port in pod.spec.host_ports:
+            self._pods.add(port, row, change)
+
+    @override
+    def fork(self) -> "HostPorts":
+        fork = HostPorts()
+        fork._pods = self._pods.fork()
+        return fork
+
+
+class VolumeUsers(Book):
+    """Claims and disks in use, by `PodVolume.usage_keys`."""
+
+    def __init__(self) -> None:
+        self._by_key: Counts[UsageKey, int] = Counts()
+        self._by_row: Counts[int, UsageKey] = Counts()
+
+    def keys(self) -> Iterable[UsageKey]:
+        """Every claim and disk in use."""
+        return self._by_key
+
+    def rows(self, key: UsageKey) -> Mapping[int, int]:
+        """Users of a claim or disk by row, only rows that have any."""
+        return self._by_key.of(key)
+
+    def on_row(self, row: int) -> Mapping[UsageKey, int]:
+        """Users of each claim and disk that pods of the row use."""
+        return self._by_row.of(row)
+
+    @override
+    def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
+        for volume in pod.volumes:
+            for key in volume.usage_keys(pod.namespace):
+                self._by_key.add(key, row, change)
+                self._by_row.add(row, key, change)
+
+    @override
+    def fork(self) -> "VolumeUsers":
+        fork = VolumeUsers()
+        fork._by_key, fork._by_row = self._by_key.fork(), self._by_row.fork()
+        return fork

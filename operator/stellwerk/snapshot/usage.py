@@ -1,0 +1,49 @@
+"""What the pods of one node request in sum.
+
+The cache keeps one for each node and the snapshot writes it into its columns; a trial makes one for
+a row that it changes. Invariant: sums are exact, also where the columns stop at MAX_REQUESTED.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
+
+NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
+"""The first rows of the resource columns; others follow as they appear."""
+_PODS_ROW: Final = NATIVE_RESOURCES.index(PODS)
+
+
+class Usage:
+    """Requested amounts of one node, and the amounts that scores count."""
+
+    __slots__ = ("amounts", "nonzero_cpu_millis", "nonzero_memory_bytes")
+
+    def __init__(self, amounts: list[int], cpu_millis: int, memory_bytes: int) -> None:
+        self.amounts = amounts
+        """By resource row of the snapshot, perhaps fewer than it has; of "pods" their number."""
+        self.nonzero_cpu_millis = cpu_millis
+        self.nonzero_memory_bytes = memory_bytes
+        """Both with kube-scheduler's defaults for containers that request none."""
+
+    @classmethod
+    def none(cls) -> "Usage":
+        """The usage of a node without pods."""
+        return cls([0] * len(NATIVE_RESOURCES), 0, 0)
+
+    def count(self, pod: PodInfo, change: int, resource: Callable[[str], int]) -> None:
+        """Add (+1) or take out (−1) a pod; `resource` gives the row of a resource."""
+        amounts = self.amounts
+        for name, amount in pod.amounts.requests.items():
+            row = resource(name)
+            if row >= len(amounts):
+                amounts.extend([0] * (row + 1 - len(amounts)))
+            amounts[row] += change * amount
+        amounts[_PODS_ROW] += change
+        self.nonzero_cpu_millis += change * pod.amounts.nonzero_cpu_millis
+        self.nonzero_memory_bytes += change * pod.amounts.nonzero_memory_bytes
+
+    def copy(self) -> "Usage":
+        """The same sums, to be changed apart."""
+        return Usage(self.amounts.copy(), self.nonzero_cpu_millis, self.nonzero_memory_bytes)
