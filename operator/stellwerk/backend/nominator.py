@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from stellwerk.framework.interface import Nominations
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import Changes
+from stellwerk.snapshot.changes import Changes
 
 _CHANGES_KEPT: Final = 4096
 

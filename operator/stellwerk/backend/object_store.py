@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.snapshot.columns import Changes
+from stellwerk.snapshot.changes import Changes
 
 ObjectKey: TypeAlias = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
@@ -45,7 +45,6 @@ class _Table:
         """What readers see: stored objects, or what is assumed in their place."""
         self.replaced: dict[ObjectKey, JsonObject] = {}
         """The stored object behind each assumption."""
-        self.version = 0
         self.changes: Changes[ObjectKey] = Changes()
         self._value_of = _INDEXES.get(kind, {})
         self._found: dict[str, dict[str, dict[ObjectKey, None]]] = {
@@ -62,7 +61,6 @@ class _Table:
             new = value_of(obj) if obj is not None else ""
             if old != new:
                 self._move(self._found[index], key, old, new)
-        self.version += 1
         self.changes.append(key)
         self.changes.trim(_KEPT_CHANGES)
 
@@ -150,15 +148,9 @@ class ObjectStore:
         """
         return self._table(kind).found(index, value)
 
-    def version(self, kind: str) -> int:
-        """A number that grows with every change of that kind, assumptions included."""
-        table = self._tables.get(kind)
-        return table.version if table else 0
-
-    def changed_since(self, kind: str, version: int) -> Iterable[ObjectKey] | None:
-        """(namespace, name) of what changed after a version, repeated; None: too long ago."""
-        table = self._tables.get(kind)
-        return table.changes.since(version) if table else ()
+    def changes(self, kind: str) -> Changes[ObjectKey]:
+        """(namespace, name) of every object of that kind that changed, assumptions included."""
+        return self._table(kind).changes
 
     # --- what VolumeBinding assumes -------------------------------------------------------------
 

@@ -7,12 +7,9 @@ from a column that is kept, with the same result.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from stellwerk.framework.cached_statuses import CachedStatuses
 from stellwerk.framework.calls import Call, PointCalls
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import ProfileHandle
@@ -26,12 +23,7 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.reuse import (
-    CachedColumn,
-    ColumnCache,
-    SpecColumns,
-    all_fit,
-)
+from stellwerk.framework.reuse import CachedStatuses, ColumnCache
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdicts import FITS, Verdicts, merge_passes, rejecting_plugins
@@ -39,7 +31,6 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
 
-_NOTHING_ASKED: Final = StatusColumn.of(())
 FilterCall = tuple[FilterPlugin, Call[FilterResult]]
 
 
@@ -198,20 +189,15 @@ class FilterPhase:
         kept_calls, others = self._split_by_reuse(found.state, pod)
         if others or found.node_names is not None:
             return None
-        snapshot, nominations = self._handle.snapshot, self._handle.nominations
-        statuses = self._cache.columns(pod.spec).statuses
-        together = tuple([plugin.name for plugin, _ in kept_calls])
-        kept = statuses.get(together)
-        rows = None if kept is None else kept.stale(snapshot, pod)
-        if kept is None or rows is None:
-            kept = statuses[together] = CachedStatuses(snapshot.size, nominations)
-            rows = np.flatnonzero(snapshot.alive)
-        statuses_now = _NOTHING_ASKED
-        if len(rows):
-            verdicts = self.run_with_nominated(found.state, pod, NodeView(snapshot, rows))
-            statuses_now = verdicts.statuses(every_reason=self._check_all)
-        kept.write(snapshot, pod, rows, statuses_now)
-        return kept
+        filters = [plugin for plugin, _ in kept_calls]
+        cached = self._cache.statuses(pod.spec, filters, self._handle.nominations)
+        cached.refresh(
+            pod,
+            lambda nodes: self.run_with_nominated(found.state, pod, nodes).statuses(
+                every_reason=self._check_all
+            ),
+        )
+        return cached
 
     # --- filters over rows ----------------------------------------------------------------------
 
@@ -304,35 +290,12 @@ class FilterPhase:
 
     def _kept_fits(self, state: CycleState, pod: PodInfo, calls: list[FilterCall]) -> Mask:
         """(N,) bool, rows where all of these pass; treat as read-only."""
-        snapshot = self._handle.snapshot
-        columns = self._cache.columns(pod.spec)
-        together = tuple([plugin.name for plugin, _ in calls])
-        fits = columns.fits.get(together)
-        log = snapshot.usage_changes
-        position = log.position
-        if fits is not None and fits.position == position:
-            return fits.values
-        changed = None if fits is None else self._cache.changed_since(fits, log)
-        codes = [self._kept_codes(state, pod, call, columns) for call in calls]
-        if fits is None or changed is None:
-            fits = columns.fits[together] = CachedColumn(all_fit(codes, slice(None)), position)
-        else:
-            rows = changed.rows
-            fits.values[rows] = all_fit(codes, rows)
-            fits.position = position
-        return fits.values
-
-    def _kept_codes(
-        self, state: CycleState, pod: PodInfo, call: FilterCall, columns: SpecColumns
-    ) -> npt.NDArray[np.int32]:
-        plugin = call[0]
-        kept = self._cache.refresh(
-            columns.filters.get(plugin.name),
-            plugin.filter_reuse,
-            lambda nodes: self._answer(call, state, pod, nodes).codes,
+        call_of = dict(calls)
+        return self._cache.fits(
+            pod.spec,
+            list(call_of),
+            lambda plugin, nodes: self._answer((plugin, call_of[plugin]), state, pod, nodes).codes,
         )
-        columns.filters[plugin.name] = kept
-        return kept.values
 
     def _answer(
         self, call: FilterCall, state: CycleState, pod: PodInfo, nodes: NodeView

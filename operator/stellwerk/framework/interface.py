@@ -18,7 +18,8 @@ from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import Changes, IntColumn, Mask, VerdictColumn
+from stellwerk.snapshot.changes import Changes
+from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -381,12 +382,8 @@ class ObjectStore(Protocol):
         """Return the objects that one of the kind's indexes finds by a value."""
         ...
 
-    def version(self, kind: str) -> int:
-        """Return a number that grows with every change of that kind."""
-        ...
-
-    def changed_since(self, kind: str, version: int) -> Iterable[tuple[str, str]] | None:
-        """Return (namespace, name) of what changed after a version; None: too long ago to tell."""
+    def changes(self, kind: str) -> Changes[tuple[str, str]]:
+        """Return the log of changes of that kind, by namespace and name."""
         ...
 
     def assume(self, kind: str, obj: JsonObject) -> None:

@@ -176,19 +176,17 @@ class ScorePhase:
     ) -> CachedColumn[np.int64]:
         """The plugin's raw scores of all rows, brought up to date."""
         plugin = scorer.plugin
-        columns = self._cache.columns(key).scores
-        before = columns.get(plugin.name)
-        position = None if before is None else before.position
-        kept = self._cache.refresh(
-            before,
+        cached = self._cache.refresh(
+            self._cache.columns(key).scores,
+            plugin.name,
             plugin.score_reuse,
             lambda view: self._answer(plugin, call, state, pod, view),
         )
-        columns[plugin.name] = kept
-        if plugin.score_reuse is Reuse.NODE and (kept is not before or kept.position != position):
+        if cached.rewritten and plugin.score_reuse is Reuse.NODE:
             # Node objects change rarely, and then most plugins score all nodes alike.
-            kept.uniform, kept.normalized = _uniform(kept.values), None
-        return kept
+            cached.uniform, cached.normalized = _uniform(cached.values), None
+            cached.rewritten = False
+        return cached
 
     def _normalized(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn

@@ -46,7 +46,7 @@ _PREFIX: Final = "cross-node preemption: "
 
 
 class CrossNodePreemption(PostFilterPlugin):
-    """See the module docstring."""
+    """Searches the pods in the way for the set whose deletion costs least."""
 
     name: ClassVar[str] = _NAME
     args_model: ClassVar[type[CrossNodePreemptionArgs]] = CrossNodePreemptionArgs
@@ -130,7 +130,7 @@ def _no(reason: str) -> PostFilterResult:
 
 
 def _targets(blocking: BlockingPods, diagnosis: Diagnosis) -> list[Target]:
-    """The nodes on which pods in the way are all that is wrong, by who is in the way."""
+    """The nodes on which pods in the way are all that is wrong, by these pods."""
     rows_of: dict[frozenset[str], list[int]] = {}
     pods: dict[str, PodInfo] = {}
     for row, status in zip(diagnosis.rows, diagnosis.statuses, strict=True):

@@ -32,39 +32,6 @@ Element = TypeVar("Element", bound=np.generic)
 """What a column holds."""
 
 
-class Changes(Generic[Key]):
-    """What changed, in order: whoever remembers a position recomputes only what came since."""
-
-    def __init__(self) -> None:
-        self._changed: list[Key] = []
-        self._dropped = 0
-
-    @property
-    def position(self) -> int:
-        """The number of changes so far."""
-        return self._dropped + len(self._changed)
-
-    def append(self, changed: Key) -> None:
-        """Note a change."""
-        self._changed.append(changed)
-
-    def since(self, position: int) -> list[Key] | None:
-        """What changed since a position, repeats possible; None: too long ago to tell."""
-        start = position - self._dropped
-        return None if start < 0 else self._changed[start:]
-
-    def trim(self, keep: int) -> None:
-        """Drop the oldest changes when more than twice `keep` are held."""
-        if len(self._changed) > 2 * keep:
-            excess = len(self._changed) - keep
-            del self._changed[:excess]
-            self._dropped += excess
-
-
-ChangeLog: TypeAlias = Changes[int]
-"""Rows that changed."""
-
-
 class LabelColumn:
     """One label key over all rows, dictionary-encoded."""
 

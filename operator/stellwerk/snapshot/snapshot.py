@@ -18,9 +18,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.taints import Taint
 from stellwerk.models.volumes import UsageKey
+from stellwerk.snapshot.changes import ChangeLog
 from stellwerk.snapshot.columns import (
     MAX_REQUESTED,
-    ChangeLog,
     Element,
     IdColumn,
     IntColumn,

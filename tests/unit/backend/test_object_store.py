@@ -84,17 +84,20 @@ def test_an_unknown_index_is_an_error() -> None:
         ObjectStore().list_by("PersistentVolume", "colour", "red")
 
 
-def test_changes_are_told_since_a_version() -> None:
+def test_changes_name_what_was_written() -> None:
     store = store_with("PersistentVolume", make_volume("a"))
-    version = store.version("PersistentVolume")
+    changes = store.changes("PersistentVolume")
+    position = changes.position
     store.set("PersistentVolume", make_volume("b"))
-    assert store.changed_since("PersistentVolume", version) == [("", "b")]
-    assert store.changed_since("PersistentVolume", store.version("PersistentVolume")) == []
+    assert changes.since(position) == [("", "b")]
+    assert changes.since(changes.position) == []
 
 
-def test_a_version_before_the_first_is_too_long_ago() -> None:
-    store = store_with("PersistentVolume", make_volume("a"))
-    assert store.changed_since("PersistentVolume", -1) is None
+def test_changes_of_a_kind_that_comes_later_are_followed_from_the_beginning() -> None:
+    store = ObjectStore()
+    changes = store.changes("PersistentVolume")
+    store.set("PersistentVolume", make_volume("a"))
+    assert changes.since(0) == [("", "a")]
 
 
 class TestAssumption:

@@ -12,6 +12,7 @@ from stellwerk.framework.interface import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
+from stellwerk.snapshot.changes import ChangeCursor
 
 _CONTROLLER_KINDS: Final = {
     "v1 ReplicationController": "ReplicationController",
@@ -25,7 +26,7 @@ class DefaultSelectors:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._services_version = -1
+        self._services_cursor = ChangeCursor(objects.changes("Service"))
         self._services: dict[str, dict[tuple[str, str], list[Mapping[str, str]]]] = {}
         """Namespace → one label of the selector → selectors of services."""
         self._known: WeakKeyDictionary[LabelSet, list[tuple[object, LabelSelector | None]]] = (
@@ -48,10 +49,9 @@ class DefaultSelectors:
         return selector
 
     def _read_services(self) -> None:
-        version = self._objects.version("Service")
-        if version == self._services_version:
+        if self._services_cursor.current:
             return
-        self._services_version = version
+        self._services_cursor.catch_up()
         self._services.clear()
         self._known.clear()
         for service in self._objects.list("Service"):
