@@ -16,7 +16,7 @@ import numpy as np
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
-from stellwerk.framework.handle import offline_services
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod

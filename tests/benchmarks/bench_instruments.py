@@ -15,7 +15,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import offline_services
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod

@@ -9,8 +9,8 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import offline_services
 from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo

@@ -10,7 +10,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.framework.interface import Nominations
+from stellwerk.framework.services import Nominations
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.changes import Changes
 

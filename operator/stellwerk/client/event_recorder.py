@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from stellwerk.clock import Clock
-    from stellwerk.framework.interface import ObjectReference
+    from stellwerk.framework.services import ObjectReference
     from stellwerk.metrics import Metrics
 
 logger = logging.getLogger(__name__)

@@ -17,12 +17,13 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.handle import offline_services
-from stellwerk.framework.interface import Diagnosis, PostFilterResult
-from stellwerk.framework.runtime import Feasibility, Framework, Scores
+from stellwerk.framework.diagnosis import Diagnosis, fit_error
+from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.interface import PostFilterResult
+from stellwerk.framework.offline import offline_services
+from stellwerk.framework.scoring import Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -78,7 +79,7 @@ class Case:
         services = offline_services(self.cache.snapshot, self.objects, self.nominator, Random(0))
         spec = {**(case.get("profile") or {}), "schedulerName": self.pod.spec.scheduler_name}
         profile = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
-        self.framework: Framework = Assembly(profile, services).framework
+        self.framework = Assembly(profile, services).framework
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
@@ -157,8 +158,7 @@ class _Decision:
         """Every filter on its own, nominated pods and PreFilter's restriction aside."""
         failing: JsonObject = {name: {} for name in self._names}
         view = NodeView(self._snapshot, self._rows)
-        for plugin, call in self._framework.active_filters(found.state):
-            result = call(found.state, self._case.pod, view)
+        for plugin, result in self._framework.filters.each(found.state, self._case.pod, view):
             for position in np.flatnonzero(result.codes):
                 reasons = result.status(int(result.codes[position])).reasons
                 failing[self._names[position]][plugin.name] = list(reasons)
@@ -168,12 +168,12 @@ class _Decision:
         view = found.view(NodeView(self._snapshot))
         scores = self._framework.prioritize(found.state, self._case.pod, view)
         names = self._snapshot.names(view.row_numbers())
-        nominated = self._case.pod.nominated_node_name
+        nominated = found.nominated_row(self._case.pod, self._snapshot)
         best = [names[position] for position in scores.best_positions()]
         return {
             "scores": _score_table(scores, names),
             "total": dict(zip(names, scores.total.tolist(), strict=True)),
-            "selected": [nominated] if nominated in names else sorted(best),
+            "selected": sorted(best) if nominated is None else self._snapshot.names([nominated]),
         }
 
 

@@ -13,7 +13,8 @@ from typing import Generic
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.framework.interface import FilterPlugin, Nominations, Reuse
+from stellwerk.framework.interface import FilterPlugin, Reuse
+from stellwerk.framework.services import Nominations
 from stellwerk.framework.status import OK, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdict_cursor import VerdictCursor

@@ -4,7 +4,7 @@ Statuses that are cached between cycles and results of dry runs follow it. Invar
 if its node, a pod on it or a nomination that counts there changed since `catch_up`.
 """
 
-from stellwerk.framework.interface import Nominations
+from stellwerk.framework.services import Nominations
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.changes import ChangeCursor, RowCursor
 from stellwerk.snapshot.snapshot import Snapshot

@@ -15,13 +15,9 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import (
-    Candidate,
-    Diagnosis,
-    Handle,
-    PostFilterPlugin,
-    PostFilterResult,
-)
+from stellwerk.framework.diagnosis import Diagnosis
+from stellwerk.framework.interface import Candidate, PostFilterPlugin, PostFilterResult
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Code, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo

@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import BindPlugin, Handle
+from stellwerk.framework.interface import BindPlugin
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, error
 from stellwerk.models.pod import PodInfo
 

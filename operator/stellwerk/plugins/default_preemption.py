@@ -13,19 +13,18 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     Candidate,
-    Diagnosis,
     EnqueueExtensions,
-    Handle,
     PostFilterPlugin,
     PostFilterResult,
     PreEnqueuePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Code, Status, error, unresolvable, unschedulable
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER

@@ -12,14 +12,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     SKIP_FILTER,
-    Diagnosis,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     PostFilterPlugin,
     PostFilterResult,
     PreFilterPlugin,
@@ -27,6 +26,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Status, error, unresolvable, unschedulable
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo

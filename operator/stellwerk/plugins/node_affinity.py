@@ -18,12 +18,11 @@ from stellwerk.framework.events import (
     HintScope,
     Resource,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     NormalizeScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -31,6 +30,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status, unresolvable
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import NodeAffinityArgs

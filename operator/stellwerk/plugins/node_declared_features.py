@@ -18,12 +18,12 @@ from stellwerk.framework.events import (
     HintScope,
     Resource,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
     PreFilterPlugin,
     PreFilterResult,
     Reuse,

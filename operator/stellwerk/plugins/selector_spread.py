@@ -16,12 +16,12 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
-    Handle,
     NormalizeScorePlugin,
     PreScorePlugin,
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status
 from stellwerk.models.node import zone_key
 from stellwerk.models.pod import PodInfo

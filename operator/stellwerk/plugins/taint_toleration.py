@@ -16,10 +16,10 @@ from stellwerk.framework.events import (
     HintScope,
     Resource,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
     NormalizeScorePlugin,
     PreScorePlugin,
     Reuse,

@@ -20,17 +20,17 @@ from stellwerk.framework.events import (
     HintScope,
     Resource,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     PreFilterPlugin,
     PreFilterResult,
     Reuse,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
 from stellwerk.models.json_values import JsonObject

@@ -10,8 +10,8 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.interface import pod_reference
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.services import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, NominatingInfo

@@ -9,10 +9,10 @@ import asyncio
 import logging
 
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.interface import Diagnosis, pod_reference
+from stellwerk.framework.diagnosis import Diagnosis, fit_error, rejecting_plugins
+from stellwerk.framework.services import pod_reference
 from stellwerk.framework.status import Code, Status
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error, rejecting_plugins
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt import Attempt
 from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure

@@ -15,7 +15,7 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.framework.interface import ClusterClient, Recorder
+from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks

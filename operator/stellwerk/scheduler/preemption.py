@@ -15,8 +15,9 @@ from enum import Enum, auto
 from typing import Final, Protocol, TypeVar
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
-from stellwerk.framework.interface import Candidate, PostFilterResult, pod_reference
+from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.services import pod_reference
 from stellwerk.framework.status import error, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts

@@ -14,10 +14,11 @@ import numpy as np
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import Diagnosis, PostFilterResult, pod_reference
+from stellwerk.framework.diagnosis import Diagnosis, fit_error
+from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.services import pod_reference
 from stellwerk.framework.status import Code, Status
-from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt import Attempt
 from stellwerk.scheduler.attempt_failures import AttemptFailures, Failure
@@ -105,12 +106,11 @@ class ScheduleOne:
         found = framework.find_feasible(pod, attempt.state)
         if found.pre_filter.code is Code.ERROR:
             return Decision(failure=Failure.error(found.pre_filter.message))
-        nominated = snapshot.row_of.get(pod.nominated_node_name)
-        promised = nominated is not None and bool(found.fits[nominated])
-        if promised and attempt.extenders:
-            promised = await attempt.extenders.accept(pod, pod.nominated_node_name)
+        takes_nominated = found.nominated_row(pod, snapshot) is not None
+        if takes_nominated and attempt.extenders:
+            takes_nominated = await attempt.extenders.accept(pod, pod.nominated_node_name)
         attempt.evaluated = found.evaluated
-        if promised:
+        if takes_nominated:
             attempt.feasible = 1
             return Decision(pod.nominated_node_name)
         rejections = Rejections()

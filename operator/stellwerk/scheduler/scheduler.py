@@ -13,7 +13,7 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
-from stellwerk.framework.interface import WatchHandlers
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter

@@ -20,7 +20,7 @@ from stellwerk.scheduler.pod_status import nomination_patch, status_patch
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
-    from stellwerk.framework.interface import ClusterClient
+    from stellwerk.framework.services import ClusterClient
     from stellwerk.models.pod import PodInfo
     from stellwerk.scheduler.pod_status import NominatingInfo
 

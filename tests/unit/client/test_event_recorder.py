@@ -12,7 +12,7 @@ import pytest
 from stellwerk.client.event_recorder import EventRecorder, cut_note
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
-from stellwerk.framework.interface import ObjectReference
+from stellwerk.framework.services import ObjectReference
 from stellwerk.metrics import Metrics
 from tests.support.repository import TRANSCRIPTS
 

@@ -8,7 +8,7 @@ import pytest
 from stellwerk.backend.object_store import ObjectStore
 from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import Diagnosis
+from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.status import Code
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.node import parse_node

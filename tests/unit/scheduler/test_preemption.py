@@ -26,8 +26,8 @@ from tests.support.builders import make_pod, pod_info
 from tests.support.queue_driver import QueueDriver
 
 if TYPE_CHECKING:
-    from stellwerk.framework.interface import ClusterClient
     from stellwerk.framework.runtime import Framework
+    from stellwerk.framework.services import ClusterClient
     from stellwerk.scheduler.parts import Parts
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

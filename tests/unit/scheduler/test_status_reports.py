@@ -14,7 +14,7 @@ from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
 if TYPE_CHECKING:
-    from stellwerk.framework.interface import ClusterClient
+    from stellwerk.framework.services import ClusterClient
 
 
 class Api:

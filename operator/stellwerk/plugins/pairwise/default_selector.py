@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.node import HOSTNAME_LABEL, ZONE_LABEL
 from stellwerk.models.plugin_args import DefaultConstraint, PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo

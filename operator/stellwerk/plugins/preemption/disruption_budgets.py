@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject, number_or_none
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector

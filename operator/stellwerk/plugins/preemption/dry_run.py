@@ -9,12 +9,13 @@ other, because each row of a view with overlay is a hypothesis of its own.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import Candidate, Handle
+from stellwerk.framework.interface import Candidate, PlacedPods
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
@@ -22,9 +23,6 @@ from stellwerk.plugins.preemption.dry_run_results import DryRunResults, Outcome,
 from stellwerk.plugins.preemption.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
-
-Placed: TypeAlias = list[tuple[int, PodInfo]]
-"""(position in the view, pod on the node there)."""
 
 _NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 
@@ -60,12 +58,13 @@ class DryRun:
         results: DryRunResults | None = None,
     ) -> None:
         """With `results`, what is found serves later pods of the same spec, too."""
-        self._handle = handle
+        self._snapshot = handle.snapshot
+        self._filters = handle.filters
         self._state = state
         self._pod = pod
         self._budgets = budgets
         self._known: Outcomes | None = None
-        if results is not None and handle.is_row_local(state, pod):
+        if results is not None and self._filters.is_row_local(state, pod):
             key = (pod.spec, frozenset(state.skipped_filters))
             self._known = results.of(key, pod)
 
@@ -98,16 +97,16 @@ class DryRun:
     def _lower(self, row: int) -> list[PodInfo]:
         """The pods on a node that this one may preempt."""
         priority = self._pod.spec.priority
-        pods = self._handle.snapshot.pods[row].values()
+        pods = self._snapshot.pods[row].values()
         return [pod for pod in pods if pod.spec.priority < priority]
 
     def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[Outcome]:
         """`run` for nodes that hold pods of lower priority, which are given."""
         if not len(rows):
             return []
-        view = NodeView(self._handle.snapshot, rows).with_overlay()
+        view = NodeView(self._snapshot, rows).with_overlay()
         self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
-        emptied = self._handle.run_filters(self._state, self._pod, view)
+        emptied = self._filters.run_with_nominated_pods(self._state, self._pod, view)
         outcomes: list[Outcome] = list(emptied.statuses())
         fitting = np.flatnonzero(emptied.fits)
         selections = [
@@ -119,7 +118,7 @@ class DryRun:
             # further look.
             view = view.narrowed(fitting)
         self._reprieve(view, selections)
-        names = self._handle.snapshot.names(rows[fitting].tolist())
+        names = self._snapshot.names(rows[fitting].tolist())
         for cleared, selection, name in zip(fitting.tolist(), selections, names, strict=True):
             outcomes[cleared] = selection.outcome(name)
         return outcomes
@@ -137,7 +136,7 @@ class DryRun:
             trying = [selection for selection in selections if rank < len(selection.reprieve)]
             self._add(view, [(each.position, each.reprieve[rank][0]) for each in trying])
             fits = self._fits(view)
-            victims: Placed = []
+            victims: list[tuple[int, PodInfo]] = []
             for selection in trying:
                 pod, violates = selection.reprieve[rank]
                 if not fits[selection.position]:
@@ -147,12 +146,12 @@ class DryRun:
             self._remove(view, victims)
 
     def _fits(self, view: NodeView) -> Mask:
-        return self._handle.run_filters(self._state, self._pod, view).fits
+        return self._filters.run_with_nominated_pods(self._state, self._pod, view).fits
 
-    def _add(self, view: NodeView, pods: Placed) -> None:
+    def _add(self, view: NodeView, pods: PlacedPods) -> None:
         if pods:
-            self._handle.add_pods(self._state, self._pod, view, pods)
+            self._filters.add_pods(self._state, self._pod, view, pods)
 
-    def _remove(self, view: NodeView, pods: Placed) -> None:
+    def _remove(self, view: NodeView, pods: PlacedPods) -> None:
         if pods:
-            self._handle.remove_pods(self._state, self._pod, view, pods)
+            self._filters.remove_pods(self._state, self._pod, view, pods)

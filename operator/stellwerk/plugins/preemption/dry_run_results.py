@@ -9,7 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final, TypeAlias
 
-from stellwerk.framework.interface import Candidate, Handle
+from stellwerk.framework.interface import Candidate
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Status
 from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import inline_handle, provisioning_driver, volume_handle
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey, storage_class_name

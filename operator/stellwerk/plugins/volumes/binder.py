@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import migrated_node_selector, migration_of
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import parse_node_selector

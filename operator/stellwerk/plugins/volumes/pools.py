@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import parse_quantity
 from stellwerk.models.selectors import NodeSelector, parse_label_selector

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import whole_units
 from stellwerk.models.selectors import (

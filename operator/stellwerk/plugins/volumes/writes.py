@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.plugins.volumes.binder import (

@@ -19,8 +19,10 @@ from stellwerk.backend.cache import Cache
 from stellwerk.client.extender import AnsweredVictims, HttpExtender, OfferedNodes, OfferedVictims
 from stellwerk.clock import Clock
 from stellwerk.errors import ExtenderError, SchedulerError
-from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, ClusterClient, Diagnosis
-from stellwerk.framework.runtime import Feasibility
+from stellwerk.framework.diagnosis import Diagnosis
+from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate
+from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.metrics import Metrics
@@ -206,13 +208,12 @@ class ProfileExtenders:
         remaining = await self._remaining(pod, offered, rejections)
         if remaining is not offered:
             rejections.happened = len(remaining) != len(offered)
-            found.rows = np.array([snapshot.row_of[name] for name in remaining], dtype=np.intp)
-            found.fits = np.zeros_like(found.fits)
-            found.fits[found.rows] = True
+            left = np.array([snapshot.row_of[name] for name in remaining], dtype=np.intp)
+            found.keep(left, evaluated=found.evaluated)
         return rejections
 
     async def accept(self, pod: PodInfo, node_name: str) -> bool:
-        """Whether the node that was promised to the pod stands (`evaluateNominatedNode`).
+        """Whether the node nominated to the pod passes (`evaluateNominatedNode`).
 
         If not, or if an extender fails, all nodes are looked at.
         """

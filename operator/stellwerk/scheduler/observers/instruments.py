@@ -11,9 +11,10 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.framework.calls import Stopwatch
-from stellwerk.framework.interface import Plugin, WatchHandlers
+from stellwerk.framework.interface import Plugin
 from stellwerk.framework.status import CODE_NAMES, Code
+from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Counter, Histogram, Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint

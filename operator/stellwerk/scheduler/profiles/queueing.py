@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
 from stellwerk.framework.interface import (
-    EnqueueExtensions,
     Plugin,
     PreEnqueuePlugin,
     QueueSortPlugin,
@@ -20,7 +20,6 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.metrics import Metrics
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.profiles.profiles import Profiles
 
@@ -38,13 +37,8 @@ class _Queueing:
     @classmethod
     def of(cls, framework: Framework) -> "_Queueing":
         """Look them up."""
-        sorts = framework.plugins.get(ExtensionPoint.QUEUE_SORT, ())
-        gates = framework.plugins.get(ExtensionPoint.PRE_ENQUEUE, ())
-        return cls(
-            framework,
-            [plugin for plugin in sorts if isinstance(plugin, QueueSortPlugin)],
-            [plugin for plugin in gates if isinstance(plugin, PreEnqueuePlugin)],
-        )
+        plugins = framework.plugins
+        return cls(framework, QUEUE_SORT.among(plugins), PRE_ENQUEUE.among(plugins))
 
 
 class ProfileQueueing:
@@ -98,7 +92,7 @@ class ProfileQueueing:
         hints = {}
         for at_point in framework.plugins.values():
             for plugin in at_point:
-                if plugin.name not in hints and isinstance(plugin, EnqueueExtensions):
+                if plugin.name not in hints and ENQUEUE_EXTENSIONS.implemented_by(plugin):
                     try:
                         hints[plugin.name] = plugin.events_to_register()
                     except Exception:

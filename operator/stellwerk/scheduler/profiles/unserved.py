@@ -9,7 +9,7 @@ import asyncio
 from typing import Final
 
 from stellwerk.backend.queued_pod import TAKEN
-from stellwerk.framework.interface import pod_reference
+from stellwerk.framework.services import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.parts import Parts
 from stellwerk.scheduler.pod_status import SCHEDULER_ERROR, NominatingInfo

@@ -7,7 +7,8 @@ import pytest
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import ObjectStore
-from stellwerk.framework.handle import ProfileHandle, offline_services
+from stellwerk.framework.handle import ProfileHandle
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
