@@ -5,6 +5,8 @@ rows found are those that every filter passes on its own, computed for all rows 
 from a cached column, with the same result.
 """
 
+from functools import partial
+
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
@@ -162,12 +164,10 @@ class FilterPhase:
         """(N,) bool, rows where all of these pass; read only."""
         if not calls:
             return self._snapshot.alive
-        call_of = dict(calls)
-        answer = self._filters.answer
+        codes = self._filters.codes
         return self._cache.fits(
             pod.spec,
-            tuple(call_of),
-            lambda plugin, nodes: answer((plugin, call_of[plugin]), state, pod, nodes).codes,
+            [(plugin, partial(codes, (plugin, call), state, pod)) for plugin, call in calls],
         )
 
     def _cached_statuses(self, found: Feasibility, pod: PodInfo) -> CachedStatuses | None:

@@ -50,7 +50,14 @@ class PointRunner(Generic[Role, Answer]):
     ) -> Iterator[tuple[Role, Answer]]:
         """Each plugin with its answer; a plugin is asked when the caller comes to it."""
         for plugin, call in self.calls:
-            yield plugin, self.ask(plugin, call, state, pod, subject)
+            if state.sampled:
+                yield plugin, self.ask(plugin, call, state, pod, subject)
+                continue
+            try:
+                answer = call(state, pod, subject)
+            except Exception as failure:
+                raise self.failure(plugin, failure) from failure
+            yield plugin, answer
 
     def ask(
         self, plugin: Role, call: Call[Answer], state: CycleState, pod: PodInfo, subject: object

@@ -7,7 +7,6 @@ the position of its cursor, and is brought up to date before it is read.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial
 from typing import Generic
 
 import numpy as np
@@ -154,22 +153,17 @@ class ColumnCache:
         return column
 
     def fits(
-        self,
-        key: Hashable,
-        filters: Sequence[FilterPlugin],
-        answer: Callable[[FilterPlugin, NodeView], VerdictColumn],
+        self, key: Hashable, filters: Sequence[tuple[FilterPlugin, Compute[np.int32]]]
     ) -> Mask:
         """(N,) bool, rows where all of these filters pass; free rows have any value. Read only."""
         columns = self.columns(key)
-        together = tuple([plugin.name for plugin in filters])
+        together = tuple([plugin.name for plugin, _ in filters])
         fits = columns.fits.get(together)
         if fits is not None and fits.cursor.current:
             return fits.values
         codes = [
-            self.refresh(
-                columns.filters, plugin.name, plugin.filter_reuse, partial(answer, plugin)
-            ).values
-            for plugin in filters
+            self.refresh(columns.filters, plugin.name, plugin.filter_reuse, compute).values
+            for plugin, compute in filters
         ]
         changed = None if fits is None else self._changed_rows(fits.cursor)
         if fits is None or changed is None:

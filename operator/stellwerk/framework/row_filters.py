@@ -25,6 +25,7 @@ from stellwerk.framework.services import FilterRunner, Nominations
 from stellwerk.framework.status import Status
 from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import VerdictColumn
 from stellwerk.snapshot.node_view import NodeOverlay, NodeView
 
 FilterCall: TypeAlias = tuple[FilterPlugin, Call[FilterResult]]
@@ -66,6 +67,12 @@ class RowFilters(FilterRunner):
             message = f"{result.codes.shape} verdicts for {len(nodes)} nodes"
             raise PluginFailure(plugin.name, self.runner.label, message)
         return result
+
+    def codes(
+        self, call: FilterCall, state: CycleState, pod: PodInfo, nodes: NodeView
+    ) -> VerdictColumn:
+        """(n,) int32, the codes of one filter's answer."""
+        return self.answer(call, state, pod, nodes).codes
 
     def run(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Verdicts:
         """Each row's first rejection; overlays count, nominations do not."""

@@ -108,5 +108,5 @@ class RowCursor(ChangeCursor[int]):
 
     @override
     def catch_up(self) -> None:
-        super().catch_up()
+        self.position = self.changes.position
         self._size = self.snapshot.size
