@@ -296,7 +296,7 @@ def _own_method(plugin: Plugin, method: str) -> Callable[..., Any] | None:
     if own is None or method != "normalize":
         return own
     normalize = own
-    # It may work in place, and raw scores are kept between cycles.
+    # It may work in place, and raw scores are cached between cycles.
     return lambda state, pod, scores: normalize(state, pod, scores.copy())
 
 

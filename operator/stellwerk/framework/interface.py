@@ -128,10 +128,10 @@ class PreFilterPlugin(Plugin, Protocol):
 
 
 class PreFilterExtensions(Protocol):
-    """For plugins that keep state of their own about pods on nodes; others read `nodes.overlay`.
+    """For plugins with state of their own about pods on nodes; others read `nodes.overlay`.
 
     `pods` have just been put on (taken off) the node at a position of a view with overlay.
-    A node may come at another position later, in a narrower view: such state is kept by row
+    A node may come at another position later, in a narrower view: such state goes by row
     (`nodes.row_numbers()[position]`).
     """
 

@@ -42,7 +42,7 @@ class Node:
 
 
 class _WithArguments:
-    """What both adapters keep of what every plugin is made with."""
+    """Holds what every plugin is made with."""
 
     def __init__(self, handle: Handle, args: BaseModel | None = None) -> None:
         self.handle = handle

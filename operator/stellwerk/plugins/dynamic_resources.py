@@ -1,6 +1,6 @@
 """DynamicResources: what kube-scheduler's plugin does for pods without resource claims.
 
-Pods with claims need an allocator of devices, which Stellwerk does not have: they are kept pending
+Pods with claims need an allocator of devices, which Stellwerk does not have: they stay pending
 with a message that says so. Invariant: a pod with claims never fits, whichever of this plugin's
 extension points a profile leaves on.
 """

@@ -52,7 +52,7 @@ class NodeDeclaredFeatures(StatelessPlugin, PreFilterPlugin, FilterPlugin, Enque
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         required = pod.spec.required_features
         # A loop over nodes, for the rare spec that needs a feature, and once per such spec: the
-        # column is kept.
+        # column is cached.
         missing = [
             node is not None and not required <= node.declared_features for node in nodes.nodes()
         ]

@@ -70,7 +70,7 @@ class TaintToleration(
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        # Shared by all pods with these tolerations, so that pods of many specs keep one column.
+        # Shared by all pods with these tolerations, so that pods of many specs share one column.
         return pod.spec.tolerations
 
     @override

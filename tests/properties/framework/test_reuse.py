@@ -1,7 +1,7 @@
-"""What is kept between cycles changes no result, and ties are broken evenly.
+"""What is cached between cycles changes no result, and ties are broken evenly.
 
-Long random histories of a cluster, decided by a framework that keeps its columns throughout; before
-every decision, each plugin is asked plainly, for all nodes, as if nothing had ever been kept.
+Long random histories of a cluster, decided by a framework that caches its columns throughout;
+before every decision, each plugin is asked plainly, for all nodes, as if nothing were cached.
 """
 
 import asyncio
@@ -217,7 +217,7 @@ def _room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("_room")
 @pytest.mark.parametrize("templates", [5, 300, None], ids=["5 specs", "300 specs", "unique pods"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kept_columns_change_no_result(seed: int, templates: int | None) -> None:
+def test_cached_columns_change_no_result(seed: int, templates: int | None) -> None:
     history = History(seed)
     framework = make_framework(history.cache)
     decided = 0

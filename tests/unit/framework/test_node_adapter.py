@@ -31,8 +31,8 @@ class MostPods(NodeFilterPlugin):
         return f"node(s) had {len(alike)} web pods" if alike else None
 
 
-class KeptMostPods(MostPods):
-    """The same, its verdicts kept until a node's pods change."""
+class CachedMostPods(MostPods):
+    """The same, its verdicts cached until a node's pods change."""
 
     filter_reuse: ClassVar[Reuse] = Reuse.USAGE
 
@@ -83,7 +83,7 @@ def test_an_overlay_shows_in_pods_and_requests() -> None:
     assert raw_scores(make_plugin(FreeMillicores), pod_info("p"), nodes) == {"a": 4000, "b": 1000}
 
 
-def test_codes_of_a_kept_column_keep_their_meaning() -> None:
+def test_codes_of_a_cached_column_do_not_change_their_meaning() -> None:
     nodes = make_cache(
         [make_node("one"), make_node("two")],
         [
@@ -91,7 +91,7 @@ def test_codes_of_a_kept_column_keep_their_meaning() -> None:
             for index, name in enumerate(["one", "two", "two"])
         ],
     )
-    plugin, pod = make_plugin(KeptMostPods), pod_info("p")
+    plugin, pod = make_plugin(CachedMostPods), pod_info("p")
     both = plugin.filter(CycleState(), pod, NodeView(nodes.snapshot))
     second = plugin.filter(
         CycleState(), pod, NodeView(nodes.snapshot, np.array([1], dtype=np.intp))

@@ -126,7 +126,7 @@ def test_a_pod_without_claims_is_skipped_and_scores_0() -> None:
     assert raw_scores(plugin, pod_info("p"), nodes) == {"a": 0, "b": 0}
 
 
-def test_a_pod_with_claims_is_kept_pending_and_told_why() -> None:
+def test_a_pod_with_claims_stays_pending_with_a_reason() -> None:
     nodes = NodeView(make_cache([make_node("a")]).snapshot)
     status = make_plugin(DynamicResources).pre_filter(CycleState(), claiming(), nodes).status
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -200,7 +200,7 @@ def test_only_replica_sets_and_replication_controllers_can_be_avoided() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"preferAvoidPods": [{}]}', '{"preferAvoidPods": 3}'])
-def test_an_annotation_that_cannot_be_read_avoids_nobody(text: str) -> None:
+def test_an_annotation_that_cannot_be_read_avoids_no_controller(text: str) -> None:
     node = make_node("n")
     node["metadata"]["annotations"] = {ANNOTATION: text}
     assert scores_on(NodePreferAvoidPods, owned_by("ReplicaSet", "u1"), [node]) == {"n": 100}

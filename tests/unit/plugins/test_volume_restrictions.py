@@ -150,7 +150,7 @@ def test_a_nominated_user_of_the_disk_counts_on_its_row() -> None:
         pytest.param({"volumes": claim_volume("data"), "namespace": "b"}, False, id="elsewhere"),
     ],
 )
-def test_a_deleted_pod_wakes_whom_it_blocked(gone: dict[str, Any], *, wakes: bool) -> None:
+def test_a_deleted_pod_wakes_those_it_blocked(gone: dict[str, Any], *, wakes: bool) -> None:
     waiting = pod_info("web", volumes=[*claim_volume("data"), *gce(read_only=True)])
     change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, old=pod_info("gone", **gone))
     hints = VolumeRestrictions(StorageWorld().handle).events_to_register()

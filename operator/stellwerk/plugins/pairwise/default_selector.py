@@ -37,15 +37,15 @@ class DefaultSelectors:
     def of(self, pod: PodInfo) -> LabelSelector | None:
         """The selector of the pod's kind; None: nothing selects it."""
         self._read_services()
-        owned = self._controller_selector(pod)
-        if owned is None and pod.namespace not in self._services:
+        of_controller = self._controller_selector(pod)
+        if of_controller is None and pod.namespace not in self._services:
             return None
         known = self._known.setdefault(pod.label_set, [])
         for key, selector in known:
-            if key == owned:
+            if key == of_controller:
                 return selector
-        selector = self._derive(pod, owned)
-        known.append((owned, selector))
+        selector = self._derive(pod, of_controller)
+        known.append((of_controller, selector))
         return selector
 
     def _read_services(self) -> None:

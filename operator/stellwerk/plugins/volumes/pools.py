@@ -1,6 +1,6 @@
 """Volumes that wait for a claim, by class, as columns that follow the object store.
 
-`volume_matching` picks from them for every row at once; a class with a volume on each of 5,000
+`matching` picks from them for every row at once; a class with a volume on each of 5,000
 nodes costs no more than one with a volume per zone. Invariant: a pool's living positions are the
 available volumes of its class, ascending by size and then by arrival.
 """

@@ -68,7 +68,7 @@ class StorageCapacities:
         self._nodes_version = 0
 
     def roomy(self, nodes: NodeView, claim: JsonObject, storage_class: JsonObject) -> Mask:
-        """(n,) bool, True where the driver has room for the claim, or does not tell.
+        """(n,) bool, True where the driver has room for the claim, or publishes none.
 
         Source: `hasEnoughCapacity` of v1.36.
         """

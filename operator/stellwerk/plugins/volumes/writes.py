@@ -96,7 +96,7 @@ def bound_to_claim(volume: JsonObject, claim: JsonObject) -> JsonObject:
 
 
 def with_selected_node(claim: JsonObject, node_name: str) -> JsonObject:
-    """The claim with the annotation that tells a provisioner where its volume is wanted."""
+    """The claim with the annotation that names to a provisioner the node of its volume."""
     annotations = {**(claim["metadata"].get("annotations") or {}), SELECTED_NODE: node_name}
     return {
         **claim,
