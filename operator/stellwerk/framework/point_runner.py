@@ -1,25 +1,50 @@
 """Runs the plugins of one extension point: in order, measured, failures named.
 
 The phases of the runtime hold one PointRunner per point. Invariant: whatever a plugin raises, the
-caller sees its answer or a PluginFailure that names plugin and point.
+caller sees its answer or a PluginFailure that names plugin and point; a run that raises is measured
+as an Error.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint, Point
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import Code, Status
-from stellwerk.framework.stopwatch import Stopwatch, Timing
+from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.models.pod import PodInfo
 
 Role = TypeVar("Role", bound=Plugin)
 Answer = TypeVar("Answer")
 Awaited = TypeVar("Awaited")
 Call = Callable[..., Answer]
+
+
+class Timing:
+    """One run of an extension point, measured from entering the context to leaving it."""
+
+    __slots__ = ("_label", "_started", "_stopwatch", "code")
+
+    def __init__(self, stopwatch: Stopwatch, label: str) -> None:
+        self._stopwatch = stopwatch
+        self._label = label
+        self.code = Code.ERROR
+        """How the run ended; Error until something else is noted."""
+
+    def __enter__(self) -> Self:
+        self._started = self._stopwatch.started()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopwatch.point(self._label, self.code, self._started)
+
+    def noted(self, status: Status) -> Status:
+        """The same status, with which the run ended."""
+        self.code = status.code
+        return status
 
 
 class PointRunner(Generic[Role, Answer]):
@@ -53,7 +78,7 @@ class PointRunner(Generic[Role, Answer]):
             if state.sampled:
                 yield plugin, self.ask(plugin, call, state, pod, subject)
                 continue
-            try:
+            try:  # as `ask` does, without a frame for each plugin of each attempt
                 answer = call(state, pod, subject)
             except Exception as failure:
                 raise self.failure(plugin, failure) from failure

@@ -1,15 +1,15 @@
 """How long extension points and plugins take; metrics live above this layer.
 
-The runtime measures every point with a Timing, and plugins one by one in attempts that are sampled.
-Invariant: a point that raises is measured, too, with code Error.
+`point_runner` uses one for every run of a point, and for plugins one by one in sampled attempts;
+`scheduler.observers.instruments` implements it. Invariant: what is measured is not changed.
 """
 
 from collections.abc import Set as AbstractSet
-from typing import Final, Protocol, Self
+from typing import Final, Protocol
 
 from typing_extensions import override
 
-from stellwerk.framework.status import Code, Status
+from stellwerk.framework.status import Code
 
 
 class Stopwatch(Protocol):
@@ -56,27 +56,3 @@ class Unmeasured(Stopwatch):
 
 
 UNMEASURED: Final = Unmeasured()
-
-
-class Timing:
-    """One run of an extension point, measured from entering the context to leaving it."""
-
-    __slots__ = ("_label", "_started", "_stopwatch", "code")
-
-    def __init__(self, stopwatch: Stopwatch, label: str) -> None:
-        self._stopwatch = stopwatch
-        self._label = label
-        self.code = Code.ERROR
-        """How the run ended; Error until something else is noted."""
-
-    def __enter__(self) -> Self:
-        self._started = self._stopwatch.started()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopwatch.point(self._label, self.code, self._started)
-
-    def noted(self, status: Status) -> Status:
-        """The same status, with which the run ended."""
-        self.code = status.code
-        return status
