@@ -167,7 +167,7 @@ class FilterPhase:
         codes = self._filters.codes
         return self._cache.fits(
             pod.spec,
-            [(plugin, partial(codes, (plugin, call), state, pod)) for plugin, call in calls],
+            [(call[0], partial(codes, call, state, pod)) for call in calls],
         )
 
     def _cached_statuses(self, found: Feasibility, pod: PodInfo) -> CachedStatuses | None:

@@ -7,6 +7,7 @@ as an Error.
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Generic, Self, TypeVar
 
 from stellwerk.framework.cycle_state import CycleState
@@ -24,18 +25,18 @@ Call = Callable[..., Answer]
 
 
 class Timing:
-    """One run of an extension point, measured from entering the context to leaving it."""
+    """One run of an extension point, measured until the context is left."""
 
     __slots__ = ("_label", "_started", "_stopwatch", "code")
 
     def __init__(self, stopwatch: Stopwatch, label: str) -> None:
         self._stopwatch = stopwatch
         self._label = label
+        self._started = stopwatch.started()
         self.code = Code.ERROR
         """How the run ended; Error until something else is noted."""
 
     def __enter__(self) -> Self:
-        self._started = self._stopwatch.started()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -60,11 +61,9 @@ class PointRunner(Generic[Role, Answer]):
         self.calls: Sequence[tuple[Role, Call[Answer]]] = [
             (plugin, point.method_of(plugin)) for plugin in point.among(plugins)
         ]
-        self._stopwatch = stopwatch
-
-    def timed(self) -> Timing:
+        self.timed: Callable[[], Timing] = partial(Timing, stopwatch, point.label)
         """The context in which the point runs."""
-        return Timing(self._stopwatch, self.label)
+        self._stopwatch = stopwatch
 
     def evaluated(self, skipped: AbstractSet[str]) -> None:
         """The plugins were asked in an attempt, but for those that skipped."""

@@ -188,9 +188,7 @@ class ColumnCache:
         """A cursor over the rows for which such a column must be recomputed; it starts now."""
         snapshot = self._snapshot
         log = snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
-        cursor = RowCursor(snapshot, log)
-        cursor.catch_up()
-        return cursor
+        return RowCursor(snapshot, log, caught_up=True)
 
     def _changed_rows(self, cursor: RowCursor) -> NodeView | None:
         """The rows to recompute, shared and read only; None: so many that it takes all of them."""

@@ -95,10 +95,12 @@ class RowCursor(ChangeCursor[int]):
 
     __slots__ = ("_size", "snapshot")
 
-    def __init__(self, snapshot: HasRows, changes: ChangeLog) -> None:
-        super().__init__(changes)
+    def __init__(self, snapshot: HasRows, changes: ChangeLog, *, caught_up: bool = False) -> None:
+        """`caught_up`: every row has just been looked at."""
+        self.changes = changes
         self.snapshot = snapshot
-        self._size = 0
+        self.position = changes.position if caught_up else _BEFORE_ALL
+        self._size = snapshot.size if caught_up else 0
 
     @override
     def changed(self, at_most: int | None = None) -> list[int] | None:
