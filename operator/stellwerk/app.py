@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.credentials import load_credentials
@@ -22,7 +22,7 @@ from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import Clock, SystemClock
 from stellwerk.framework.handle import Services
-from stellwerk.framework.interface import ClusterClient, Recorder
+from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
@@ -220,7 +220,7 @@ def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOpti
     queue_metrics.serve(queue)
     return World(
         cache=Cache(),
-        objects=ObjectStore(),
+        objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=queue,

@@ -15,8 +15,8 @@ import numpy as np
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
-from stellwerk.framework.handle import offline_services
+from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -34,7 +34,7 @@ _USUAL_ROOM: Final = 20
 
 def make_framework(cache: Cache) -> Framework:
     """The default profile over a cache."""
-    services = offline_services(cache.snapshot, ObjectStore(), Nominator(), random.Random(0))
+    services = offline_services(cache.snapshot, IndexedObjectStore(), Nominator(), random.Random(0))
     profile = load_profile(dict(DEFAULT_PROFILE_MANIFEST), known_plugins())
     return Assembly(profile, services).framework
 

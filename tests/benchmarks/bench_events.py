@@ -22,7 +22,7 @@ from aiohttp import web
 from typing_extensions import override
 
 from stellwerk.client.credentials import load_credentials
-from stellwerk.framework.interface import WatchHandlers
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.garbage import collect_seldom
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED

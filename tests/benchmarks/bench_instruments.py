@@ -13,9 +13,9 @@ from typing import Any
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import offline_services
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -35,7 +35,7 @@ ROUNDS = 20
 
 def make_framework(cache: Cache, *, measured: bool) -> Framework:
     """The default profile, with a stopwatch or without."""
-    services = offline_services(cache.snapshot, ObjectStore(), Nominator(), random.Random(0))
+    services = offline_services(cache.snapshot, IndexedObjectStore(), Nominator(), random.Random(0))
     if measured:
         metrics = Metrics()
         services = replace(

@@ -17,7 +17,7 @@ import pytest
 from stellwerk.backend.change_actions import node_update_actions
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.framework.interface import EnqueueExtensions
+from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
@@ -63,7 +63,7 @@ def full_queue(*, several_rejectors: bool) -> QueueDriver:
     registered = {
         plugin.name: plugin.events_to_register()
         for plugin in plugins
-        if isinstance(plugin, EnqueueExtensions)
+        if ENQUEUE_EXTENSIONS.implemented_by(plugin)
     }
     driver = QueueDriver(Policy(registered=registered))
     names = [plugin.name for plugin in plugins]

@@ -12,7 +12,7 @@ from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import SystemClock
 from stellwerk.errors import Conflict, NotFound
-from stellwerk.framework.interface import ObjectReference
+from stellwerk.framework.services import ObjectReference
 from stellwerk.metrics import Metrics
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 

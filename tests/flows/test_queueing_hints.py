@@ -13,7 +13,7 @@ import pytest
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.framework.interface import EnqueueExtensions
+from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.registry import IN_TREE
@@ -474,7 +474,7 @@ def policy() -> Policy:
             **{
                 plugin.name: plugin.events_to_register()
                 for plugin in plugins
-                if isinstance(plugin, EnqueueExtensions)
+                if ENQUEUE_EXTENSIONS.implemented_by(plugin)
             },
         }
     )

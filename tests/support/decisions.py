@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
-from stellwerk.framework.handle import offline_services
+from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.framework.offline import offline_services
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
@@ -21,7 +21,9 @@ class Decider:
 
     def __init__(self, cache: Cache) -> None:
         self._snapshot = cache.snapshot
-        services = offline_services(cache.snapshot, ObjectStore(), Nominator(), random.Random(0))
+        services = offline_services(
+            cache.snapshot, IndexedObjectStore(), Nominator(), random.Random(0)
+        )
         self._framework = Assembly(_PROFILE, services).framework
 
     def answers(self, pod: PodInfo) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]:

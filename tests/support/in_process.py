@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
-from stellwerk.framework.interface import ObjectReference, Recorder
+from stellwerk.framework.services import ObjectReference, Recorder
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL

@@ -10,7 +10,7 @@ from typing import Any
 
 from stellwerk.app import Operator
 from stellwerk.backend.cache import Cache
-from stellwerk.framework.interface import ClusterClient
+from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod

@@ -7,7 +7,7 @@ from typing import Any
 from typing_extensions import override
 
 from stellwerk.errors import ApiError, Conflict, NotFound
-from stellwerk.framework.interface import ClusterClient
+from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 
 

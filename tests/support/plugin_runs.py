@@ -4,15 +4,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import (
-    FilterPlugin,
-    Handle,
-    PreFilterPlugin,
-    PreScorePlugin,
-    ScorePlugin,
-)
+from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
+from stellwerk.framework.interface import FilterPlugin, ScorePlugin
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
@@ -28,7 +24,7 @@ class PluginHandle:
     """The parts of a Handle that plugins ask for when they run alone."""
 
     snapshot: Snapshot
-    objects: ObjectStore = field(default_factory=ObjectStore)
+    objects: IndexedObjectStore = field(default_factory=IndexedObjectStore)
     client: Any = None
 
     @classmethod
@@ -56,7 +52,7 @@ def make_plugin(
 def statuses(plugin: FilterPlugin, pod: PodInfo, nodes: NodeView) -> dict[str, Status]:
     """Return the status of each node that the plugin rejects; none if its PreFilter skips."""
     state = CycleState()
-    if isinstance(plugin, PreFilterPlugin) and plugin.pre_filter(state, pod, nodes).status.skip:
+    if PRE_FILTER.implemented_by(plugin) and plugin.pre_filter(state, pod, nodes).status.skip:
         return {}
     return filtered(plugin, state, pod, nodes)
 
@@ -78,7 +74,7 @@ def filtered(
 def raw_scores(plugin: ScorePlugin, pod: PodInfo, nodes: NodeView) -> dict[str, int] | None:
     """Return raw scores by node; None if PreScore skips."""
     state = CycleState()
-    if isinstance(plugin, PreScorePlugin) and plugin.pre_score(state, pod, nodes).skip:
+    if PRE_SCORE.implemented_by(plugin) and plugin.pre_score(state, pod, nodes).skip:
         return None
     scores = plugin.score(state, pod, nodes)
     assert scores.dtype == "int64"

@@ -7,10 +7,10 @@ from typing import Any
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import offline_services
 from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
@@ -61,7 +61,7 @@ class Arena:
 
     cache: Cache
     nominator: Nominator
-    objects: ObjectStore
+    objects: IndexedObjectStore
     framework: Framework
 
     def preempt(self, pod: PodInfo, *, every: bool = True) -> PostFilterResult:
@@ -85,7 +85,7 @@ def make_arena(
     seed: int = 0,
 ) -> Arena:
     """A cluster under the default profile, or one with changes."""
-    cache, objects, nominator = make_cache(nodes, pods), ObjectStore(), Nominator()
+    cache, objects, nominator = make_cache(nodes, pods), IndexedObjectStore(), Nominator()
     for budget in budgets:
         objects.set("PodDisruptionBudget", budget)
     for pod in nominated:

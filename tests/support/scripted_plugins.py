@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
-from stellwerk.framework.interface import FilterResult, Handle, PermitResult, PreFilterResult
+from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.interface import PermitResult, PreFilterResult
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP
 from stellwerk.plugins import registry
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import ProfileHandle, offline_services
-from stellwerk.framework.interface import FilterPlugin, PreFilterPlugin
+from stellwerk.framework.extension_points import FILTER, PRE_FILTER
+from stellwerk.framework.handle import ProfileHandle
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.status import Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
@@ -146,7 +147,7 @@ class StorageWorld:
 
     def __init__(self, nodes: Iterable[JsonObject] = (), pods: Iterable[JsonObject] = ()) -> None:
         self.cache = make_cache(nodes, pods)
-        self.objects = ObjectStore()
+        self.objects = IndexedObjectStore()
         self.client = MemoryClient(self._watch)
         self.muted = False
         """While True, the watch does not show what is written."""
@@ -180,7 +181,7 @@ class StorageWorld:
         self, plugin: Any, pod: PodInfo, state: CycleState | None = None
     ) -> Status | dict[str, tuple[str, ...]]:
         """The PreFilter's status unless it is Success, else the reasons by failing node."""
-        assert isinstance(plugin, PreFilterPlugin)
+        assert PRE_FILTER.implemented_by(plugin)
         state = state or CycleState()
         view = self.view()
         status = plugin.pre_filter(state, pod, view).status
@@ -190,7 +191,7 @@ class StorageWorld:
         self, plugin: Any, state: CycleState, pod: PodInfo, view: NodeView
     ) -> dict[str, tuple[str, ...]]:
         """The reasons by node, only failing ones."""
-        assert isinstance(plugin, FilterPlugin)
+        assert FILTER.implemented_by(plugin)
         result = plugin.filter(state, pod, view)
         assert result.codes.dtype == np.int32
         return {

@@ -19,7 +19,7 @@ from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
 from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import api_error
-from stellwerk.framework.interface import ClusterClient
+from stellwerk.framework.services import ClusterClient
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject

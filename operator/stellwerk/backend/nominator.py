@@ -10,9 +10,9 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.framework.interface import Nominations
+from stellwerk.framework.services import Nominations
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import Changes
+from stellwerk.snapshot.changes import Changes
 
 _CHANGES_KEPT: Final = 4096
 

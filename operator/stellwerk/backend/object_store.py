@@ -10,9 +10,9 @@ from typing import Final, TypeAlias
 
 from typing_extensions import override
 
-from stellwerk.framework import interface
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
-from stellwerk.snapshot.columns import Changes
+from stellwerk.snapshot.changes import Changes
 from stellwerk.snapshot.copy_on_write import CopyOnWrite
 
 ObjectKey: TypeAlias = tuple[str, str]
@@ -49,8 +49,6 @@ class _Table:
         """What readers see: stored objects, or what is assumed in their place."""
         self.replaced: dict[ObjectKey, JsonObject] = {}
         """The stored object behind each assumption."""
-        self.version = 0
-        """The number of changes so far."""
         self.changes: Changes[ObjectKey] = Changes()
         self._kind = kind
         self._value_of = _INDEXES.get(kind, {})
@@ -68,7 +66,6 @@ class _Table:
             new = value_of(obj) if obj is not None else ""
             if old != new:
                 self._move(self._found[index], key, old, new)
-        self.version += 1
         self.changes.append(key)
         self.changes.trim(_KEPT_CHANGES)
 
@@ -80,7 +77,7 @@ class _Table:
         """The same objects; the changes before are too long ago to tell."""
         fork = _Table(self._kind)
         fork.objects, fork.replaced = self.objects.copy(), self.replaced.copy()
-        fork.version, fork.changes = self.version, Changes(self.version)
+        fork.changes = Changes(self.changes.position)
         fork._found = {index: found.fork() for index, found in self._found.items()}
         return fork
 
@@ -100,7 +97,7 @@ class _Table:
                 keys[key] = None
 
 
-class ObjectStore(interface.ObjectStore):
+class IndexedObjectStore(ObjectStore):
     """The objects of every kind in dictionaries, found by name, namespace or index."""
 
     def __init__(self) -> None:
@@ -175,16 +172,9 @@ class ObjectStore(interface.ObjectStore):
         return self._table(kind).found(index, value)
 
     @override
-    def version(self, kind: str) -> int:
-        """A number that grows with every change of that kind, assumptions included."""
-        table = self._tables.get(kind)
-        return table.version if table else 0
-
-    @override
-    def changed_since(self, kind: str, version: int) -> Iterable[ObjectKey] | None:
-        """(namespace, name) of what changed after a version, repeated; None: too long ago."""
-        table = self._tables.get(kind)
-        return table.changes.since(version) if table else ()
+    def changes(self, kind: str) -> Changes[ObjectKey]:
+        """(namespace, name) of every object of that kind that changed, assumptions included."""
+        return self._table(kind).changes
 
     # --- what VolumeBinding assumes -------------------------------------------------------------
 
@@ -217,9 +207,9 @@ class ObjectStore(interface.ObjectStore):
             del table.replaced[key]
             table.write(key, stored)
 
-    def fork(self) -> "ObjectStore":
+    def fork(self) -> "IndexedObjectStore":
         """A store of the same objects and assumptions; neither side sees what the other changes."""
-        fork = ObjectStore()
+        fork = IndexedObjectStore()
         fork._tables = {kind: table.fork() for kind, table in self._tables.items()}
         return fork
 

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from typing_extensions import override
 
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
-from stellwerk.framework.interface import Recorder
+from stellwerk.framework.services import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from stellwerk.clock import Clock
-    from stellwerk.framework.interface import ObjectReference
+    from stellwerk.framework.services import ObjectReference
     from stellwerk.metrics import Metrics
 
 logger = logging.getLogger(__name__)

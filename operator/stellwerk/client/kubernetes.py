@@ -17,7 +17,7 @@ from stellwerk.client.event_recorder import EventSink
 from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
 from stellwerk.errors import ApiError, ConfigurationError, Conflict, NotFound
-from stellwerk.framework.interface import ClusterClient
+from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 
 if TYPE_CHECKING:

@@ -14,18 +14,19 @@ import numpy as np
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import offline_services
-from stellwerk.framework.interface import Diagnosis, PostFilterResult
-from stellwerk.framework.runtime import Feasibility, Scores
+from stellwerk.framework.diagnosis import Diagnosis, fit_error
+from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.interface import PostFilterResult
+from stellwerk.framework.offline import offline_services
+from stellwerk.framework.scoring import Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -177,8 +178,7 @@ class _Written:
         failing: JsonObject = {name: {} for name in self._names}
         state, rows = self._found.state, np.array(list(self._snapshot.row_of.values()), np.intp)
         view = NodeView(self._snapshot, rows)
-        for plugin, call in self._framework.active_filters(state):
-            result = call(state, self._search.pod, view)
+        for plugin, result in self._framework.filters.each(state, self._search.pod, view):
             for position in np.flatnonzero(result.codes):
                 reasons = result.status(int(result.codes[position])).reasons
                 failing[self._names[position]][plugin.name] = list(reasons)
@@ -200,7 +200,7 @@ def _empty_world() -> World:
     profiles, nominator = Profiles(), Nominator()
     return World(
         cache=Cache(),
-        objects=ObjectStore(),
+        objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=SchedulingQueue(lambda *_: None, profiles, nominator=nominator),

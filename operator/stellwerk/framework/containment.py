@@ -1,4 +1,4 @@
-"""Somebody else's plugin, wrapped so that what it does wrong ends at its own attempt.
+"""A plugin that does not come with Stellwerk, wrapped: what it does wrong ends at its attempt.
 
 The assembly wraps every plugin that does not come with Stellwerk; those that do are called directly
 and pay nothing for it. Invariant: a call of a contained plugin answers in the form that its
@@ -6,7 +6,7 @@ extension point asks for, or raises a PluginFailure that names the plugin and th
 """
 
 import math
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.calls import is_trusted
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     ClusterEventWithHint,
@@ -22,9 +21,26 @@ from stellwerk.framework.events import (
     QueueingHintFn,
     queue_if,
 )
+from stellwerk.framework.extension_points import (
+    BIND,
+    FILTER,
+    PERMIT,
+    POST_BIND,
+    POST_FILTER,
+    PRE_BIND,
+    PRE_BIND_PRE_FLIGHT,
+    PRE_ENQUEUE,
+    PRE_FILTER,
+    PRE_SCORE,
+    QUEUE_SORT,
+    RESERVE,
+    SCORE,
+    UNRESERVE,
+    Point,
+)
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     Candidate,
-    FilterResult,
     PermitResult,
     Plugin,
     PostFilterResult,
@@ -35,6 +51,8 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
+
+_IN_TREE: Final = "stellwerk.plugins."
 
 Answer = TypeVar("Answer")
 Kind = TypeVar("Kind")
@@ -79,6 +97,11 @@ class Breach(Exception):  # noqa: N818 what happened, not what kind of error
     """An answer that the extension point does not allow; says in what way."""
 
 
+def is_trusted(plugin: Plugin) -> bool:
+    """Whether the plugin comes with Stellwerk, where tests hold it to its contract."""
+    return type(plugin).__module__.startswith(_IN_TREE)
+
+
 def contained(plugin: Plugin, guard: PluginGuard) -> Plugin:
     """The plugin, wrapped unless it comes with Stellwerk."""
     if is_trusted(plugin):
@@ -98,17 +121,18 @@ class ContainedPlugin:
         self.filter_reuse: Reuse = getattr(plugin, "filter_reuse", Reuse.NEVER)
         self.score_reuse: Reuse = getattr(plugin, "score_reuse", Reuse.NEVER)
         self._guard = guard
-        for method, default in _DEFAULTS.items():
-            if hasattr(plugin, _NEEDED_BY[method]):
+        for point, method, default in _DEFAULTS:
+            if point.implemented_by(plugin):
                 setattr(self, method, default)
-        for method, (point, check) in _SYNCHRONOUS.items():
+        for method, (label, check) in _CHECKS_BESIDE_POINTS.items():
             own = _own_method(plugin, method)
             if own is not None:
-                setattr(self, method, self._synchronous(own, point, check))
-        for method, (point, check) in _ASYNCHRONOUS.items():
-            own = getattr(plugin, method, None)
-            if own is not None:
-                setattr(self, method, self._asynchronous(own, point, check))
+                setattr(self, method, self._synchronous(own, label, check))
+        for point, check in _CHECKS:
+            if point.implemented_by(plugin):
+                wrap = self._asynchronous if point.awaited else self._synchronous
+                own = point.method_of(plugin)
+                setattr(self, point.method, wrap(own, point.label, check))
 
     def _synchronous(
         self, own: Callable[..., Any], point: str, check: "Check"
@@ -243,35 +267,34 @@ def _check_key(_: ContainedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Has
     return answer
 
 
-_SYNCHRONOUS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(
+_CHECKS: Final[Sequence[tuple[Point[Any, Any], Check]]] = (
+    (PRE_ENQUEUE, _check_status),
+    (QUEUE_SORT, _check_sort_key),
+    (PRE_FILTER, _check_pre_filter),
+    (FILTER, _check_filter),
+    (POST_FILTER, _check_post_filter),
+    (PRE_SCORE, _check_status),
+    (SCORE, _check_scores),
+    (RESERVE, _check_status),
+    (UNRESERVE, _check_nothing),
+    (PERMIT, _check_permit),
+    (PRE_BIND_PRE_FLIGHT, _check_status),
+    (PRE_BIND, _check_status),
+    (BIND, _check_status),
+    (POST_BIND, _check_nothing),
+)
+"""What checks the answer at each extension point."""
+_CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(
     {
-        "pre_enqueue": ("PreEnqueue", _check_status),
-        "sort_key": ("QueueSort", _check_sort_key),
         "events_to_register": ("EventsToRegister", _check_hints),
-        "pre_filter": ("PreFilter", _check_pre_filter),
         "add_pods": ("PreFilterExtensionAddPod", _check_status),
         "remove_pods": ("PreFilterExtensionRemovePod", _check_status),
-        "filter": ("Filter", _check_filter),
-        "filter_key": ("Filter", _check_key),
-        "post_filter": ("PostFilter", _check_post_filter),
-        "pre_score": ("PreScore", _check_status),
-        "score": ("Score", _check_scores),
-        "score_key": ("Score", _check_key),
+        "filter_key": (FILTER.label, _check_key),
+        "score_key": (SCORE.label, _check_key),
         "normalize": ("ScoreExtensionNormalize", _check_scores),
-        "reserve": ("Reserve", _check_status),
-        "unreserve": ("Unreserve", _check_nothing),
-        "pre_bind_pre_flight": ("PreBindPreFlight", _check_status),
     }
 )
-"""Method → (the point as metrics and messages call it, what checks the answer)."""
-_ASYNCHRONOUS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(
-    {
-        "permit": ("Permit", _check_permit),
-        "pre_bind": ("PreBind", _check_status),
-        "bind": ("Bind", _check_status),
-        "post_bind": ("PostBind", _check_nothing),
-    }
-)
+"""Method → (what messages call it, what checks the answer)."""
 
 
 def _own_method(plugin: Plugin, method: str) -> Callable[..., Any] | None:
@@ -279,7 +302,7 @@ def _own_method(plugin: Plugin, method: str) -> Callable[..., Any] | None:
     if own is None or method != "normalize":
         return own
     normalize = own
-    # It may work in place, and raw scores are kept between cycles.
+    # It may work in place, and raw scores are cached between cycles.
     return lambda state, pod, scores: normalize(state, pod, scores.copy())
 
 
@@ -291,22 +314,13 @@ def _no_objection(_: CycleState, __: PodInfo, ___: str) -> Status:
     return OK
 
 
-_DEFAULTS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
-    {
-        "filter_key": _spec_of,
-        "score_key": _spec_of,
-        "unreserve": _no_objection,
-        "pre_bind_pre_flight": _no_objection,
-    }
+_DEFAULTS: Final[Sequence[tuple[Point[Any, Any], str, Callable[..., Any]]]] = (
+    (FILTER, "filter_key", _spec_of),
+    (SCORE, "score_key", _spec_of),
+    (RESERVE, UNRESERVE.method, _no_objection),
+    (PRE_BIND, PRE_BIND_PRE_FLIGHT.method, _no_objection),
 )
-_NEEDED_BY: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "filter_key": "filter",
-        "score_key": "score",
-        "unreserve": "reserve",
-        "pre_bind_pre_flight": "pre_bind",
-    }
-)
+"""What plugins with a point have in place of a method that they did not inherit."""
 
 
 def _of_kind(answer: object, kind: type[Kind]) -> Kind:

@@ -15,7 +15,9 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import FilterPlugin, FilterResult, Handle, Reuse, ScorePlugin
+from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import unschedulable
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -40,7 +42,7 @@ class Node:
 
 
 class _WithArguments:
-    """What both adapters keep of what every plugin is made with."""
+    """Holds what every plugin is made with."""
 
     def __init__(self, handle: Handle, args: BaseModel | None = None) -> None:
         self.handle = handle
@@ -56,7 +58,7 @@ class NodeFilterPlugin(_WithArguments, FilterPlugin):
 
     def __init__(self, handle: Handle, args: BaseModel | None = None) -> None:
         super().__init__(handle, args)
-        self._kept_reasons: dict[str, int] = {}
+        self._codes_of_reasons: dict[str, int] = {}
 
     @abstractmethod
     def filter_node(self, pod: PodInfo, node: Node) -> str | None:
@@ -64,8 +66,8 @@ class NodeFilterPlugin(_WithArguments, FilterPlugin):
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        # Codes of kept columns must mean the same in later answers.
-        reasons = {} if self.filter_reuse is Reuse.NEVER else self._kept_reasons
+        # Codes of cached columns must mean the same in later answers.
+        reasons = {} if self.filter_reuse is Reuse.NEVER else self._codes_of_reasons
         codes: VerdictColumn = np.zeros(len(nodes), np.int32)
         for position, node in _nodes(nodes):
             reason = self.filter_node(pod, node)

@@ -1,45 +1,102 @@
-"""Verdicts and raw scores that are kept per pod spec and recomputed only in rows that changed.
+"""Verdicts, raw scores and statuses cached per pod spec, and recomputed only in rows that changed.
 
-The runtime owns one ColumnCache per framework. A fast path that skips work whose result is known:
-a kept column always equals what the plugin would answer for the whole view now. Invariant: an
-entry's position in the change log it follows says up to where it is current.
+Each framework has one ColumnCache, which its filter and score phases share. A fast path that skips
+work whose result is known. Invariant: a column equals what its plugins would answer for all rows at
+the position of its cursor, and is brought up to date before it is read.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic
 
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.framework.interface import Reuse
-from stellwerk.snapshot.columns import ChangeLog, Mask, RowColumn
+from stellwerk.framework.interface import FilterPlugin, Reuse
+from stellwerk.framework.services import Nominations
+from stellwerk.framework.status import OK, Status
+from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.verdict_cursor import VerdictCursor
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.changes import ChangeLog, RowCursor
+from stellwerk.snapshot.columns import Element, Mask, RowColumn, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from stellwerk.framework.cached_statuses import CachedStatuses
-
-Element = TypeVar("Element", bound=np.generic)
+Compute = Callable[[NodeView], npt.NDArray[Element]]
 MAX_CACHE_BYTES = 128 << 20
 
 
 class CachedColumn(Generic[Element]):
-    """One plugin's answer for all rows, current up to a position of a change log."""
+    """One plugin's answer for all rows, current up to the position of its cursor."""
 
-    __slots__ = ("normalized", "position", "uniform", "values")
+    __slots__ = ("cursor", "normalized", "rewritten", "uniform", "values")
 
-    def __init__(self, values: npt.NDArray[Element], position: int) -> None:
+    def __init__(self, values: npt.NDArray[Element], cursor: RowCursor) -> None:
         self.values = values
-        self.position = position
+        """(N,) codes, scores or a mask, by the plugin; free rows have any."""
+        self.cursor = cursor
+        self.rewritten = True
+        """Whether values changed since `uniform` was worked out."""
         self.uniform: int | None = None
         """The one value of all rows, if they are known to be equal."""
         self.normalized: int | None = None
-        """What `uniform` is after normalising, once somebody has worked it out."""
+        """What `uniform` is after normalising, once it has been worked out."""
+
+    def write(self, rows: RowColumn | slice, values: npt.NDArray[Element]) -> None:
+        """Take over what the plugin says of the rows that changed."""
+        self.values[rows] = values
+        self.cursor.catch_up()
+        self.rewritten = True
+
+
+class CachedStatuses:
+    """The statuses of all rows for pods of one spec, nominated pods counted.
+
+    Only where each filter's answer depends on the spec and the row alone.
+    """
+
+    __slots__ = ("_code_of", "_codes", "_cursor", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot, nominations: Nominations) -> None:
+        self._snapshot = snapshot
+        self._cursor = VerdictCursor(snapshot, nominations)
+        self._codes: VerdictColumn = np.zeros(0, np.int32)
+        """(N,) int32, positions in `_code_of`; 0 fits. Free rows have any."""
+        self._code_of: dict[Status, int] = {OK: 0}
+
+    def refresh(self, pod: PodInfo, ask: Callable[[NodeView], StatusColumn]) -> None:
+        """Ask about the rows that changed, or whose nominations did."""
+        alive = self._snapshot.alive
+        changed = self._cursor.changed(pod)
+        if changed is None:
+            self._codes, self._code_of = np.zeros(len(alive), np.int32), {OK: 0}
+            rows: RowColumn = np.flatnonzero(alive)
+        else:
+            rows = np.fromiter(changed, np.intp, len(changed))
+            rows = rows[alive[rows]]
+        if len(rows):
+            self._write(rows, ask(NodeView(self._snapshot, rows)))
+        self._cursor.catch_up(pod)
+
+    @property
+    def fits(self) -> Mask:
+        """(N,) bool, a new array; free rows have any value."""
+        fits: Mask = self._codes == 0
+        return fits
+
+    def at(self, rows: RowColumn) -> StatusColumn:
+        """The statuses of some rows."""
+        return StatusColumn(list(self._code_of), self._codes[rows])
+
+    def _write(self, rows: RowColumn, statuses: StatusColumn) -> None:
+        code_of = self._code_of
+        codes = [code_of.setdefault(status, len(code_of)) for status in statuses.different]
+        self._codes[rows] = np.array(codes, np.int32)[statuses.codes]
 
 
 class SpecColumns:
-    """Everything kept for one reuse key."""
+    """Everything cached for one reuse key."""
 
     __slots__ = ("filters", "fits", "scores", "statuses")
 
@@ -49,16 +106,11 @@ class SpecColumns:
         self.fits: dict[tuple[str, ...], CachedColumn[np.bool_]] = {}
         """By the plugins taken together: True where all of them let the pod pass."""
         self.statuses: dict[tuple[str, ...], CachedStatuses] = {}
-        """By the plugins taken together, nominated pods counted; only where it was asked for."""
-
-
-def log_of(snapshot: Snapshot, reuse: Reuse) -> ChangeLog:
-    """The change log that names the rows for which such a column must be recomputed."""
-    return snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
+        """By the plugins taken together; only where it was asked for."""
 
 
 class ColumnCache:
-    """Kept columns by reuse key, least recently used first; bounded in bytes."""
+    """Cached columns by reuse key, least recently used first; bounded in bytes."""
 
     def __init__(self, snapshot: Snapshot, max_bytes: int = MAX_CACHE_BYTES) -> None:
         self._snapshot = snapshot
@@ -82,46 +134,76 @@ class ColumnCache:
 
     def refresh(
         self,
-        kept: CachedColumn[Element] | None,
+        columns: dict[str, CachedColumn[Element]],
+        name: str,
         reuse: Reuse,
-        compute: Callable[[NodeView], npt.NDArray[Element]],
+        compute: Compute[Element],
     ) -> CachedColumn[Element]:
-        """The column, current: computed whole, or only in the rows changed since it was kept."""
+        """The column of a plugin, current: computed whole, or only in the rows that changed."""
+        column = columns.get(name)
+        if column is not None:
+            if column.cursor.current:
+                return column
+            changed = self._changed_rows(column.cursor)
+            if changed is not None:
+                column.write(changed.rows, compute(changed))
+                return column
+        values = compute(NodeView(self._snapshot)).copy()
+        column = columns[name] = CachedColumn(values, self._cursor(reuse))
+        return column
+
+    def fits(
+        self, key: Hashable, filters: Sequence[tuple[FilterPlugin, Compute[np.int32]]]
+    ) -> Mask:
+        """(N,) bool, rows where all of these filters pass; free rows have any value. Read only."""
+        columns = self.columns(key)
+        together = tuple([plugin.name for plugin, _ in filters])
+        fits = columns.fits.get(together)
+        if fits is not None and fits.cursor.current:
+            return fits.values
+        codes = [
+            self.refresh(columns.filters, plugin.name, plugin.filter_reuse, compute).values
+            for plugin, compute in filters
+        ]
+        changed = None if fits is None else self._changed_rows(fits.cursor)
+        if fits is None or changed is None:
+            fits = CachedColumn(_all_fit(codes, slice(None)), self._cursor(Reuse.USAGE))
+            columns.fits[together] = fits
+        else:
+            fits.write(changed.rows, _all_fit(codes, changed.rows))
+        return fits.values
+
+    def statuses(
+        self, key: Hashable, filters: Sequence[FilterPlugin], nominations: Nominations
+    ) -> CachedStatuses:
+        """What these filters said of all rows; to be refreshed before it is read."""
+        statuses = self.columns(key).statuses
+        together = tuple([plugin.name for plugin in filters])
+        found = statuses.get(together)
+        if found is None:
+            found = statuses[together] = CachedStatuses(self._snapshot, nominations)
+        return found
+
+    def _cursor(self, reuse: Reuse) -> RowCursor:
+        """A cursor over the rows for which such a column must be recomputed; it starts now."""
         snapshot = self._snapshot
-        log = log_of(snapshot, reuse)
-        position = log.position
-        if kept is not None and kept.position == position:
-            return kept
-        changed = None if kept is None else self.changed_since(kept, log)
-        if kept is None or changed is None:
-            return CachedColumn(compute(NodeView(snapshot)).copy(), position)
-        kept.values[changed.rows] = compute(changed)
-        kept.position = position
-        return kept
+        log = snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
+        return RowCursor(snapshot, log, caught_up=True)
 
-    def changed_since(self, kept: CachedColumn[Element], log: ChangeLog) -> NodeView | None:
-        """The rows to recompute; None: too many, or the snapshot has grown: recompute everything.
-
-        Whoever is handed the view must not change it.
-        """
-        if len(kept.values) != self._snapshot.size:
-            return None
-        asked = (log, kept.position, log.position)
+    def _changed_rows(self, cursor: RowCursor) -> NodeView | None:
+        """The rows to recompute, shared and read only; None: so many that it takes all of them."""
+        log = cursor.changes
+        asked = (log, cursor.position, log.position)
         if asked != self._asked:
-            self._asked, self._changed = asked, _changed_view(self._snapshot, log, kept.position)
+            rows = cursor.changed(at_most=self._snapshot.size // 2)
+            self._asked = asked
+            self._changed = (
+                None if rows is None else NodeView(self._snapshot, np.array(rows, dtype=np.intp))
+            )
         return self._changed
 
 
-def _changed_view(snapshot: Snapshot, log: ChangeLog, position: int) -> NodeView | None:
-    rows = log.since(position)
-    if rows is None or len(rows) > snapshot.size // 2:
-        return None
-    if len(rows) > 1:
-        rows = list(dict.fromkeys(rows))
-    return NodeView(snapshot, np.array(rows, dtype=np.intp))
-
-
-def all_fit(columns: list[npt.NDArray[np.int32]], rows: RowColumn | slice) -> Mask:
+def _all_fit(columns: Sequence[VerdictColumn], rows: RowColumn | slice) -> Mask:
     """Rows where every code is 0."""
     if not isinstance(rows, slice) and len(rows) == 1:
         # After each binding one row has changed: integers are a tenth of the cost.

@@ -6,27 +6,27 @@ did not skip; 1 everywhere if nothing scores.
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from stellwerk.framework.calls import Call, PointCalls, Stopwatch, is_trusted
+from stellwerk.framework.containment import is_trusted
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import (
-    MAX_NODE_SCORE,
-    NormalizeScorePlugin,
-    PreScorePlugin,
-    Reuse,
-    ScorePlugin,
+from stellwerk.framework.extension_points import (
+    NORMALIZE_SCORE,
+    PRE_SCORE,
+    SCORE,
+    PluginsByPoint,
 )
+from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.point_runner import Call, PointRunner
 from stellwerk.framework.reuse import CachedColumn, ColumnCache
-from stellwerk.framework.status import Code, Status
+from stellwerk.framework.status import Code
+from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 
-Scored = np.ndarray[Any, Any]
 Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
 
 
@@ -66,38 +66,38 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class _Scorer:
-    """A score plugin with what the phase wants to know of it, looked up once."""
+    """A score plugin with everything that the phase needs of it, looked up once."""
 
     plugin: ScorePlugin
+    call: Call[IntColumn]
     normalize: Normalize | None
     weight: int
     trusted: bool
 
 
 class ScorePhase:
-    """See the module docstring."""
+    """Asks the score plugins about feasible rows, or takes their scores from cached columns."""
 
     def __init__(
         self,
-        pre_scores: PointCalls[PreScorePlugin, Status],
-        scores: PointCalls[ScorePlugin, Scored],
+        plugins: PluginsByPoint,
         weights: Mapping[str, int],
         cache: ColumnCache,
         stopwatch: Stopwatch,
     ) -> None:
-        self._stopwatch = stopwatch
-        self._pre_scores = pre_scores
-        self._scores = scores
+        self._pre_scores = PointRunner(PRE_SCORE, plugins, stopwatch)
+        self._scores = PointRunner(SCORE, plugins, stopwatch)
         self._cache = cache
-        self._scorers = {
-            plugin.name: _Scorer(
+        self._scorers = [
+            _Scorer(
                 plugin,
-                plugin.normalize if isinstance(plugin, NormalizeScorePlugin) else None,
+                call,
+                plugin.normalize if NORMALIZE_SCORE.implemented_by(plugin) else None,
                 weights.get(plugin.name, 1),
                 is_trusted(plugin),
             )
-            for plugin in scores
-        }
+            for plugin, call in self._scores.calls
+        ]
 
     @property
     def empty(self) -> bool:
@@ -106,89 +106,67 @@ class ScorePhase:
 
     def prioritize(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Scores:
         """Total scores of feasible rows."""
-        watch = self._stopwatch
-        started, code = watch.started(), Code.ERROR
-        try:
-            self._pre_score(state, pod, nodes)
-            code = Code.SUCCESS
-        finally:
-            watch.point("PreScore", code, started)
-        watch.evaluated("PreScore", state.skipped_scores)
+        self._pre_score(state, pod, nodes)
         if not self._scorers:
             return Scores(nodes, np.ones(len(nodes), np.int64), ())
-        started, code = watch.started(), Code.ERROR
-        try:
+        skipped = state.skipped_scores
+        with self._scores.timed() as timing:
             by_plugin = [
-                self._score(self._scorers[plugin.name], call, state, pod, nodes)
-                for plugin, call in self._scores.of(state)
-                if plugin.name not in state.skipped_scores
+                self._score(scorer, state, pod, nodes)
+                for scorer in self._scorers
+                if scorer.plugin.name not in skipped
             ]
             scores = Scores(nodes, _total(by_plugin, len(nodes)), by_plugin)
-            code = Code.SUCCESS
-        finally:
-            watch.point("Score", code, started)
-        watch.evaluated("Score", state.skipped_scores)
+            timing.code = Code.SUCCESS
+        self._scores.evaluated(skipped)
         return scores
 
     def _pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> None:
-        for plugin, call in self._pre_scores.of(state):
-            try:
-                status = call(state, pod, nodes)
-            except Exception as failure:
-                raise self._pre_scores.failed(plugin, failure) from failure
-            if status.code is Code.SKIP:
-                state.skipped_scores.add(plugin.name)
-            elif status.code is not Code.SUCCESS:
-                raise PluginFailure(plugin.name, self._pre_scores.label, status.message)
+        with self._pre_scores.timed() as timing:
+            for plugin, status in self._pre_scores.run(state, pod, nodes):
+                if status.code is Code.SKIP:
+                    state.skipped_scores.add(plugin.name)
+                elif status.code is not Code.SUCCESS:
+                    raise PluginFailure(plugin.name, self._pre_scores.label, status.message)
+            timing.code = Code.SUCCESS
+        self._pre_scores.evaluated(state.skipped_scores)
 
     def _score(
-        self,
-        scorer: _Scorer,
-        call: Call[Scored],
-        state: CycleState,
-        pod: PodInfo,
-        nodes: NodeView,
+        self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> PluginScore:
         plugin = scorer.plugin
         reuse = plugin.score_reuse
         key = None if reuse is Reuse.NEVER else plugin.score_key(state, pod)
         few = not nodes.whole and len(nodes) * 4 < nodes.snapshot.size
         if key is None or few:
-            raw = self._answer(plugin, call, state, pod, nodes)
+            raw = self._answer(scorer, state, pod, nodes)
             return self._normalized(scorer, state, pod, raw)
-        kept = self._kept(scorer, call, key, state, pod)
-        raw = nodes.gather(kept.values)
-        if kept.uniform is None or not scorer.trusted:
+        cached = self._cached(scorer, key, state, pod)
+        raw = nodes.gather(cached.values)
+        if cached.uniform is None or not scorer.trusted:
             return self._normalized(scorer, state, pod, raw)
-        if kept.normalized is None:
+        if cached.normalized is None:
             # Equal scores stay equal: one of them stands for all.
-            one = self._normalized(scorer, state, pod, kept.values[:1])
-            kept.normalized = int(one.normalized[0])
-        return PluginScore(plugin.name, raw, kept.normalized, scorer.weight)
+            one = self._normalized(scorer, state, pod, cached.values[:1])
+            cached.normalized = int(one.normalized[0])
+        return PluginScore(plugin.name, raw, cached.normalized, scorer.weight)
 
-    def _kept(
-        self,
-        scorer: _Scorer,
-        call: Call[Scored],
-        key: Hashable,
-        state: CycleState,
-        pod: PodInfo,
+    def _cached(
+        self, scorer: _Scorer, key: Hashable, state: CycleState, pod: PodInfo
     ) -> CachedColumn[np.int64]:
         """The plugin's raw scores of all rows, brought up to date."""
         plugin = scorer.plugin
-        columns = self._cache.columns(key).scores
-        before = columns.get(plugin.name)
-        position = None if before is None else before.position
-        kept = self._cache.refresh(
-            before,
+        cached = self._cache.refresh(
+            self._cache.columns(key).scores,
+            plugin.name,
             plugin.score_reuse,
-            lambda view: self._answer(plugin, call, state, pod, view),
+            lambda nodes: self._answer(scorer, state, pod, nodes),
         )
-        columns[plugin.name] = kept
-        if plugin.score_reuse is Reuse.NODE and (kept is not before or kept.position != position):
+        if cached.rewritten and plugin.score_reuse is Reuse.NODE:
             # Node objects change rarely, and then most plugins score all nodes alike.
-            kept.uniform, kept.normalized = _uniform(kept.values), None
-        return kept
+            cached.uniform, cached.normalized = _uniform(cached.values), None
+            cached.rewritten = False
+        return cached
 
     def _normalized(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn
@@ -198,26 +176,18 @@ class ScorePhase:
             try:
                 scores = scorer.normalize(state, pod, raw)
             except Exception as failure:
-                raise self._scores.failed(scorer.plugin, failure) from failure
+                raise self._scores.failure(scorer.plugin, failure) from failure
         if not scorer.trusted:
             _check_scores(scorer.plugin.name, scores, len(raw))
         return PluginScore(scorer.plugin.name, raw, scores, scorer.weight)
 
     def _answer(
-        self,
-        plugin: ScorePlugin,
-        call: Call[Scored],
-        state: CycleState,
-        pod: PodInfo,
-        nodes: NodeView,
+        self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> IntColumn:
-        try:
-            raw = call(state, pod, nodes)
-        except Exception as failure:
-            raise self._scores.failed(plugin, failure) from failure
+        raw = self._scores.ask(scorer.plugin, scorer.call, state, pod, nodes)
         if raw.shape != (len(nodes),):
             message = f"{raw.shape} scores for {len(nodes)} nodes"
-            raise PluginFailure(plugin.name, self._scores.label, message)
+            raise PluginFailure(scorer.plugin.name, self._scores.label, message)
         return raw
 
 

@@ -16,7 +16,7 @@ from stellwerk.snapshot.columns import Mask, VerdictColumn
 
 
 class StatusColumn(Sequence[Status]):
-    """See the module docstring; treat as read-only."""
+    """One status per node, as codes and the few that they stand for; read only."""
 
     __slots__ = ("codes", "different")
 

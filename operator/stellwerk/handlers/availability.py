@@ -16,7 +16,7 @@ from stellwerk.errors import ApiError, Forbidden, NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from stellwerk.framework.interface import ClusterClient
+    from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.delivery import Delivery
     from stellwerk.handlers.watched import WatchedKind
 

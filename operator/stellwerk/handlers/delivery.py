@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.framework.interface import WatchHandlers
+    from stellwerk.framework.watch_handlers import WatchHandlers
     from stellwerk.handlers.watched import WatchedKind
     from stellwerk.metrics import Metrics
     from stellwerk.models.json_values import JsonObject

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     import aiohttp
 
     from stellwerk.client.credentials import Credentials
-    from stellwerk.framework.interface import ClusterClient, WatchHandlers
+    from stellwerk.framework.services import ClusterClient
+    from stellwerk.framework.watch_handlers import WatchHandlers
     from stellwerk.handlers.fastlane import FastLane
     from stellwerk.handlers.watched import WatchedKind
     from stellwerk.metrics import Metrics

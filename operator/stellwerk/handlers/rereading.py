@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
-    from stellwerk.framework.interface import ClusterClient
+    from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.delivery import Delivery, KnownObject
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from stellwerk.errors import ApiError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from stellwerk.framework.interface import ClusterClient
+    from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.availability import Availability
     from stellwerk.handlers.delivery import Delivery
 

@@ -16,7 +16,7 @@ from stellwerk.models import profile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.framework.interface import WatchHandlers
+    from stellwerk.framework.watch_handlers import WatchHandlers
     from stellwerk.models.json_values import JsonObject
 
     Sink = Callable[[str | None, JsonObject], None]

@@ -31,12 +31,12 @@ class Assembly:
         return self.framework
 
     def _build(self, profile: LoadedProfile) -> Framework:
-        kept = self._instances
-        known_args = self.profile.args if kept else {}
+        known = self._instances
+        known_args = self.profile.args if known else {}
         self._instances = {
             name: (
-                kept[name]
-                if name in kept and known_args.get(name) == profile.args.get(name)
+                known[name]
+                if name in known and known_args.get(name) == profile.args.get(name)
                 else self._instance(name, profile)
             )
             for name in profile.plugins.names

@@ -15,13 +15,9 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import (
-    Candidate,
-    Diagnosis,
-    Handle,
-    PostFilterPlugin,
-    PostFilterResult,
-)
+from stellwerk.framework.diagnosis import Diagnosis
+from stellwerk.framework.interface import Candidate, PostFilterPlugin, PostFilterResult
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Code, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
@@ -46,7 +42,7 @@ _PREFIX: Final = "cross-node preemption: "
 
 
 class CrossNodePreemption(PostFilterPlugin):
-    """See the module docstring."""
+    """Searches the pods in the way for the set whose deletion costs least."""
 
     name: ClassVar[str] = _NAME
     args_model: ClassVar[type[CrossNodePreemptionArgs]] = CrossNodePreemptionArgs
@@ -131,7 +127,7 @@ def _no(reason: str) -> PostFilterResult:
 
 
 def _targets(blocking: BlockingPods, diagnosis: Diagnosis) -> list[Target]:
-    """The nodes on which pods in the way are all that is wrong, by who is in the way."""
+    """The nodes on which pods in the way are all that is wrong, by these pods."""
     rows_of: dict[frozenset[str], list[int]] = {}
     pods: dict[str, PodInfo] = {}
     for row, status in zip(diagnosis.rows, diagnosis.statuses, strict=True):

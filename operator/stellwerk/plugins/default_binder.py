@@ -1,7 +1,7 @@
 """DefaultBinder: binds a pod by creating its binding at the API.
 
-The binding cycle calls it when nobody else bound the pod. Invariant: a failure is a status with
-the API's own words, which the runtime prefixes as kube-scheduler does.
+The binding cycle calls it when no extender and no other plugin bound the pod. Invariant: a failure
+is a status with the API's own words, which the runtime prefixes as kube-scheduler does.
 """
 
 from typing import ClassVar
@@ -11,7 +11,8 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import BindPlugin, Handle
+from stellwerk.framework.interface import BindPlugin
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, error
 from stellwerk.models.pod import PodInfo
 

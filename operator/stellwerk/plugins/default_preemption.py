@@ -1,7 +1,7 @@
-"""DefaultPreemption: finds pods of lower priority whose leaving would make room for a pod.
+"""DefaultPreemption: finds pods of lower priority whose deletion makes room for a pod.
 
 The runtime calls it when no node fits; what it finds is carried out by `scheduler.preemption`, and
-until the last victim is on its way, the pod is kept out of the queue. Invariant: candidates, their
+until the last victim is terminating, the pod stays gated. Invariant: candidates, their
 victims and the texts are kube-scheduler's (v1.36).
 """
 
@@ -13,19 +13,18 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
     Candidate,
-    Diagnosis,
     EnqueueExtensions,
-    Handle,
     PostFilterPlugin,
     PostFilterResult,
     PreEnqueuePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Code, Status, error, unresolvable, unschedulable
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
@@ -61,7 +60,7 @@ class _Findings:
 
 
 class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
-    """See the module docstring."""
+    """Dry-runs the nodes that deletions may help, and gates the pod while its victims terminate."""
 
     name: ClassVar[str] = _NAME
     args_model: ClassVar[type[DefaultPreemptionArgs]] = DefaultPreemptionArgs
@@ -70,7 +69,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self._handle = handle
         self._args = args
         self._budgets = DisruptionBudgets(handle.objects)
-        self._kept = DryRunResults(handle)
+        self._results = DryRunResults(handle)
 
     # --- PreEnqueue -----------------------------------------------------------------------------
 
@@ -80,8 +79,8 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # Whoever carries the preemption out has PreEnqueue asked again when it comes to its end.
-        # (kube-scheduler asks at every pod's deletion, which hundreds of preemptors make costly.)
+        # The preemption executor has PreEnqueue run again when the preemption comes to its end.
+        # (kube-scheduler asks at every pod's deletion: costly with hundreds of preempting pods.)
         return ()
 
     # --- PostFilter -----------------------------------------------------------------------------
@@ -123,9 +122,9 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         if state.get(_NAME, EveryCandidate) is None and wanted:
             wanted = self._enough(len(rows))
             rows = np.roll(rows, -self._handle.random(len(rows)))
-        dry_run = DryRun(self._handle, state, pod, self._budgets, self._kept)
+        dry_run = DryRun(self._handle, state, pod, self._budgets, self._results)
         row_of = self._handle.snapshot.row_of
-        promised = {row_of.get(name) for name in self._handle.nominations.nominated_nodes()}
+        nominated = {row_of.get(name) for name in self._handle.nominations.nominated_nodes()}
         harmless: list[Candidate] = []
         harmful: list[Candidate] = []
         statuses: dict[int, Status] = {}
@@ -133,7 +132,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         while looked_at < len(rows):
             missing = wanted - len(harmless) - len(harmful)
             count = max(missing, _SMALLEST_BATCH)
-            batch = _next_batch(dry_run, rows[looked_at:], count, promised)
+            batch = _next_batch(dry_run, rows[looked_at:], count, nominated)
             looked_at += len(batch)
             for row, outcome in zip(batch.tolist(), dry_run.run(batch), strict=True):
                 if isinstance(outcome, Status):
@@ -157,15 +156,15 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
 
 
 def _next_batch(
-    dry_run: DryRun, rows: RowColumn, count: int, promised: Collection[int | None]
+    dry_run: DryRun, rows: RowColumn, count: int, nominated: Collection[int | None]
 ) -> RowColumn:
     """The first rows, until so many of them are likely candidates.
 
-    Those known not to be cost nothing, and those promised to others are seldom any.
+    Nodes known to be none cost nothing, and those nominated to other pods are seldom any.
     """
     likely = 0
     for index, row in enumerate(rows.tolist()):
-        likely += row not in promised and dry_run.may_be_cleared(row)
+        likely += row not in nominated and dry_run.may_be_cleared(row)
         if likely == count:
             return rows[: index + 1]
     return rows

@@ -1,6 +1,6 @@
 """DynamicResources: what kube-scheduler's plugin does for pods without resource claims.
 
-Pods with claims need an allocator of devices, which Stellwerk does not have: they are kept pending
+Pods with claims need an allocator of devices, which Stellwerk does not have: they stay pending
 with a message that says so. Invariant: a pod with claims never fits, whichever of this plugin's
 extension points a profile leaves on.
 """
@@ -12,14 +12,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     SKIP_FILTER,
-    Diagnosis,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     PostFilterPlugin,
     PostFilterResult,
     PreFilterPlugin,
@@ -27,6 +26,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Status, error, unresolvable, unschedulable
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo

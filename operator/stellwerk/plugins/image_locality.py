@@ -12,7 +12,8 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import MAX_NODE_SCORE, Handle, Reuse, ScorePlugin
+from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
+from stellwerk.framework.services import Handle
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView

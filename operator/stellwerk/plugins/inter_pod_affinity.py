@@ -1,6 +1,6 @@
-"""InterPodAffinity: places pods beside those they need or like, and away from those they shun.
+"""InterPodAffinity: places pods beside those that affinity names, away from anti-affinity's.
 
-It looks both ways: at what the pending pod asks of placed pods, and at what placed pods ask of it.
+It looks both ways: at what the incoming pod asks of existing pods, and at what they ask of it.
 Invariant: verdicts and scores are those of kube-scheduler v1.36.
 """
 
@@ -15,14 +15,13 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     NormalizeScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -30,6 +29,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import PodInfo
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from stellwerk.models.scheduling_spec import SchedulingSpec
 
 _NAME: Final = "InterPodAffinity"
-_KEPT_SPECS: Final = 2048
+_MAX_SPECS: Final = 2048
 """Specs whose terms are remembered; with unique specs, those of bound pods would pile up."""
 
 # The first reason to fail, in kube-scheduler's order, has the highest code.
@@ -55,8 +55,11 @@ _EXISTING_ANTI: Final = 1
 _ANTI: Final = 2
 _AFFINITY: Final = 3
 _ALL_TERMS: Final = -1
-"""In an overlay's deltas: pods that match all required affinity terms. Pods that match an
-anti-affinity term are filed under its index, placed pods' anti-affinity under its topology key."""
+"""In an overlay's deltas: pods that match all required affinity terms.
+
+Pods that match an anti-affinity term are filed under its index, existing pods' anti-affinity under
+its topology key.
+"""
 
 _STATUSES: Final = {
     _EXISTING_ANTI: unschedulable(
@@ -107,7 +110,7 @@ class _FilterState:
     """Whether the pod matches its own required affinity terms."""
     anti: tuple[_Table, ...]
     existing_anti: dict[str, _Table]
-    """Placed pods whose anti-affinity means the pod, by topology key."""
+    """Existing pods whose anti-affinity matches the pod, by topology key."""
     tracker: DeltaTracker
 
 
@@ -125,7 +128,7 @@ class InterPodAffinity(
     NormalizeScorePlugin,
     EnqueueExtensions,
 ):
-    """Filters by required terms and scores by preferred ones, of the pod and of placed pods."""
+    """Filters by required terms and scores by preferred ones, of the pod and of existing pods."""
 
     name: ClassVar[str] = _NAME
     args_model: ClassVar[type[BaseModel] | None] = InterPodAffinityArgs
@@ -175,20 +178,20 @@ class InterPodAffinity(
         for code, masks in (
             (_AFFINITY, _unmet_affinity(found, nodes, deltas)),
             (_ANTI, _violated_anti(found, nodes, deltas)),
-            (_EXISTING_ANTI, self._repelled(found, nodes, deltas)),
+            (_EXISTING_ANTI, self._rejected_by_existing(found, nodes, deltas)),
         ):
             for fails in masks:
                 np.maximum(codes, np.multiply(fails, code, dtype=np.int32), out=codes)
         return FilterResult(codes, _STATUSES.__getitem__)
 
-    def _repelled(
+    def _rejected_by_existing(
         self, found: _FilterState, nodes: NodeView, deltas: OverlayDeltas | None
     ) -> Sequence[Mask]:
-        """Where a placed pod's anti-affinity keeps the pod away."""
+        """Where an existing pod's anti-affinity rejects the pod."""
         tables = found.existing_anti
         if deltas is None:
             return [_some(table, nodes, None) for table in tables.values()]
-        # An overlay's pod may shun the pod by a topology that no placed pod's term names.
+        # Anti-affinity of an overlay's pod may name a topology that no existing pod's term does.
         for key in deltas.changed():
             if isinstance(key, str) and key not in tables:
                 topology = self._topology(key)
@@ -268,7 +271,7 @@ class InterPodAffinity(
     def _own_terms(self, pod: PodInfo) -> _OwnTerms:
         own = self._own.get(pod.spec)
         if own is None or not self._counts.keep(own.terms):
-            if len(self._own) >= _KEPT_SPECS:
+            if len(self._own) >= _MAX_SPECS:
                 self._own.clear()
             own = self._own[pod.spec] = _prepare(pod.spec.pod_affinity, self._counts)
         return own

@@ -10,7 +10,8 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import MAX_NODE_SCORE, Handle, Reuse, ScorePlugin
+from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
+from stellwerk.framework.services import Handle
 from stellwerk.models.plugin_args import LegacyLeastAllocatedArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn

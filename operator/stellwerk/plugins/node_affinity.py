@@ -22,12 +22,11 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     NormalizeScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -35,6 +34,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status, unresolvable
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import NodeAffinityArgs

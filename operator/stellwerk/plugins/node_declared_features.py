@@ -21,12 +21,12 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
     PreFilterPlugin,
     PreFilterResult,
     Reuse,
@@ -55,7 +55,7 @@ class NodeDeclaredFeatures(StatelessPlugin, PreFilterPlugin, FilterPlugin, Enque
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         required = pod.spec.required_features
         # A loop over nodes, for the rare spec that needs a feature, and once per such spec: the
-        # column is kept.
+        # column is cached.
         missing = [
             node is not None and not required <= node.declared_features for node in nodes.nodes()
         ]

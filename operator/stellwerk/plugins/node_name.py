@@ -12,7 +12,8 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
-from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
+from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, Reuse
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.stateless import StatelessPlugin

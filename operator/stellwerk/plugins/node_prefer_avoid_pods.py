@@ -4,7 +4,7 @@ Off by default; kube-scheduler had it until 1.22. Invariant: with its weight of 
 node is chosen only if every feasible node is avoided.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.stateless import StatelessPlugin
+from stellwerk.snapshot.changes import ChangeCursor
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
@@ -56,17 +57,15 @@ class _AvoidingRows:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self._position = -1
+        self._cursor = ChangeCursor(snapshot.node_changes)
         self._rows: dict[Controller, dict[int, int]] = {}
         self._of_row: dict[int, frozenset[Controller]] = {}
 
     def rows(self, controller: Controller) -> Mapping[int, int]:
         """The rows (each with 1) that avoid a controller now."""
-        log = self.snapshot.node_changes
-        changed: Iterable[int] | None = log.since(self._position) if self._position >= 0 else None
+        changed = self._cursor.advance()
         for row in range(self.snapshot.size) if changed is None else changed:
             self._write(row, self.snapshot.nodes[row])
-        self._position = log.position
         return self._rows.get(controller, {})
 
     def _write(self, row: int, node: NodeInfo | None) -> None:
@@ -89,7 +88,7 @@ def _controller(pod: PodInfo) -> Controller | None:
 
 
 def _avoided(annotations: Mapping[str, str]) -> frozenset[Controller]:
-    """The controllers that an annotation names; one that cannot be read avoids nobody, as then."""
+    """The controllers that an annotation names; one that cannot be read names none."""
     text = annotations.get(ANNOTATION)
     if not text:
         return frozenset()

@@ -13,14 +13,9 @@ import numpy.typing as npt
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import (
-    MAX_NODE_SCORE,
-    Handle,
-    PreScorePlugin,
-    Reuse,
-    ScorePlugin,
-)
+from stellwerk.framework.interface import MAX_NODE_SCORE, PreScorePlugin, Reuse, ScorePlugin
 from stellwerk.framework.reuse import ColumnCache
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
@@ -71,14 +66,14 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def _present_balance(
         self, nodes: NodeView, names: Sequence[str], offers: Sequence[Amount]
     ) -> Amount:
-        """How balanced the nodes are without the pod: the same for all pods, so it is kept."""
+        """How balanced the nodes are without the pod: the same for all pods, so it is cached."""
         if len(nodes) == 1 or nodes.overlay is not None or nodes.snapshot is not self._snapshot:
             return _balance(offers, [used(nodes, name) for name in names])
         columns = self._columns.columns(tuple(names)).scores
-        kept = columns[self.name] = self._columns.refresh(
-            columns.get(self.name), Reuse.USAGE, lambda rows: _balance_of(rows, names)
+        present = self._columns.refresh(
+            columns, self.name, Reuse.USAGE, lambda rows: _balance_of(rows, names)
         )
-        return nodes.gather(kept.values)
+        return nodes.gather(present.values)
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:

@@ -22,18 +22,18 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, unresolvable, unschedulable
 from stellwerk.models.name_syntax import is_extended_resource
 from stellwerk.models.node import NodeInfo

@@ -19,7 +19,8 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, FilterResult, Reuse
+from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, Reuse
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint

@@ -24,18 +24,17 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
-    ObjectStore,
     PreFilterPlugin,
     PreFilterResult,
     Reuse,
 )
+from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.status import Status, error, unresolvable, unschedulable
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.models.pod import PodInfo

@@ -17,14 +17,13 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     NormalizeScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -32,6 +31,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
 from stellwerk.models.node import HOSTNAME_LABEL
 from stellwerk.models.plugin_args import PodTopologySpreadArgs

@@ -1,4 +1,4 @@
-"""PrioritySort: higher priority first, then who waits longer.
+"""PrioritySort: higher priority first, then the longer wait.
 
 The queue calls it for every pod it pushes. Invariant: the key depends on the pod and the time of
 queueing alone, so that an entry never has to be re-sorted.

@@ -1,8 +1,8 @@
 """Every plugin there is, by name: those that come with Stellwerk, and users' own by entry point.
 
 Loading a profile reads the descriptions, `assembly` makes instances. Invariant: `known_plugins`
-never raises because of somebody else's package: an entry point that cannot be used is a warning
-that names it, and its plugin is absent.
+never raises because of an installed package: an entry point that cannot be used is a warning that
+names it, and its plugin is absent.
 """
 
 import logging
@@ -14,8 +14,10 @@ from typing import Any, Final, TypeAlias, cast
 
 from pydantic import BaseModel
 
-from stellwerk.framework.interface import Handle, Plugin
-from stellwerk.models.plugin_description import UNSET_WEIGHT, ExtensionPoint, PluginDescription
+from stellwerk.framework.extension_points import points_of
+from stellwerk.framework.interface import Plugin
+from stellwerk.framework.services import Handle
+from stellwerk.models.plugin_description import UNSET_WEIGHT, PluginDescription
 from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
@@ -77,35 +79,14 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 
-POINT_OF_METHOD: Final[Mapping[str, ExtensionPoint]] = MappingProxyType(
-    {
-        "pre_enqueue": ExtensionPoint.PRE_ENQUEUE,
-        "sort_key": ExtensionPoint.QUEUE_SORT,
-        "pre_filter": ExtensionPoint.PRE_FILTER,
-        "filter": ExtensionPoint.FILTER,
-        "post_filter": ExtensionPoint.POST_FILTER,
-        "pre_score": ExtensionPoint.PRE_SCORE,
-        "score": ExtensionPoint.SCORE,
-        "reserve": ExtensionPoint.RESERVE,
-        "permit": ExtensionPoint.PERMIT,
-        "pre_bind": ExtensionPoint.PRE_BIND,
-        "bind": ExtensionPoint.BIND,
-        "post_bind": ExtensionPoint.POST_BIND,
-    }
-)
-"""A class that has the method implements the extension point."""
-
 _log = logging.getLogger(__name__)
 
 
 def describe(plugin: PluginClass) -> PluginDescription:
     """What profiles need to know of a plugin class, read from its attributes."""
-    points = frozenset(
-        point for method, point in POINT_OF_METHOD.items() if hasattr(plugin, method)
-    )
     args_model: type[BaseModel] | None = getattr(plugin, "args_model", None)
     weight: int = getattr(plugin, "default_weight", UNSET_WEIGHT)
-    return PluginDescription(plugin.name, points, args_model, weight)
+    return PluginDescription(plugin.name, points_of(plugin), args_model, weight)
 
 
 @cache
@@ -143,7 +124,7 @@ def out_of_tree(points: Iterable[EntryPoint], taken: Iterable[str]) -> dict[str,
         try:
             plugin = point.load()
             _check(plugin, names)
-        except Exception as failure:  # noqa: BLE001 whatever somebody else's module raises on import
+        except Exception as failure:  # noqa: BLE001 whatever another package raises on import
             _log.warning(
                 "entry point %s = %s of group %s gives no plugin: %s: %s",
                 point.name,
@@ -163,7 +144,7 @@ def _check(plugin: Any, taken: set[str]) -> None:  # noqa: ANN401 whatever the e
     """Refuse what is no plugin class, or has a name that is in use."""
     if not isinstance(plugin, type) or not isinstance(getattr(plugin, "name", None), str):
         raise TypeError("not a class with a class variable `name`")
-    if not any(hasattr(plugin, method) for method in POINT_OF_METHOD):
+    if not points_of(plugin):
         raise TypeError("implements no extension point")
     used = taken.intersection(_names(cast("PluginClass", plugin)))
     if used:

@@ -16,16 +16,17 @@ from typing_extensions import override
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
-    Handle,
     NormalizeScorePlugin,
     PreScorePlugin,
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status
 from stellwerk.models.node import zone_key
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
+from stellwerk.snapshot.changes import ChangeCursor
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
@@ -52,8 +53,8 @@ class SelectorSpread(PreScorePlugin, ScorePlugin, NormalizeScorePlugin):
         self._snapshot = handle.snapshot
         self._selectors = DefaultSelectors(handle.objects)
         self._zones: RowColumn = np.zeros(0, np.intp)
-        """(N,) zone index of every row, 0 without zone; as of `_zones_position`."""
-        self._zones_position = -1
+        """(N,) zone index of every row, 0 without zone; as of `_zones_cursor`."""
+        self._zones_cursor = ChangeCursor(handle.snapshot.node_changes)
 
     @override
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
@@ -89,9 +90,8 @@ class SelectorSpread(PreScorePlugin, ScorePlugin, NormalizeScorePlugin):
         return np.where(in_zone, both, by_node).astype(np.int64)
 
     def _zone_rows(self) -> RowColumn:
-        log = self._snapshot.node_changes
-        if log.position != self._zones_position:
-            self._zones_position = log.position
+        if not self._zones_cursor.current:
+            self._zones_cursor.catch_up()
             index = {"": 0}
             keys = (zone_key(node.labels) if node else "" for node in self._snapshot.nodes)
             self._zones = np.array([index.setdefault(key, len(index)) for key in keys], np.intp)

@@ -19,10 +19,10 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
     NormalizeScorePlugin,
     PreScorePlugin,
     Reuse,
@@ -73,7 +73,7 @@ class TaintToleration(
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        # Shared by all pods with these tolerations, so that pods of many specs keep one column.
+        # Shared by all pods with these tolerations, so that pods of many specs share one column.
         return pod.spec.tolerations
 
     @override

@@ -25,13 +25,12 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     PreBindPlugin,
     PreFilterPlugin,
     PreFilterResult,
@@ -40,6 +39,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import VolumeBindingArgs

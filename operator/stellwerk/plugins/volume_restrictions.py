@@ -25,18 +25,17 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
-    ObjectStore,
     PreFilterPlugin,
     PreFilterResult,
     Reuse,
 )
+from stellwerk.framework.services import Handle, ObjectStore
 from stellwerk.framework.status import Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey

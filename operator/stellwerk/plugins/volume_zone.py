@@ -23,17 +23,17 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FilterResult,
-    Handle,
     PreFilterPlugin,
     PreFilterResult,
     Reuse,
 )
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
 from stellwerk.models.json_values import JsonObject

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
-from stellwerk.framework.interface import WatchHandlers
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Histogram, Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node

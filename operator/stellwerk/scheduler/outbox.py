@@ -20,7 +20,7 @@ from stellwerk.errors import NotFound, SchedulerError
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
-    from stellwerk.framework.interface import ClusterClient, Recorder
+    from stellwerk.framework.services import ClusterClient, Recorder
     from stellwerk.world.pod_status import Report
 
 logger = logging.getLogger(__name__)

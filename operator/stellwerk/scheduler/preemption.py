@@ -15,7 +15,8 @@ from enum import Enum, auto
 from typing import Final, TypeVar
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
-from stellwerk.framework.interface import Candidate, pod_reference
+from stellwerk.framework.interface import Candidate
+from stellwerk.framework.services import pod_reference
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks

@@ -11,7 +11,7 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import pod_reference
+from stellwerk.framework.services import pod_reference
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures

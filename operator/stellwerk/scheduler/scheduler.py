@@ -13,7 +13,8 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
-from stellwerk.framework.interface import ClusterClient, WatchHandlers
+from stellwerk.framework.services import ClusterClient
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.active_queue import ActiveQueue

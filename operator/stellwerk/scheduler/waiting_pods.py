@@ -12,7 +12,7 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.framework.handle import WaitingPods
-from stellwerk.framework.interface import WaitingPod
+from stellwerk.framework.services import WaitingPod
 from stellwerk.framework.status import OK, Status, error, unschedulable
 from stellwerk.models.pod import PodInfo
 

@@ -7,7 +7,7 @@ elsewhere.
 """
 
 from collections.abc import Hashable
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,39 +29,6 @@ MAX_REQUESTED: Final = 1 << 61
 Key = TypeVar("Key", bound=Hashable)
 Element = TypeVar("Element", bound=np.generic)
 """What a column holds."""
-
-
-class Changes(Generic[Key]):
-    """What changed, in order: whoever remembers a position recomputes only what came since."""
-
-    def __init__(self, position: int = 0) -> None:
-        self._changed: list[Key] = []
-        self._dropped = position
-
-    @property
-    def position(self) -> int:
-        """The number of changes so far."""
-        return self._dropped + len(self._changed)
-
-    def append(self, changed: Key) -> None:
-        """Note a change."""
-        self._changed.append(changed)
-
-    def since(self, position: int) -> list[Key] | None:
-        """What changed since a position, repeats possible; None: too long ago to tell."""
-        start = position - self._dropped
-        return None if start < 0 else self._changed[start:]
-
-    def trim(self, keep: int) -> None:
-        """Drop the oldest changes when more than twice `keep` are held."""
-        if len(self._changed) > 2 * keep:
-            excess = len(self._changed) - keep
-            del self._changed[:excess]
-            self._dropped += excess
-
-
-ChangeLog: TypeAlias = Changes[int]
-"""Rows that changed."""
 
 
 class LabelColumn:

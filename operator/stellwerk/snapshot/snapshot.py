@@ -16,9 +16,9 @@ from stellwerk.models.node import NodeInfo, zone_key
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.snapshot.book import Book
+from stellwerk.snapshot.changes import ChangeLog
 from stellwerk.snapshot.columns import (
     MAX_REQUESTED,
-    ChangeLog,
     Element,
     IdColumn,
     IntColumn,

@@ -12,11 +12,12 @@ from typing import Final
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import Candidate, Diagnosis, PostFilterResult
-from stellwerk.framework.runtime import Feasibility, Scores
+from stellwerk.framework.diagnosis import Diagnosis, fit_error
+from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.scoring import Scores
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -137,8 +138,7 @@ def find_nodes(
     draws: list[Draw] = []
     profile.random.draws = draws
     found = profile.framework.find_feasible(pod, state, sample=not thorough)
-    row = snapshot.row_of.get(pod.nominated_node_name)
-    nominated = row is not None and bool(found.fits[row])
+    nominated = found.nominated_row(pod, snapshot) is not None
     return Search(pod, profile, snapshot, found, draws, thorough, nominated)
 
 

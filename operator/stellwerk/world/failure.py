@@ -6,10 +6,9 @@ failure that is not a rejection has no rejecting plugins, since no event can be 
 
 from dataclasses import dataclass
 
-from stellwerk.framework.interface import Diagnosis
+from stellwerk.framework.diagnosis import Diagnosis, fit_error, rejecting_plugins
 from stellwerk.framework.status import Status
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import fit_error, rejecting_plugins
 from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo
 
 

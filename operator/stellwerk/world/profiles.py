@@ -18,11 +18,10 @@ from typing_extensions import override
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
 from stellwerk.framework.handle import RandomNumbers
-from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin, QueueSortPlugin
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import OK, Code, Status
-from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.extenders import Extenders
@@ -79,10 +78,8 @@ class ServedProfile:
         self.extenders = extenders
         """None: it has none."""
         self.activity = activity or ProfileActivity()
-        sorts = framework.plugins.get(ExtensionPoint.QUEUE_SORT, ())
-        gates = framework.plugins.get(ExtensionPoint.PRE_ENQUEUE, ())
-        self.queue_sorts = [plugin for plugin in sorts if isinstance(plugin, QueueSortPlugin)]
-        self.pre_enqueues = [plugin for plugin in gates if isinstance(plugin, PreEnqueuePlugin)]
+        self.queue_sorts = QUEUE_SORT.among(framework.plugins)
+        self.pre_enqueues = PRE_ENQUEUE.among(framework.plugins)
 
 
 class Profiles(QueueingPolicy):
@@ -165,7 +162,7 @@ class Profiles(QueueingPolicy):
         hints = {}
         for at_point in profile.framework.plugins.values():
             for plugin in at_point:
-                if plugin.name not in hints and isinstance(plugin, EnqueueExtensions):
+                if plugin.name not in hints and ENQUEUE_EXTENSIONS.implemented_by(plugin):
                     try:
                         hints[plugin.name] = plugin.events_to_register()
                     except Exception:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
@@ -25,7 +25,7 @@ class World:
 
     cache: Cache
     """Nodes and the pods on them, with the snapshot that decisions are made on."""
-    objects: ObjectStore
+    objects: IndexedObjectStore
     priority_classes: PriorityClasses
     nominator: Nominator
     queue: SchedulingQueue

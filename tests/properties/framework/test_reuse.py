@@ -1,7 +1,7 @@
-"""What is kept between cycles changes no result, and ties are broken evenly.
+"""What is cached between cycles changes no result, and ties are broken evenly.
 
-Long random histories of a cluster, decided by a framework that keeps its columns throughout; before
-every decision, each plugin is asked plainly, for all nodes, as if nothing had ever been kept.
+Long random histories of a cluster, decided by a framework that caches its columns throughout;
+before every decision, each plugin is asked plainly, for all nodes, as if nothing were cached.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ import pytest
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework import runtime
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import offline_services
-from stellwerk.framework.interface import (
-    FilterPlugin,
-    NormalizeScorePlugin,
-    PreFilterPlugin,
-    PreScorePlugin,
-    ScorePlugin,
+from stellwerk.framework.extension_points import (
+    FILTER,
+    NORMALIZE_SCORE,
+    PRE_FILTER,
+    PRE_SCORE,
+    SCORE,
 )
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.reuse import MAX_CACHE_BYTES, ColumnCache
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.json_values import JsonObject
@@ -136,21 +136,21 @@ def pod_of(template: int, number: int) -> JsonObject:
 
 
 def make_framework(cache: Cache) -> Framework:
-    services = offline_services(cache.snapshot, ObjectStore(), Nominator(), random.Random(1))
+    services = offline_services(cache.snapshot, IndexedObjectStore(), Nominator(), random.Random(1))
     return Assembly(DEFAULT_PROFILE, services).framework
 
 
 def plain_fits(framework: Framework, state: CycleState, pod: PodInfo, view: NodeView) -> Any:
     """(n,) bool by asking every filter for the whole view."""
     for plugin in framework.plugins[ExtensionPoint.PRE_FILTER]:
-        assert isinstance(plugin, PreFilterPlugin)
+        assert PRE_FILTER.implemented_by(plugin)
         result = plugin.pre_filter(state, pod, view)
         assert result.node_names is None
         if result.status.skip:
             state.skipped_filters.add(plugin.name)
     fits = np.ones(len(view), np.bool_)
     for plugin in framework.plugins[ExtensionPoint.FILTER]:
-        assert isinstance(plugin, FilterPlugin)
+        assert FILTER.implemented_by(plugin)
         if plugin.name not in state.skipped_filters:
             fits &= plugin.filter(state, pod, view).codes == 0
     return fits
@@ -162,15 +162,15 @@ def plain_scores(
     """Raw and normalised scores by plugin, by asking every plugin for the feasible rows."""
     scores = {}
     for plugin in framework.plugins[ExtensionPoint.PRE_SCORE]:
-        assert isinstance(plugin, PreScorePlugin)
+        assert PRE_SCORE.implemented_by(plugin)
         if plugin.pre_score(state, pod, view).skip:
             state.skipped_scores.add(plugin.name)
     for plugin in framework.plugins[ExtensionPoint.SCORE]:
-        assert isinstance(plugin, ScorePlugin)
+        assert SCORE.implemented_by(plugin)
         if plugin.name not in state.skipped_scores:
             raw = plugin.score(state, pod, view).copy()
             normalized = raw
-            if isinstance(plugin, NormalizeScorePlugin):
+            if NORMALIZE_SCORE.implemented_by(plugin):
                 normalized = plugin.normalize(state, pod, raw.copy())
             scores[plugin.name] = (raw.tolist(), normalized.tolist())
     return scores
@@ -217,7 +217,7 @@ def _room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.usefixtures("_room")
 @pytest.mark.parametrize("templates", [5, 300, None], ids=["5 specs", "300 specs", "unique pods"])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_kept_columns_change_no_result(seed: int, templates: int | None) -> None:
+def test_cached_columns_change_no_result(seed: int, templates: int | None) -> None:
     history = History(seed)
     framework = make_framework(history.cache)
     decided = 0

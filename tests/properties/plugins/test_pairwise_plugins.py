@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import NormalizeScorePlugin, ScorePlugin
+from stellwerk.framework.extension_points import NORMALIZE_SCORE
+from stellwerk.framework.interface import ScorePlugin
 from stellwerk.framework.status import Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo, parse_node
@@ -148,7 +149,7 @@ def test_spread_scores_as_the_reference(cluster: Drawn) -> None:
 def test_spread_by_system_defaults_scores_as_the_reference(
     cluster: Drawn, selector: dict[str, str]
 ) -> None:
-    objects = ObjectStore()
+    objects = IndexedObjectStore()
     service = {"metadata": {"name": "s", "namespace": cluster.pod.namespace}}
     objects.set("Service", {**service, "spec": {"selector": selector}})
     selected = bool(selector) and selector.items() <= cluster.pod.labels.items()
@@ -197,7 +198,7 @@ def _scores(
     rows = np.array([snapshot.row_of[node.name] for node in feasible], dtype=np.intp)
     view, state = NodeView(snapshot, rows), CycleState()
     assert isinstance(plugin, PodTopologySpread | InterPodAffinity)
-    assert isinstance(plugin, NormalizeScorePlugin)
+    assert NORMALIZE_SCORE.implemented_by(plugin)
     if plugin.pre_score(state, cluster.pod, view).skip:
         return None
     raw = plugin.score(state, cluster.pod, view)

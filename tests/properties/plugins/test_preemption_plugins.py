@@ -142,14 +142,16 @@ class OneNode:
         self.pods = list(snapshot.pods[row].values())
 
     def fits(self) -> bool:
-        verdicts = self._framework.run_filters_with_nominated(self._state, self._pod, self.view)
+        verdicts = self._framework.filters.run_with_nominated_pods(
+            self._state, self._pod, self.view
+        )
         return bool(verdicts.fits[0])
 
     def remove(self, pod: PodInfo) -> None:
-        self._framework.remove_pods(self._state, self._pod, self.view, [(0, pod)])
+        self._framework.filters.remove_pods(self._state, self._pod, self.view, [(0, pod)])
 
     def add(self, pod: PodInfo) -> None:
-        self._framework.add_pods(self._state, self._pod, self.view, [(0, pod)])
+        self._framework.filters.add_pods(self._state, self._pod, self.view, [(0, pod)])
 
     def select(self, budgets: DisruptionBudgets) -> tuple[list[str], int] | None:
         potential = [pod for pod in self.pods if pod.priority < self._pod.priority]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.models.json_values import JsonObject
 from tests.support.storage import make_attachment, make_claim, make_volume
 
@@ -17,8 +17,8 @@ def names(objects: Any) -> list[str]:
     return [obj["metadata"]["name"] for obj in objects]
 
 
-def store_with(kind: str, *objects: JsonObject) -> ObjectStore:
-    store = ObjectStore()
+def store_with(kind: str, *objects: JsonObject) -> IndexedObjectStore:
+    store = IndexedObjectStore()
     for obj in objects:
         store.set(kind, obj)
     return store
@@ -42,7 +42,7 @@ def test_listing_a_namespace_leaves_the_others_out() -> None:
 
 
 def test_set_returns_what_was_there_before() -> None:
-    store = ObjectStore()
+    store = IndexedObjectStore()
     first, second = versioned(make_volume("v"), 1), versioned(make_volume("v"), 2)
     assert store.set("PersistentVolume", first) is None
     assert store.set("PersistentVolume", second) is first
@@ -81,20 +81,23 @@ def test_an_index_follows_changes_and_deletions() -> None:
 
 def test_an_unknown_index_is_an_error() -> None:
     with pytest.raises(KeyError):
-        ObjectStore().list_by("PersistentVolume", "colour", "red")
+        IndexedObjectStore().list_by("PersistentVolume", "colour", "red")
 
 
-def test_changes_are_told_since_a_version() -> None:
+def test_changes_name_what_was_written() -> None:
     store = store_with("PersistentVolume", make_volume("a"))
-    version = store.version("PersistentVolume")
+    changes = store.changes("PersistentVolume")
+    position = changes.position
     store.set("PersistentVolume", make_volume("b"))
-    assert store.changed_since("PersistentVolume", version) == [("", "b")]
-    assert store.changed_since("PersistentVolume", store.version("PersistentVolume")) == []
+    assert changes.since(position) == [("", "b")]
+    assert changes.since(changes.position) == []
 
 
-def test_a_version_before_the_first_is_too_long_ago() -> None:
-    store = store_with("PersistentVolume", make_volume("a"))
-    assert store.changed_since("PersistentVolume", -1) is None
+def test_changes_of_a_kind_that_comes_later_are_followed_from_the_beginning() -> None:
+    store = IndexedObjectStore()
+    changes = store.changes("PersistentVolume")
+    store.set("PersistentVolume", make_volume("a"))
+    assert changes.since(0) == [("", "a")]
 
 
 class TestAssumption:
@@ -170,10 +173,10 @@ def test_a_fork_and_its_original_change_apart() -> None:
 
 def test_versions_of_a_fork_go_on_and_its_changes_begin_anew() -> None:
     store = store_with("PersistentVolume", make_volume("v"))
-    before = store.version("PersistentVolume")
+    before = store.changes("PersistentVolume").position
     fork = store.fork()
-    assert fork.version("PersistentVolume") == before
-    assert fork.changed_since("PersistentVolume", 0) is None
+    assert fork.changes("PersistentVolume").position == before
+    assert fork.changes("PersistentVolume").since(0) is None
     fork.set("PersistentVolume", make_volume("w"))
-    assert list(fork.changed_since("PersistentVolume", before) or ()) == [("", "w")]
-    assert list(store.changed_since("PersistentVolume", before) or ()) == []
+    assert list(fork.changes("PersistentVolume").since(before) or ()) == [("", "w")]
+    assert list(store.changes("PersistentVolume").since(before) or ()) == []

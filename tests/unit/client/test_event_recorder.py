@@ -12,7 +12,7 @@ from typing_extensions import override
 from stellwerk.client.event_recorder import EventRecorder, EventSink, cut_note
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
-from stellwerk.framework.interface import ObjectReference
+from stellwerk.framework.services import ObjectReference
 from stellwerk.metrics import Metrics
 from tests.support.recordings import scenario
 

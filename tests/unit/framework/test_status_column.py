@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from stellwerk.framework.diagnosis import reason_counts
 from stellwerk.framework.status import OK, Code, Status, unresolvable, unschedulable
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.framework.verdicts import reason_counts
 
 FULL = unschedulable("NodeResourcesFit", "Insufficient cpu", "Too many pods")
 SHUT = unresolvable("NodeUnschedulable", "node(s) were unschedulable")

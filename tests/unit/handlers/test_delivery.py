@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from stellwerk.framework.interface import WatchHandlers
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.handlers.delivery import Delivery, KnownObject
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from stellwerk.framework.interface import WatchHandlers
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.handlers.rereading import Rereader
 from stellwerk.handlers.watched import WATCHED

@@ -140,7 +140,7 @@ def test_no_more_victims_than_allowed() -> None:
             {"preemptionPolicy": "Never"}, "not eligible due to preemptionPolicy=Never.", id="never"
         ),
         pytest.param(
-            {}, "no pod of lower priority is in the way from another node.", id="nobody in the way"
+            {}, "no pod of lower priority is in the way from another node.", id="no pod in the way"
         ),
     ],
 )

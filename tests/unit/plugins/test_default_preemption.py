@@ -1,4 +1,4 @@
-"""DefaultPreemption: who may preempt, whom, where, and what it says when it cannot."""
+"""DefaultPreemption: which pods may preempt which, where, and what it says when they cannot."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -37,7 +37,7 @@ def going(pod: JsonObject, *, preempted: bool) -> JsonObject:
     return pod
 
 
-# --- who may preempt ----------------------------------------------------------------------------
+# --- which pods may preempt ---------------------------------------------------------------------
 
 
 def test_a_pod_that_never_preempts_says_so() -> None:
@@ -54,7 +54,7 @@ def test_a_pod_that_never_preempts_says_so() -> None:
     ("preempted", "priority", "eligible"),
     [
         pytest.param(True, 1, False, id="a victim is still terminating on the nominated node"),
-        pytest.param(False, 1, True, id="somebody else deleted the pod"),
+        pytest.param(False, 1, True, id="the pod was deleted otherwise"),
         pytest.param(True, 2000, True, id="the terminating pod is no victim of ours"),
     ],
 )
@@ -86,7 +86,7 @@ def test_a_pod_whose_nominated_node_cannot_be_resolved_preempts_elsewhere() -> N
     assert by_node(result) == {"n2": (["low"], 0)}
 
 
-# --- whom, and where ----------------------------------------------------------------------------
+# --- which pods, and where ----------------------------------------------------------------------
 
 
 def test_as_many_as_possible_stay_and_the_most_important_first() -> None:
@@ -204,14 +204,14 @@ def test_pods_whose_budget_is_used_up_are_spared_where_possible() -> None:
         pytest.param(
             make_budget("b", {"app": "db"}, 0, namespace="other"), 0, id="another namespace"
         ),
-        pytest.param(make_budget("b", {}), 0, id="an empty selector guards nobody"),
+        pytest.param(make_budget("b", {}), 0, id="an empty selector guards no pod"),
         pytest.param(
             {
                 "metadata": {"name": "b", "namespace": "default"},
                 "spec": {"selector": {"matchExpressions": [{"key": "a", "operator": "?"}]}},
             },
             0,
-            id="a selector that cannot be read guards nobody",
+            id="a selector that cannot be read guards no pod",
         ),
     ],
 )
@@ -314,7 +314,7 @@ def test_the_recorded_choice_among_nodes() -> None:
 # --- how many candidates are enough -------------------------------------------------------------
 
 
-def crowd(
+def many_nodes(
     count: int, args: dict[str, int] | None = None, budgets: Sequence[JsonObject] = ()
 ) -> Arena:
     """Nodes that are each filled by one low pod with the label app=db."""
@@ -347,13 +347,13 @@ def crowd(
     ],
 )
 def test_the_search_stops_at_enough(nodes: int, args: dict[str, int], expected: int) -> None:
-    result = crowd(nodes, args).preempt(preemptor(), every=False)
+    result = many_nodes(nodes, args).preempt(preemptor(), every=False)
     assert len(result.candidates) == expected
 
 
 def test_the_search_goes_on_while_every_candidate_violates_a_budget() -> None:
     args = {"minCandidateNodesPercentage": 1, "minCandidateNodesAbsolute": 2}
-    arena = crowd(20, args, [make_budget("b", {"app": "db"})])
+    arena = many_nodes(20, args, [make_budget("b", {"app": "db"})])
     harmless = parse_pod(victim("harmless", "n13", cpu="2", priority=1))
     arena.cache.remove_pod("uid-default-v13")
     arena.cache.set_pod(harmless)
@@ -363,14 +363,14 @@ def test_the_search_goes_on_while_every_candidate_violates_a_budget() -> None:
 
 
 def test_explanations_get_every_candidate_in_order() -> None:
-    result = crowd(150).preempt(preemptor(), every=True)
+    result = many_nodes(150).preempt(preemptor(), every=True)
     assert [each.node_name for each in result.candidates] == [f"n{i}" for i in range(150)]
 
 
 # --- PreEnqueue ---------------------------------------------------------------------------------
 
 
-def test_a_pod_is_kept_out_of_the_queue_while_its_victims_are_told() -> None:
+def test_a_pod_is_gated_while_its_victims_are_deleted() -> None:
     arena = make_arena([], [])
     services = cast("Any", arena.framework.handle)._services  # noqa: SLF001
     fields = {name: getattr(services, name) for name in Services.__dataclass_fields__}
@@ -388,7 +388,7 @@ def test_no_change_in_the_cluster_makes_the_queue_ask_again() -> None:
 
 
 def test_a_filter_that_contradicts_itself_is_an_error() -> None:
-    """It rejects the node and then, with everybody back in place, lets the pod pass."""
+    """It rejects the node and then, with every pod back in place, lets the pod pass."""
     arena = make_arena([make_node("n1", cpu="4")], [victim("low", "n1", priority=1)])
     state, pod = CycleState(), preemptor(cpu="4")
     found = arena.framework.find_feasible(pod, state, sample=False)

@@ -80,7 +80,7 @@ def test_init_containers_and_image_volumes_count_but_volumes_raise_no_limit() ->
     assert scores_on(ImageLocality, pod, [node]) == {"n": 74}
 
 
-def test_pods_whose_images_nobody_holds_share_a_key() -> None:
+def test_pods_whose_images_no_node_holds_share_a_key() -> None:
     cache = make_cache([holding("n", ("known:1", 100))])
     plugin = make_plugin(ImageLocality, cache.snapshot)
     one, other = of_images("x:1"), of_images("y:1", "z:1")

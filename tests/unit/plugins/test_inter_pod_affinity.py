@@ -225,12 +225,12 @@ def test_only_affinity_is_beyond_preemption() -> None:
     plugin = make_plugin(InterPodAffinity, cache.snapshot)
     view = NodeView(cache.snapshot)
     needing = statuses(plugin, pod_info("p", affinity=beside(term(ZONE, WEB))), view)
-    shunning = statuses(plugin, pod_info("q", affinity=away_from(term(ZONE, WEB))), view)
+    rejecting = statuses(plugin, pod_info("q", affinity=away_from(term(ZONE, WEB))), view)
     assert needing["b1"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-    assert shunning["a1"].code is Code.UNSCHEDULABLE
+    assert rejecting["a1"].code is Code.UNSCHEDULABLE
 
 
-def test_prefilter_skips_pods_that_nobody_speaks_of() -> None:
+def test_prefilter_skips_pods_that_no_term_matches() -> None:
     cache = make_cache(NODES, [WEB_ON_A1])
     plugin = make_plugin(InterPodAffinity, cache.snapshot)
     result = plugin.pre_filter(CycleState(), pod_info("p", labels=WEB), NodeView(cache.snapshot))

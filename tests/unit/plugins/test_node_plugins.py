@@ -56,7 +56,7 @@ def test_a_pod_without_node_name_may_go_anywhere() -> None:
     assert reasons_on(NodeName, pod_info("p"), [make_node("a")]) == {}
 
 
-def test_verdicts_on_a_named_node_are_not_kept_for_the_spec() -> None:
+def test_verdicts_on_a_named_node_are_not_cached_for_the_spec() -> None:
     plugin = make_plugin(NodeName)
     free, named = pod_info("p"), pod_info("p", node_name="a")
     assert free.spec is named.spec
@@ -230,7 +230,7 @@ def test_a_pod_without_requirements_is_skipped() -> None:
         pytest.param(
             [{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["a"]}]}],
             None,
-            id="NotIn names nobody",
+            id="NotIn names no pod",
         ),
     ],
 )

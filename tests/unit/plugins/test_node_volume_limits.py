@@ -139,7 +139,7 @@ def test_a_missing_claim_rejects_every_node() -> None:
     assert verdicts(world_with(), "nope") == {"a": (reason,), "b": (reason,)}
 
 
-def test_an_ephemeral_claim_of_somebody_else_is_an_error() -> None:
+def test_an_ephemeral_claim_of_another_pod_is_an_error() -> None:
     world, state = world_with(), CycleState()
     world.add("PersistentVolumeClaim", make_claim("web-scratch"))
     pod = pod_info("web", volumes=[{"name": "scratch", "ephemeral": {}}])

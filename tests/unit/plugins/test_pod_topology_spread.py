@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.status import Code
 from stellwerk.models.json_values import JsonObject
@@ -329,11 +329,13 @@ def scores(
     nodes: Sequence[JsonObject],
     pods: Sequence[JsonObject],
     args: Mapping[str, Any] | None = None,
-    objects: ObjectStore | None = None,
+    objects: IndexedObjectStore | None = None,
 ) -> dict[str, int] | None:
     """Normalised scores by node; None if PreScore skips."""
     cache = make_cache(nodes, pods)
-    plugin = make_plugin(PodTopologySpread, cache.snapshot, args, objects=objects or ObjectStore())
+    plugin = make_plugin(
+        PodTopologySpread, cache.snapshot, args, objects=objects or IndexedObjectStore()
+    )
     state, view = CycleState(), NodeView(cache.snapshot)
     if plugin.pre_score(state, pod, view).skip:
         return None
@@ -380,8 +382,8 @@ LIST_ZONE = {
 }
 
 
-def store(kind: str, obj: JsonObject) -> ObjectStore:
-    objects = ObjectStore()
+def store(kind: str, obj: JsonObject) -> IndexedObjectStore:
+    objects = IndexedObjectStore()
     objects.set(kind, obj)
     return objects
 
@@ -435,7 +437,7 @@ def test_the_controller_gives_the_default_selector(
 @pytest.mark.parametrize(
     ("args", "objects"),
     [
-        pytest.param({}, ObjectStore(), id="no service or controller selects the pod"),
+        pytest.param({}, IndexedObjectStore(), id="no service or controller selects the pod"),
         pytest.param(
             {"defaultingType": "List", "defaultConstraints": []},
             store("Service", SERVICE),
@@ -453,12 +455,12 @@ def test_the_controller_gives_the_default_selector(
         ),
     ],
 )
-def test_prescore_skips(args: JsonObject, objects: ObjectStore) -> None:
+def test_prescore_skips(args: JsonObject, objects: IndexedObjectStore) -> None:
     assert scores(mypod(), ZONED, placed("a"), args, objects) is None
 
 
 def test_a_new_service_is_seen_at_once() -> None:
-    cache, objects = make_cache(ZONED, placed("a")), ObjectStore()
+    cache, objects = make_cache(ZONED, placed("a")), IndexedObjectStore()
     plugin = make_plugin(PodTopologySpread, cache.snapshot, objects=objects)
     pod, view = mypod(), NodeView(cache.snapshot)
     assert plugin.pre_score(CycleState(), pod, view).skip

@@ -24,7 +24,7 @@ from tests.support.plugin_runs import PluginHandle
 
 
 class Snippets:
-    """Modules of a package that somebody installed."""
+    """Modules of an installed package."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

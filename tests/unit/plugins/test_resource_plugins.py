@@ -274,7 +274,7 @@ def test_nothing_allocatable_scores_without_dividing_by_zero(plugin: type[ScoreP
     assert found["a"] == (75 if plugin is NodeResourcesBalancedAllocation else 0)
 
 
-def test_amounts_of_a_resized_pod_are_not_kept_for_its_spec() -> None:
+def test_amounts_of_a_resized_pod_are_not_cached_for_its_spec() -> None:
     resized = make_pod("p", cpu="1")
     resized["status"]["containerStatuses"] = [
         {"name": "main", "resources": {"requests": {"cpu": "2"}}}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.selector_spread import SelectorSpread
@@ -23,7 +23,7 @@ def normalized(
 ) -> list[int]:
     """Scores in the order of the nodes, pods of the group being on the nodes of `on`."""
     pods = [make_pod(f"p{index}", labels=LABELS, node_name=name) for index, name in enumerate(on)]
-    cache, objects = make_cache(nodes, pods), ObjectStore()
+    cache, objects = make_cache(nodes, pods), IndexedObjectStore()
     if service:
         objects.set("Service", SERVICE)
     plugin = make_plugin(SelectorSpread, cache.snapshot, objects=objects)

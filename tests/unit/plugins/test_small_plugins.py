@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.errors import ApiError, api_error
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import Diagnosis
+from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.status import Code
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.node import parse_node
@@ -120,7 +120,7 @@ def test_a_pod_without_claims_is_skipped_and_scores_0() -> None:
     assert raw_scores(plugin, pod_info("p"), nodes) == {"a": 0, "b": 0}
 
 
-def test_a_pod_with_claims_is_kept_pending_and_told_why() -> None:
+def test_a_pod_with_claims_stays_pending_with_a_reason() -> None:
     nodes = NodeView(make_cache([make_node("a")]).snapshot)
     status = make_plugin(DynamicResources).pre_filter(CycleState(), claiming(), nodes).status
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -194,7 +194,7 @@ def test_only_replica_sets_and_replication_controllers_can_be_avoided() -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"preferAvoidPods": [{}]}', '{"preferAvoidPods": 3}'])
-def test_an_annotation_that_cannot_be_read_avoids_nobody(text: str) -> None:
+def test_an_annotation_that_cannot_be_read_avoids_no_controller(text: str) -> None:
     node = make_node("n")
     node["metadata"]["annotations"] = {ANNOTATION: text}
     assert scores_on(NodePreferAvoidPods, owned_by("ReplicaSet", "u1"), [node]) == {"n": 100}
@@ -216,8 +216,8 @@ def test_changes_of_the_annotation_are_followed() -> None:
 # --- LegacyBalancedAllocation with volumes ------------------------------------------------------
 
 
-def storage(limits: dict[str, int]) -> ObjectStore:
-    objects = ObjectStore()
+def storage(limits: dict[str, int]) -> IndexedObjectStore:
+    objects = IndexedObjectStore()
     for number in (1, 2):
         claim = {"name": f"c{number}", "namespace": "default"}
         objects.set(

@@ -128,7 +128,7 @@ def test_a_class_without_a_binding_mode_is_an_error() -> None:
         pytest.param(
             [make_claim("web-scratch")],
             "PVC default/web-scratch was not created for pod default/web (pod is not owner)",
-            id="somebody else's",
+            id="another pod's",
         ),
     ],
 )
@@ -189,7 +189,7 @@ def test_an_in_tree_volume_is_sought_by_the_drivers_zone_where_the_node_is_migra
     ("claim", "volume", "rejected"),
     [
         pytest.param(static_claim(), None, EVERYWHERE, id="nothing there"),
-        pytest.param(static_claim(), static_volume("v"), set(), id="one for everybody"),
+        pytest.param(static_claim(), static_volume("v"), set(), id="one for every claim"),
         pytest.param(
             static_claim(), static_volume("v", nodes={HOST: ["b"]}), {"a", "c"}, id="a local one"
         ),

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import NotFound, Unavailable
-from stellwerk.framework.handle import Offline
+from stellwerk.framework.offline import Offline
 from stellwerk.scheduler.outbox import StatusReports
 from stellwerk.world.pod_status import LEAVE_NOMINATION, NominatingInfo, Report
 from tests.support.builders import make_node, make_pod, pod_info

@@ -11,13 +11,13 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
-from stellwerk.framework.handle import Offline
 from stellwerk.framework.interface import Candidate
+from stellwerk.framework.offline import Offline
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -97,7 +97,7 @@ class Scene:
         self.victims = [self._victim(name, terminating=False) for name in victims]
         self.world = World(
             self.cache,
-            ObjectStore(),
+            IndexedObjectStore(),
             PriorityClasses(),
             self.driver.queue.nominator,
             self.driver.queue,

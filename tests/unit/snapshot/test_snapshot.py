@@ -7,7 +7,7 @@ import pytest
 
 from stellwerk.backend.cache import Cache
 from stellwerk.models.node import parse_node
-from stellwerk.snapshot.columns import ABSENT, MAX_REQUESTED, Changes
+from stellwerk.snapshot.columns import ABSENT, MAX_REQUESTED
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 
 
@@ -176,19 +176,6 @@ def test_without_changes_nothing_is_written() -> None:
     position = cache.snapshot.usage_changes.position
     cache.update_snapshot()
     assert cache.snapshot.usage_changes.position == position
-
-
-def test_a_log_forgets_the_oldest_changes_and_says_so() -> None:
-    log: Changes[int] = Changes()
-    for row in range(10):
-        log.append(row)
-    log.trim(5)
-    assert log.since(0) == list(range(10)), "twice as many may stay"
-    log.trim(4)
-    assert log.since(5) is None
-    assert log.since(6) == [6, 7, 8, 9]
-    assert log.since(log.position) == []
-    assert log.position == 10
 
 
 # --- what is counted by key ---------------------------------------------------------------------

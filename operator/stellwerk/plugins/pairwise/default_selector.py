@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
+from stellwerk.snapshot.changes import ChangeCursor
 
 _CONTROLLER_KINDS: Final = {
     "v1 ReplicationController": "ReplicationController",
@@ -25,7 +26,7 @@ class DefaultSelectors:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._services_version = -1
+        self._services_cursor = ChangeCursor(objects.changes("Service"))
         self._services: dict[str, dict[tuple[str, str], list[Mapping[str, str]]]] = {}
         """Namespace → one label of the selector → selectors of services."""
         self._known: WeakKeyDictionary[LabelSet, list[tuple[object, LabelSelector | None]]] = (
@@ -36,22 +37,21 @@ class DefaultSelectors:
     def of(self, pod: PodInfo) -> LabelSelector | None:
         """The selector of the pod's kind; None: nothing selects it."""
         self._read_services()
-        owned = self._controller_selector(pod)
-        if owned is None and pod.namespace not in self._services:
+        of_controller = self._controller_selector(pod)
+        if of_controller is None and pod.namespace not in self._services:
             return None
         known = self._known.setdefault(pod.label_set, [])
         for key, selector in known:
-            if key == owned:
+            if key == of_controller:
                 return selector
-        selector = self._derive(pod, owned)
-        known.append((owned, selector))
+        selector = self._derive(pod, of_controller)
+        known.append((of_controller, selector))
         return selector
 
     def _read_services(self) -> None:
-        version = self._objects.version("Service")
-        if version == self._services_version:
+        if self._services_cursor.current:
             return
-        self._services_version = version
+        self._services_cursor.catch_up()
         self._services.clear()
         self._known.clear()
         for service in self._objects.list("Service"):

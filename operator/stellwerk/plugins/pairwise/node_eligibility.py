@@ -19,12 +19,13 @@ from stellwerk.plugins.shared.node_matching import (
     named,
     untolerated_counts,
 )
+from stellwerk.snapshot.changes import RowCursor
 from stellwerk.snapshot.columns import ABSENT, Mask
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.topology import EligibleRows
 
-_KEPT: Final = 256
+_MAX_RESTRICTIONS: Final = 256
 _HARD: Final = (NO_SCHEDULE, NO_EXECUTE)
 
 
@@ -68,7 +69,7 @@ class _Rows(EligibleRows):
     def __init__(self, snapshot: Snapshot, needed: Restriction) -> None:
         self._snapshot = snapshot
         self._needed = needed
-        self._position = -1
+        self._cursor = RowCursor(snapshot, snapshot.node_changes)
         self.mask: Mask = np.zeros(0, np.bool_)
         self.version = 0
         self.everywhere = False
@@ -76,16 +77,14 @@ class _Rows(EligibleRows):
 
     def refresh(self) -> None:
         """Evaluate the nodes that changed since the last call."""
-        log = self._snapshot.node_changes
-        if log.position == self._position:
+        if self._cursor.current:
             return
-        changed = log.since(self._position) if self._position >= 0 else None
-        self._position = log.position
-        if changed is None or len(self.mask) != self._snapshot.size:
+        changed = self._cursor.advance()
+        if changed is None:
             self.mask = self._evaluate(NodeView(self._snapshot))
             self.version += 1
         else:
-            rows = np.unique(np.array(changed, dtype=np.intp))
+            rows = np.array(changed, dtype=np.intp)
             eligible = self._evaluate(NodeView(self._snapshot, rows))
             if (self.mask[rows] != eligible).any():
                 self.mask[rows] = eligible
@@ -121,7 +120,7 @@ class NodeEligibility:
             return None
         found = self._rows.pop(needed, None)
         if found is None:
-            if len(self._rows) >= _KEPT:
+            if len(self._rows) >= _MAX_RESTRICTIONS:
                 del self._rows[next(iter(self._rows))]
             found = _Rows(self._snapshot, needed)
         self._rows[needed] = found

@@ -1,7 +1,7 @@
 """The spread constraints of a pod, ready to be counted: its own, or the profile's defaults.
 
 PodTopologySpread asks at every extension point. Invariant: constraints of one spec are prepared
-once, and their terms are counted for as long as somebody asks for them.
+once, and their terms are counted for as long as they are asked for.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.node import HOSTNAME_LABEL, ZONE_LABEL
 from stellwerk.models.plugin_args import DefaultConstraint, PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo

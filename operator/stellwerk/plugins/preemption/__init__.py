@@ -1,1 +1,5 @@
-"""What the preemption plugins share: dry runs, the order of victims, disruption budgets."""
+"""What DefaultPreemption and CrossNodePreemption share, or would be too long with.
+
+Dry runs and their results, the search for victims over several nodes, the order of victims, and
+disruption budgets.
+"""

@@ -26,7 +26,7 @@ Meant: TypeAlias = Callable[[PodInfo], bool]
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """Something that lets a placed pod keep the pending one out of a whole domain."""
+    """Something by which an existing pod keeps the incoming one out of a whole domain."""
 
     topology_key: str
     blocks: Meant
@@ -64,7 +64,7 @@ class BlockingPods:
         return (pod for pod in self._snapshot.pods[row].values() if pod.priority < priority)
 
     def _place(self, row: int, other: PodInfo, rules: Iterable[_Rule]) -> None:
-        """Note the domains out of which this pod keeps the pending one."""
+        """Note the domains out of which this pod keeps the incoming one."""
         labels = self._snapshot.node_at(row).labels
         namespaces = self._snapshot.pair_counts.namespaces
         keys = {rule.topology_key for rule in rules if rule.blocks(other)}

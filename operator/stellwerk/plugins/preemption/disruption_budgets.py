@@ -1,4 +1,4 @@
-"""How many more disruptions the PodDisruptionBudgets of the cluster allow, and to whom.
+"""How many more disruptions the PodDisruptionBudgets of the cluster allow, and of which pods.
 
 The preemption plugins ask it about the victims of one node at a time; it follows the object store.
 Invariant: budgets are read as the last status said; what a dry run would use up is counted within
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject, number_or_none
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
+from stellwerk.snapshot.changes import ChangeCursor
 
 KIND: Final = "PodDisruptionBudget"
 BudgetKey: TypeAlias = tuple[str, str]
@@ -37,15 +38,10 @@ class DisruptionBudgets:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._version = -1
+        self._cursor = ChangeCursor(objects.changes(KIND))
         self._budgets: dict[BudgetKey, DisruptionBudget] = {}
         self._matching: WeakKeyDictionary[LabelSet, tuple[BudgetKey, ...]] = WeakKeyDictionary()
         """Which budgets speak of pods with these labels."""
-
-    @property
-    def version(self) -> int:
-        """Changes with every budget."""
-        return self._objects.version(KIND)
 
     def violating(self, pods: Sequence[PodInfo]) -> list[bool]:
         """For each pod, whether taking it too, after those before it, overdraws a budget of its."""
@@ -78,10 +74,9 @@ class DisruptionBudgets:
         return found
 
     def _refresh(self) -> None:
-        version = self._objects.version(KIND)
-        if version == self._version:
+        if self._cursor.current:
             return
-        changed = self._objects.changed_since(KIND, self._version) if self._version >= 0 else None
+        changed = self._cursor.changed()
         if changed is None:
             self._budgets.clear()
             self._matching.clear()
@@ -89,9 +84,9 @@ class DisruptionBudgets:
                 metadata = obj["metadata"]
                 self._set((metadata.get("namespace") or "", metadata["name"]), obj)
         else:
-            for key in set(changed):
+            for key in changed:
                 self._set(key, self._objects.get(KIND, *key))
-        self._version = version
+        self._cursor.catch_up()
 
     def _set(self, key: BudgetKey, obj: JsonObject | None) -> None:
         before = self._budgets.get(key)
@@ -121,5 +116,5 @@ def _parse(obj: JsonObject) -> DisruptionBudget | None:
             frozenset(status.get("disruptedPods") or ()),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        # As kube-scheduler: a selector that cannot be read protects nobody.
+        # As kube-scheduler: a selector that cannot be read protects no pod.
         return None

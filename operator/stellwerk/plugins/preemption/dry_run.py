@@ -1,4 +1,4 @@
-"""Preemption's dry run: who would have to leave each of many nodes, found for all of them at once.
+"""Preemption's dry run: which pods would have to leave each of many nodes, found for all at once.
 
 DefaultPreemption calls it for the nodes that it considers. Invariant: for every node the answer is
 that of kube-scheduler's `SelectVictimsOnNode` (v1.36), which looks at one node at a time: take off
@@ -9,12 +9,13 @@ other, because each row of a view with overlay is a hypothesis of its own.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import Candidate, Handle
+from stellwerk.framework.interface import Candidate, PlacedPods
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
@@ -23,26 +24,23 @@ from stellwerk.plugins.preemption.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 
-Placed: TypeAlias = list[tuple[int, PodInfo]]
-"""(position in the view, pod on the node there)."""
-
 _NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 
 
 @dataclass(slots=True)
-class _Trial:
-    """One node during the dry run."""
+class _VictimSelection:
+    """The victims of one node, while they are looked for."""
 
     position: int
     reprieve: list[tuple[PodInfo, bool]]
-    """Whom to put back, in this order, and whether taking that pod would violate a budget."""
+    """The pods to put back, in this order, and whether taking each would violate a budget."""
     victims: list[PodInfo] = field(default_factory=list)
     pdb_violations: int = 0
 
     def outcome(self, node_name: str) -> Candidate | Status:
-        """The candidate, now that everybody has had a chance to stay."""
+        """The candidate, now that every pod has had a chance to stay."""
         if not self.victims:
-            # The filters contradict themselves: the pod fits with everybody in place.
+            # The filters contradict themselves: the pod fits with every pod in place.
             return error("", f'expected at least one victim pod on node "{node_name}"')
         self.victims.sort(key=importance)
         return Candidate(node_name, tuple(self.victims), self.pdb_violations)
@@ -57,27 +55,28 @@ class DryRun:
         state: CycleState,
         pod: PodInfo,
         budgets: DisruptionBudgets,
-        kept: DryRunResults | None = None,
+        results: DryRunResults | None = None,
     ) -> None:
-        """With `kept`, what is found serves later pods of the same spec, too."""
-        self._handle = handle
+        """With `results`, what is found serves later pods of the same spec, too."""
+        self._snapshot = handle.snapshot
+        self._filters = handle.filters
         self._state = state
         self._pod = pod
         self._budgets = budgets
-        self._trials: Outcomes | None = None
-        if kept is not None and handle.is_row_local(state, pod):
+        self._known: Outcomes | None = None
+        if results is not None and self._filters.is_row_local(state, pod):
             key = (pod.spec, frozenset(state.skipped_filters))
-            self._trials = kept.of(key, pod, budgets.version)
+            self._known = results.of(key, pod)
 
     def run(self, rows: RowColumn) -> list[Outcome]:
         """For each row, the candidate, or the status that says why the node is none."""
-        trials = self._trials
-        if trials is None:
+        known = self._known
+        if known is None:
             return self._run_all(rows)
         numbers = rows.tolist()
-        untried = [row for row in numbers if row not in trials]
-        trials.update(zip(untried, self._run_all(np.array(untried, np.intp)), strict=True))
-        return [trials[row] for row in numbers]
+        untried = [row for row in numbers if row not in known]
+        known.update(zip(untried, self._run_all(np.array(untried, np.intp)), strict=True))
+        return [known[row] for row in numbers]
 
     def _run_all(self, rows: RowColumn) -> list[Outcome]:
         """`run` without looking at what was found before."""
@@ -92,67 +91,67 @@ class DryRun:
 
     def may_be_cleared(self, row: int) -> bool:
         """Whether a node is a candidate, as far as can be told without a look at it."""
-        outcome = self._trials.get(row) if self._trials is not None else None
+        outcome = self._known.get(row) if self._known is not None else None
         return bool(self._lower(row)) if outcome is None else isinstance(outcome, Candidate)
 
     def _lower(self, row: int) -> list[PodInfo]:
         """The pods on a node that this one may preempt."""
         priority = self._pod.spec.priority
-        pods = self._handle.snapshot.pods[row].values()
+        pods = self._snapshot.pods[row].values()
         return [pod for pod in pods if pod.spec.priority < priority]
 
     def _clear(self, rows: RowColumn, lower: list[list[PodInfo]]) -> list[Outcome]:
         """`run` for nodes that hold pods of lower priority, which are given."""
         if not len(rows):
             return []
-        view = NodeView(self._handle.snapshot, rows).with_overlay()
+        view = NodeView(self._snapshot, rows).with_overlay()
         self._remove(view, [(position, pod) for position, pods in enumerate(lower) for pod in pods])
-        emptied = self._handle.run_filters(self._state, self._pod, view)
+        emptied = self._filters.run_with_nominated_pods(self._state, self._pod, view)
         outcomes: list[Outcome] = list(emptied.statuses())
         fitting = np.flatnonzero(emptied.fits)
-        trials = [
-            _Trial(position, self._in_order_of_reprieve(lower[cleared]))
+        selections = [
+            _VictimSelection(position, self._in_order_of_reprieve(lower[cleared]))
             for position, cleared in enumerate(fitting.tolist())
         ]
         if len(fitting) < len(rows):
             # Nodes that cannot be cleared, for one because others are nominated to them, cost no
             # further look.
             view = view.narrowed(fitting)
-        self._reprieve(view, trials)
-        names = self._handle.snapshot.names(rows[fitting].tolist())
-        for cleared, trial, name in zip(fitting.tolist(), trials, names, strict=True):
-            outcomes[cleared] = trial.outcome(name)
+        self._reprieve(view, selections)
+        names = self._snapshot.names(rows[fitting].tolist())
+        for cleared, selection, name in zip(fitting.tolist(), selections, names, strict=True):
+            outcomes[cleared] = selection.outcome(name)
         return outcomes
 
     def _in_order_of_reprieve(self, pods: list[PodInfo]) -> list[tuple[PodInfo, bool]]:
-        """Those whose budget would be violated first, then the others; the most important first."""
+        """Pods whose budget would be violated, then the others; the most important first."""
         ordered = by_importance(pods)
         marked = list(zip(ordered, self._budgets.violating(ordered), strict=True))
         return [each for each in marked if each[1]] + [each for each in marked if not each[1]]
 
-    def _reprieve(self, view: NodeView, trials: Sequence[_Trial]) -> None:
-        """Give everybody back who need not go: the first of every node, then the second, ..."""
-        longest = max((len(trial.reprieve) for trial in trials), default=0)
+    def _reprieve(self, view: NodeView, selections: Sequence[_VictimSelection]) -> None:
+        """Put back the pods that need not go: the first of every node, then the second, ..."""
+        longest = max((len(selection.reprieve) for selection in selections), default=0)
         for rank in range(longest):
-            trying = [trial for trial in trials if rank < len(trial.reprieve)]
-            self._add(view, [(trial.position, trial.reprieve[rank][0]) for trial in trying])
+            trying = [selection for selection in selections if rank < len(selection.reprieve)]
+            self._add(view, [(each.position, each.reprieve[rank][0]) for each in trying])
             fits = self._fits(view)
-            gone: Placed = []
-            for trial in trying:
-                pod, violates = trial.reprieve[rank]
-                if not fits[trial.position]:
-                    trial.victims.append(pod)
-                    trial.pdb_violations += violates
-                    gone.append((trial.position, pod))
-            self._remove(view, gone)
+            victims: list[tuple[int, PodInfo]] = []
+            for selection in trying:
+                pod, violates = selection.reprieve[rank]
+                if not fits[selection.position]:
+                    selection.victims.append(pod)
+                    selection.pdb_violations += violates
+                    victims.append((selection.position, pod))
+            self._remove(view, victims)
 
     def _fits(self, view: NodeView) -> Mask:
-        return self._handle.run_filters(self._state, self._pod, view).fits
+        return self._filters.run_with_nominated_pods(self._state, self._pod, view).fits
 
-    def _add(self, view: NodeView, pods: Placed) -> None:
+    def _add(self, view: NodeView, pods: PlacedPods) -> None:
         if pods:
-            self._handle.add_pods(self._state, self._pod, view, pods)
+            self._filters.add_pods(self._state, self._pod, view, pods)
 
-    def _remove(self, view: NodeView, pods: Placed) -> None:
+    def _remove(self, view: NodeView, pods: PlacedPods) -> None:
         if pods:
-            self._handle.remove_pods(self._state, self._pod, view, pods)
+            self._filters.remove_pods(self._state, self._pod, view, pods)

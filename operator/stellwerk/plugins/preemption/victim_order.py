@@ -41,7 +41,7 @@ def _seconds(timestamp: str) -> float:
 
 
 def started_at(pod: PodInfo) -> float:
-    """Seconds since the epoch; who has not started yet counts as starting now, after all others."""
+    """Seconds since the epoch; a pod that has not started yet comes after all others."""
     return _seconds(pod.start_time) if pod.start_time else NOT_STARTED
 
 
@@ -87,7 +87,7 @@ def best_candidates(candidates: Sequence[Candidate]) -> Sequence[Candidate]:
     return [candidate for candidate, each in zip(candidates, losses, strict=True) if each == lowest]
 
 
-@lru_cache(maxsize=4096)  # of pods that preempt in crowds, each sees the same candidates
+@lru_cache(maxsize=4096)  # hundreds of pods that preempt at once see the same candidates
 def _losses(candidate: Candidate) -> tuple[float, ...]:
     return tuple([loss(candidate) for _, loss in CRITERIA])
 

@@ -74,7 +74,7 @@ class VictimSearch:
         self.cut_short = False
 
     def run(self, targets: Iterable[Target]) -> None:
-        """Look for the best set over all targets; what promises to cost least comes first."""
+        """Look for the best set over all targets; what may cost least comes first."""
         doubtful = []
         for target in sorted(targets, key=_least_loss):
             if self._out_of_time():

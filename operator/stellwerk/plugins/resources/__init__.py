@@ -1,1 +1,1 @@
-"""What the resource plugins share: amounts and scoring strategies."""
+"""What NodeResourcesFit and its older relatives share: amounts and scoring strategies."""

@@ -1,7 +1,7 @@
 """What nodes offer and what is used of it, one resource at a time, as plugins compute with it.
 
 The resource plugins write their arithmetic with operators that mean the same for a column and for
-a plain integer. A view of one row, which is what a kept column needs after each binding, is then
+a plain integer. A view of one row, which is what a cached column needs after each binding, is then
 computed in integers, at a tenth of the cost of one-element arrays. Invariant: both ways give the
 same numbers.
 """

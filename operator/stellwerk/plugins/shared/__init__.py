@@ -1,1 +1,1 @@
-"""What plugins of several kinds share."""
+"""What plugins of several kinds share: matching of nodes, normalisation of scores, hints."""

@@ -6,7 +6,7 @@ neither inherit this instead of each writing an empty constructor.
 
 from pydantic import BaseModel
 
-from stellwerk.framework.interface import Handle
+from stellwerk.framework.services import Handle
 
 
 class StatelessPlugin:

@@ -11,10 +11,11 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import inline_handle, provisioning_driver, volume_handle
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey, storage_class_name
+from stellwerk.snapshot.changes import ChangeCursor
 from stellwerk.snapshot.columns import IntColumn, grown
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -22,13 +23,13 @@ VolumeId: TypeAlias = tuple[str, str]
 """(driver, volume handle): volumes with the same are one attachment."""
 
 UNLIMITED: Final = 1 << 62
-_KINDS: Final = (
+_FOLLOWED_KINDS: Final = (
     "PersistentVolumeClaim",
     "PersistentVolume",
     "VolumeAttachment",
-    "StorageClass",
     "CSINode",
 )
+"""Kinds whose changes concern some rows; a change of a StorageClass may concern all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,9 @@ class AttachedVolumes:
         self._row_limits: dict[int, Mapping[str, int]] = {}
         self._attachment_nodes: dict[str, str] = {}
         """VolumeAttachment → its node, to find the row when it has been deleted."""
-        self._usage_position = 0
-        self._versions = dict.fromkeys(_KINDS, -1)
+        self._usage = ChangeCursor(snapshot.usage_changes)
+        self._classes = ChangeCursor(objects.changes("StorageClass"))
+        self._followed = {kind: ChangeCursor(objects.changes(kind)) for kind in _FOLLOWED_KINDS}
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -124,21 +126,16 @@ class AttachedVolumes:
 
     def _changed_rows(self) -> set[int] | None:
         """Rows to count again; None: all, because of a change that is not told apart."""
-        log = self.snapshot.usage_changes
-        rows = log.since(self._usage_position)
-        self._usage_position = log.position
-        versions = {kind: self._objects.version(kind) for kind in _KINDS}
-        before, self._versions = self._versions, versions
-        if rows is None or before["StorageClass"] != versions["StorageClass"]:
+        rows, classes = self._usage.advance(), self._classes.advance()
+        of_kind = {kind: cursor.advance() for kind, cursor in self._followed.items()}
+        if rows is None or classes is None or classes:
             return None
         changed = set(rows)
-        for kind in _KINDS:
-            if before[kind] != versions[kind]:
-                keys = self._objects.changed_since(kind, before[kind])
-                if keys is None:
-                    return None
-                for namespace, name in set(keys):
-                    changed.update(self._rows_of_object(kind, namespace, name))
+        for kind, keys in of_kind.items():
+            if keys is None:
+                return None
+            for namespace, name in keys:
+                changed.update(self._rows_of_object(kind, namespace, name))
         return changed
 
     def _rows_of_object(self, kind: str, namespace: str, name: str) -> list[int]:

@@ -6,12 +6,12 @@ Source: pkg/scheduler/framework/plugins/volumebinding/binder.go of v1.36.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.in_tree_volumes import migrated_node_selector, migration_of
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import parse_node_selector
@@ -25,6 +25,7 @@ from stellwerk.plugins.volumes.matching import (
 from stellwerk.plugins.volumes.pools import VolumePools
 from stellwerk.plugins.volumes.provisioning import StorageCapacities, provisionable
 from stellwerk.plugins.volumes.reach import Reaches, node_selector
+from stellwerk.snapshot.changes import ChangeCursor
 from stellwerk.snapshot.columns import Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 
@@ -76,23 +77,26 @@ class Findings:
         return [claim for claim, needed in self.provisions if needed[position]]
 
 
-@dataclass(slots=True)
 class MigratedNodes:
     """Nodes on which the kubelet has handed an in-tree plugin over to its CSI driver."""
 
-    _names: dict[str, set[str]] = field(default_factory=dict)
-    _version: int = -1
-    _position: int = -1
-    _rows: dict[str, Mask] = field(default_factory=dict)
+    def __init__(self, objects: ObjectStore) -> None:
+        self._objects = objects
+        self._csi_nodes = ChangeCursor(objects.changes("CSINode"))
+        self._nodes: ChangeCursor[int] | None = None
+        self._names: dict[str, set[str]] = {}
+        self._rows: dict[str, Mask] = {}
 
-    def mask(self, objects: ObjectStore, nodes: NodeView, plugin_name: str) -> Mask:
+    def mask(self, nodes: NodeView, plugin_name: str) -> Mask:
         """(n,) bool, True where the CSINode's annotation names the plugin."""
-        version, position = objects.version("CSINode"), nodes.snapshot.node_changes.position
-        if version != self._version:
-            self._version, self._names = version, _migrated_names(objects.list("CSINode"))
-            self._position = -1
-        if position != self._position:
-            self._position = position
+        if not self._csi_nodes.current:
+            self._csi_nodes.catch_up()
+            self._names = _migrated_names(self._objects.list("CSINode"))
+            self._rows.clear()
+        if self._nodes is None or self._nodes.changes is not nodes.snapshot.node_changes:
+            self._nodes = ChangeCursor(nodes.snapshot.node_changes)
+        if not self._nodes.current:
+            self._nodes.catch_up()
             self._rows.clear()
         found = self._rows.get(plugin_name)
         if found is None:
@@ -131,7 +135,7 @@ class VolumeBinder:
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
-        self._migrated = MigratedNodes()
+        self._migrated = MigratedNodes(objects)
         self._reaches = Reaches()
         self._pools = VolumePools(objects, self._reaches)
         self._capacities = StorageCapacities(objects, self._reaches)
@@ -209,21 +213,19 @@ def _bound_reasons(
         if volume is None:
             reasons[reasons == 0] = NO_VOLUME
             break
-        reachable = _reachable(objects, nodes, volume, migrated)
+        reachable = _reachable(nodes, volume, migrated)
         if reachable is not None:
             reasons[~reachable] = NODE_CONFLICT
     return reasons
 
 
-def _reachable(
-    objects: ObjectStore, nodes: NodeView, volume: JsonObject, migrated: MigratedNodes
-) -> Mask | None:
+def _reachable(nodes: NodeView, volume: JsonObject, migrated: MigratedNodes) -> Mask | None:
     """(n,) bool, True where the volume can be used; None: everywhere."""
     selector, migration = node_selector(volume), migration_of(volume)
     plain = None if selector is None else matching_nodes(nodes, selector)
     if migration is None or not migration.topology_key:
         return plain
-    on_csi = migrated.mask(objects, nodes, migration.plugin_name)
+    on_csi = migrated.mask(nodes, migration.plugin_name)
     selector = parse_node_selector(migrated_node_selector(volume, migration.topology_key))
     if selector is None or not on_csi.any():
         return plain

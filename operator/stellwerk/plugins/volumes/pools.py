@@ -1,6 +1,6 @@
 """Volumes that wait for a claim, by class, as columns that follow the object store.
 
-`volume_matching` picks from them for every row at once; a class with a volume on each of 5,000
+`matching` picks from them for every row at once; a class with a volume on each of 5,000
 nodes costs no more than one with a volume per zone. Invariant: a pool's living positions are the
 available volumes of its class, ascending by size and then by arrival.
 """
@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import parse_quantity
 from stellwerk.models.selectors import NodeSelector, parse_label_selector
 from stellwerk.models.volumes import storage_class_name
 from stellwerk.plugins.volumes.reach import Reach, Reaches, node_selector
+from stellwerk.snapshot.changes import ChangeCursor
 from stellwerk.snapshot.columns import IdColumn, Mask, RowColumn
 
 _KIND: Final = "PersistentVolume"
@@ -150,21 +151,19 @@ class VolumePools:
     def __init__(self, objects: ObjectStore, reaches: Reaches) -> None:
         self._objects = objects
         self._reaches = reaches
-        self._version = -1
+        self._cursor = ChangeCursor(objects.changes(_KIND))
         self._pools: dict[str, VolumePool] = {}
         self._class_of: dict[str, str] = {}
 
     def pool(self, class_name: str) -> VolumePool:
         """The available volumes of a class, up to date."""
-        version = self._objects.version(_KIND)
-        if version != self._version:
-            names = self._objects.changed_since(_KIND, self._version)
-            self._version = version
+        if not self._cursor.current:
+            names = self._cursor.advance()
             if names is None:
                 self._pools.clear()
                 self._class_of.clear()
                 names = [("", obj["metadata"]["name"]) for obj in self._objects.list(_KIND)]
-            for name in dict.fromkeys(name for _, name in names):
+            for _, name in names:
                 self._follow(name)
         return self._pools.get(class_name) or VolumePool(self._reaches)
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import whole_units
 from stellwerk.models.selectors import (
@@ -20,6 +20,7 @@ from stellwerk.models.selectors import (
 )
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.plugins.volumes.reach import Reach, Reaches, joined
+from stellwerk.snapshot.changes import ChangeCursor
 from stellwerk.snapshot.columns import IntColumn, Mask
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
@@ -61,13 +62,13 @@ class StorageCapacities:
     def __init__(self, objects: ObjectStore, reaches: Reaches) -> None:
         self._objects = objects
         self._reaches = reaches
-        self._version = -1
+        self._cursor = ChangeCursor(objects.changes(_KIND))
         self._published: dict[str, _Capacity] = {}
         self._columns: dict[str, IntColumn] = {}
         self._nodes_version = 0
 
     def roomy(self, nodes: NodeView, claim: JsonObject, storage_class: JsonObject) -> Mask:
-        """(n,) bool, True where the driver has room for the claim, or does not tell.
+        """(n,) bool, True where the driver has room for the claim, or publishes none.
 
         Source: `hasEnoughCapacity` of v1.36.
         """
@@ -97,16 +98,14 @@ class StorageCapacities:
 
     def _follow(self) -> None:
         """Read the CSIStorageCapacities that changed."""
-        version = self._objects.version(_KIND)
-        if version == self._version:
+        if self._cursor.current:
             return
-        keys = self._objects.changed_since(_KIND, self._version)
-        self._version = version
+        keys = self._cursor.advance()
         self._columns.clear()
         if keys is None:
             self._published.clear()
             keys = [_key(capacity) for capacity in self._objects.list(_KIND)]
-        for key in set(keys):
+        for key in keys:
             capacity = self._objects.get(_KIND, *key)
             read = self._read(capacity) if capacity is not None else None
             if read is None:

@@ -1,6 +1,6 @@
 """Which rows a volume, or a pool of storage, can be used from; found once per distinct selector.
 
-`volume_pools` and `volume_provisioning` keep a Reach per volume or capacity; `refresh` brings all
+`pools` and `provisioning` keep a Reach per volume or capacity; `refresh` brings all
 of them up to date before a search. Invariant: after it, rows are those whose node fulfils the
 selector.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import NodeSelector, parse_node_selector
 from stellwerk.plugins.shared.node_matching import matching_nodes
+from stellwerk.snapshot.changes import ChangeCursor
 from stellwerk.snapshot.columns import RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
@@ -66,8 +67,7 @@ class Reaches:
     def __init__(self) -> None:
         self._reaches: WeakValueDictionary[NodeSelector | None, Reach] = WeakValueDictionary()
         self._unfound: list[Reach] = []
-        self._snapshot: Snapshot | None = None
-        self._position = 0
+        self._cursor: ChangeCursor[int] | None = None
         self._version = 0
 
     def of(self, selector: NodeSelector | None) -> Reach:
@@ -91,17 +91,12 @@ class Reaches:
             self._version += 1
         return self._version
 
-    def _changed_rows(self, snapshot: Snapshot) -> set[int] | None:
+    def _changed_rows(self, snapshot: Snapshot) -> list[int] | None:
         """Rows to look at again; None: all."""
-        log, position = snapshot.node_changes, self._position
-        self._position = log.position
-        if snapshot is not self._snapshot:
-            self._snapshot = snapshot
-            return None
-        rows = log.since(position)
-        if rows is None or len(set(rows)) > _FEW_ROWS:
-            return None
-        return set(rows)
+        if self._cursor is None or self._cursor.changes is not snapshot.node_changes:
+            self._cursor = ChangeCursor(snapshot.node_changes)
+        changed = self._cursor.advance()
+        return None if changed is None or len(changed) > _FEW_ROWS else changed
 
 
 def joined(reaches: Iterable[Reach]) -> tuple[RowColumn, list[int]]:

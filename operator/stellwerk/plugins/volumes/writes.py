@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from stellwerk.framework.interface import ObjectStore
+from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.plugins.volumes.binder import (
@@ -96,7 +96,7 @@ def bound_to_claim(volume: JsonObject, claim: JsonObject) -> JsonObject:
 
 
 def with_selected_node(claim: JsonObject, node_name: str) -> JsonObject:
-    """The claim with the annotation that tells a provisioner where its volume is wanted."""
+    """The claim with the annotation that names to a provisioner the node of its volume."""
     annotations = {**(claim["metadata"].get("annotations") or {}), SELECTED_NODE: node_name}
     return {
         **claim,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from stellwerk.backend.cache import Cache
 from stellwerk.client.extender import HttpExtender
 from stellwerk.clock import Clock
-from stellwerk.framework.interface import ClusterClient
+from stellwerk.framework.services import ClusterClient
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders

@@ -12,7 +12,7 @@ from typing import Final
 
 from stellwerk.client.extender import go_json
 from stellwerk.errors import NotFound
-from stellwerk.framework.interface import ClusterClient
+from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 

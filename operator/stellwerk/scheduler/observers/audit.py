@@ -13,7 +13,7 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import POPPED, Place
-from stellwerk.framework.interface import ClusterClient
+from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile

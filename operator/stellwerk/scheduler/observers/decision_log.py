@@ -6,7 +6,7 @@ The scheduling cycle calls it only where the level is on. Invariant: a decision 
 from logging import Logger
 from typing import Final
 
-from stellwerk.framework.runtime import Scores
+from stellwerk.framework.scoring import Scores
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.snapshot import Snapshot

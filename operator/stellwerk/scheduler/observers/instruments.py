@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.framework.calls import Stopwatch
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.status import CODE_NAMES, Code
+from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.metrics import Counter, Gauge, Histogram, Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo

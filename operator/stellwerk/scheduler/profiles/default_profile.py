@@ -7,7 +7,8 @@ import logging
 from typing import Final
 
 from stellwerk.errors import Conflict, SchedulerError
-from stellwerk.framework.interface import ClusterClient, WatchHandlers
+from stellwerk.framework.services import ClusterClient
+from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.models.profile import API_VERSION, DEFAULT_PROFILE_MANIFEST, KIND, PLURAL
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
-from stellwerk.framework.interface import ObjectReference
+from stellwerk.framework.services import ObjectReference
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.scheduler.outbox import Outbox

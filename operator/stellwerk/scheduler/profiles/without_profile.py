@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from stellwerk.backend.queued_pod import POPPED
-from stellwerk.framework.interface import pod_reference
+from stellwerk.framework.services import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.pod_status import CLEAR_NOMINATION, SCHEDULER_ERROR, Report

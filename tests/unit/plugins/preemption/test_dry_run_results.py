@@ -6,13 +6,15 @@ import pytest
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
-from stellwerk.framework.handle import ProfileHandle, offline_services
+from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.framework.handle import ProfileHandle
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.status import unresolvable
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.preemption.dry_run_results import MAX_SPECS, DryRunResults, Outcomes
 from tests.support.builders import make_node, make_pod, pod_info
+from tests.support.preemption_cases import make_budget
 
 FOUND = unresolvable("", "No preemption victims found")
 
@@ -21,24 +23,24 @@ class Cluster:
     """Two nodes with a pod each, and what is remembered about them."""
 
     def __init__(self) -> None:
-        self.cache, self.nominator = Cache(), Nominator()
+        self.cache, self.nominator, self.objects = Cache(), Nominator(), IndexedObjectStore()
         for name in ("n0", "n1"):
             self.cache.set_node(parse_node(make_node(name)))
             self.show(name)
         self.cache.update_snapshot()
         services = offline_services(
-            self.cache.snapshot, ObjectStore(), self.nominator, random.Random(1)
+            self.cache.snapshot, self.objects, self.nominator, random.Random(1)
         )
-        self.kept = DryRunResults(ProfileHandle(services, "default-scheduler"))
+        self.results = DryRunResults(ProfileHandle(services, "default-scheduler"))
 
     def show(self, node_name: str, **status: str) -> None:
         pod = make_pod(f"on-{node_name}", node_name=node_name)
         pod["status"] = status
         self.cache.set_pod(parse_pod(pod))
 
-    def of(self, key: object = "key", *, pod: str = "web", budgets: int = 0) -> Outcomes:
+    def of(self, key: object = "key", *, pod: str = "web") -> Outcomes:
         self.cache.update_snapshot()
-        return self.kept.of(key, pod_info(pod, priority=10), budgets)
+        return self.results.of(key, pod_info(pod, priority=10))
 
     def learn(self, key: object = "key") -> None:
         self.of(key).update({0: FOUND, 1: FOUND})
@@ -49,7 +51,7 @@ def cluster() -> Cluster:
     return Cluster()
 
 
-def test_the_crowds_seen_last_are_remembered(cluster: Cluster) -> None:
+def test_the_specs_asked_for_last_are_remembered(cluster: Cluster) -> None:
     for key in range(MAX_SPECS):
         cluster.learn(key)
     assert cluster.of(0)
@@ -58,10 +60,12 @@ def test_the_crowds_seen_last_are_remembered(cluster: Cluster) -> None:
     assert cluster.of(1) == {}, "the one that was asked for longest ago made room"
 
 
-def test_another_version_of_the_budgets_ends_them_all(cluster: Cluster) -> None:
-    cluster.learn()
-    assert cluster.of(budgets=1) == {}
-    assert cluster.of(budgets=0) == {}
+def test_a_change_of_any_budget_ends_them_all(cluster: Cluster) -> None:
+    for key in ("one", "another"):
+        cluster.learn(key)
+    cluster.objects.set("PodDisruptionBudget", make_budget("web", {"app": "web"}, 1))
+    assert cluster.of("one") == {}
+    assert cluster.of("another") == {}
 
 
 def test_what_holds_is_remembered_for_other_pods(cluster: Cluster) -> None:

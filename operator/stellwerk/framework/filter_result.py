@@ -1,22 +1,41 @@
-"""What the filters of a profile said about the rows of a view, and how that reads in an event.
+"""What filters say about the rows of a view: one plugin's FilterResult, all plugins' Verdicts.
 
-The runtime makes Verdicts, preemption and explain read them. Invariant: a row's status is that of
-the first plugin, in the profile's order, that rejects it.
+Filter plugins make the first, `row_filters` the second, preemption and explain read them.
+Invariant: a row's status is that of the first plugin, in the profile's order, that rejects it.
 """
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.framework.interface import Diagnosis, FilterResult
-from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.status import OK, Status
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.snapshot.columns import Mask, RowColumn
+from stellwerk.snapshot.columns import Mask, RowColumn, VerdictColumn
 
-FITS = -1
+FITS: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class FilterResult:
+    """A verdict per row as a small code; texts are made only when they are read."""
+
+    codes: VerdictColumn
+    """(n,) int32; 0 fits, every other code stands for a status."""
+    status: Callable[[int], Status]
+    """Code (not 0) → the status with its reasons."""
+
+    @classmethod
+    def of_mask(cls, fails: np.ndarray[Any, np.dtype[np.bool_]], status: Status) -> "FilterResult":
+        """One status for every row where `fails` is True."""
+        return cls(fails.astype(np.int32), lambda _: status)
+
+    @classmethod
+    def everywhere(cls, rows: int) -> "FilterResult":
+        """Every row fits."""
+        return cls(np.zeros(rows, np.int32), lambda _: OK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,36 +118,3 @@ def _spread(result: FilterResult, positions: RowColumn, rows: int) -> FilterResu
     codes = np.zeros(rows, np.int32)
     codes[positions] = result.codes
     return FilterResult(codes, result.status)
-
-
-def fit_error(diagnosis: Diagnosis, post_filter_message: str = "") -> str:
-    """The FailedScheduling event's text (`FitError.Error`): reasons counted, sorted as text."""
-    if not diagnosis.rows:
-        return "no nodes available to schedule pods"
-    text = f"0/{len(diagnosis.rows)} nodes are available:"
-    if diagnosis.pre_filter_message:
-        text += f" {diagnosis.pre_filter_message}."
-    else:
-        counted = reason_counts(diagnosis.statuses)
-        reasons = sorted(f"{count} {reason}" for reason, count in counted.items())
-        if reasons:
-            text += f" {', '.join(reasons)}."
-    return f"{text} {post_filter_message}" if post_filter_message else text
-
-
-def reason_counts(statuses: StatusColumn) -> Mapping[str, int]:
-    """How many nodes have each reason."""
-    counts: Counter[str] = Counter()
-    for status, nodes in statuses.counts().items():
-        for reason in status.reasons:
-            counts[reason] += nodes
-    return counts
-
-
-def rejecting_plugins(different: Collection[Status]) -> tuple[frozenset[str], frozenset[str]]:
-    """(plugins that said Unschedulable…, plugins that said Pending) among the statuses."""
-    pending = {status.plugin for status in different if status.code is Code.PENDING}
-    rejected = {
-        status.plugin for status in different if status.rejected and status.code is not Code.PENDING
-    }
-    return frozenset(rejected - {""}), frozenset(pending - {""})

@@ -1,7 +1,7 @@
-"""Statuses and dry runs that are kept between cycles are those that asking anew would bring.
+"""Statuses and dry runs that are cached between cycles are those that asking anew would bring.
 
 Long random histories of a full cluster with nominations and disruption budgets. In every step a
-framework that has kept its results throughout is compared with one that was made just now.
+framework that has cached its results throughout is compared with one that was made just now.
 """
 
 import random
@@ -12,9 +12,9 @@ import pytest
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
-from stellwerk.backend.object_store import ObjectStore
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import offline_services
+from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
@@ -45,7 +45,7 @@ class History:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.cache = Cache()
-        self.objects = ObjectStore()
+        self.objects = IndexedObjectStore()
         self.nominator = Nominator()
         self.numbers = count()
         self.nodes: list[str] = []
@@ -187,11 +187,11 @@ def answers(framework: Framework, pod: PodInfo) -> tuple[list[bool], list[Any], 
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_is_kept_is_what_asking_anew_brings(seed: int) -> None:
+def test_what_is_cached_is_what_asking_anew_brings(seed: int) -> None:
     history = History(seed)
     for _ in range(MIN_PODS):
         history.bind()
-    keeping = history.framework()
+    caching = history.framework()
     preempting = 0
     for _ in range(STEPS):
         for _ in range(history.random.randint(0, 2)):
@@ -200,7 +200,7 @@ def test_what_is_kept_is_what_asking_anew_brings(seed: int) -> None:
         # Also a pod that is itself nominated: its own nomination does not count against it.
         again = bool(history.nominated) and history.random.random() < 0.4
         pod = history.random.choice(history.nominated) if again else history.pending()
-        kept, anew = answers(keeping, pod), answers(history.framework(), pod)
-        assert kept == anew
-        preempting += bool(kept[2] and kept[2][1])
+        cached, anew = answers(caching, pod), answers(history.framework(), pod)
+        assert cached == anew
+        preempting += bool(cached[2] and cached[2][1])
     assert preempting > STEPS // 20, "a history without candidates shows little"

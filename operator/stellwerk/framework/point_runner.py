@@ -1,0 +1,148 @@
+"""Runs the plugins of one extension point: in order, measured, failures named.
+
+The phases of the runtime hold one PointRunner per point. Invariant: whatever a plugin raises, the
+caller sees its answer or a PluginFailure that names plugin and point; a run that raises is measured
+as an Error.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Generic, Self, TypeVar
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.extension_points import PluginsByPoint, Point
+from stellwerk.framework.interface import Plugin
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.status import Code, Status
+from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.models.pod import PodInfo
+
+Role = TypeVar("Role", bound=Plugin)
+Answer = TypeVar("Answer")
+Awaited = TypeVar("Awaited")
+Call = Callable[..., Answer]
+
+
+class Timing:
+    """One run of an extension point, measured until the context is left."""
+
+    __slots__ = ("_label", "_started", "_stopwatch", "code")
+
+    def __init__(self, stopwatch: Stopwatch, label: str) -> None:
+        self._stopwatch = stopwatch
+        self._label = label
+        self._started = stopwatch.started()
+        self.code = Code.ERROR
+        """How the run ended; Error until something else is noted."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopwatch.point(self._label, self.code, self._started)
+
+    def noted(self, status: Status) -> Status:
+        """The same status, with which the run ended."""
+        self.code = status.code
+        return status
+
+
+class PointRunner(Generic[Role, Answer]):
+    """The plugins of one extension point in calling order, each with its method.
+
+    `subject` is what the point looks at beside the pod: nodes, a node's name, a diagnosis.
+    """
+
+    def __init__(
+        self, point: Point[Role, Answer], plugins: PluginsByPoint, stopwatch: Stopwatch
+    ) -> None:
+        self.label = point.label
+        self.calls: Sequence[tuple[Role, Call[Answer]]] = [
+            (plugin, point.method_of(plugin)) for plugin in point.among(plugins)
+        ]
+        self.timed: Callable[[], Timing] = partial(Timing, stopwatch, point.label)
+        """The context in which the point runs."""
+        self._stopwatch = stopwatch
+
+    def evaluated(self, skipped: AbstractSet[str]) -> None:
+        """The plugins were asked in an attempt, but for those that skipped."""
+        self._stopwatch.evaluated(self.label, skipped)
+
+    def run(
+        self, state: CycleState, pod: PodInfo, subject: object
+    ) -> Iterator[tuple[Role, Answer]]:
+        """Each plugin with its answer; a plugin is asked when the caller comes to it."""
+        for plugin, call in self.calls:
+            if state.sampled:
+                yield plugin, self.ask(plugin, call, state, pod, subject)
+                continue
+            try:  # as `ask` does, without a frame for each plugin of each attempt
+                answer = call(state, pod, subject)
+            except Exception as failure:
+                raise self.failure(plugin, failure) from failure
+            yield plugin, answer
+
+    def ask(
+        self, plugin: Role, call: Call[Answer], state: CycleState, pod: PodInfo, subject: object
+    ) -> Answer:
+        """One plugin's answer.
+
+        Raises:
+            PluginFailure: the plugin raised.
+        """
+        try:
+            if not state.sampled:
+                return call(state, pod, subject)
+            started = self._stopwatch.started()
+            answer = call(state, pod, subject)
+        except Exception as failure:
+            raise self.failure(plugin, failure) from failure
+        self._stopwatch.plugin(plugin.name, self.label, _code_of(answer), started)
+        return answer
+
+    async def wait(
+        self,
+        plugin: Role,
+        call: Call[Awaitable[Awaited]],
+        state: CycleState,
+        pod: PodInfo,
+        subject: object,
+    ) -> Awaited:
+        """One plugin's answer, at a point that may wait.
+
+        Raises:
+            PluginFailure: the plugin raised.
+        """
+        started = self._stopwatch.started()
+        try:
+            answer = await call(state, pod, subject)
+        except Exception as failure:
+            raise self.failure(plugin, failure) from failure
+        if state.sampled:
+            self._stopwatch.plugin(plugin.name, self.label, _code_of(answer), started)
+        return answer
+
+    def failure(self, plugin: Plugin, failure: Exception) -> PluginFailure:
+        """What a plugin raised, with its name; one that names another plugin already stays."""
+        if isinstance(failure, PluginFailure):
+            return failure
+        return PluginFailure(plugin.name, self.label, f"{type(failure).__name__}: {failure}")
+
+    def named(self, plugin: Plugin, status: Status) -> Status:
+        """A rejection with its plugin; an error in kube-scheduler's words, which name it, too."""
+        if status.rejected:
+            return Status(status.code, status.reasons, status.plugin or plugin.name)
+        return self.error(plugin, status)
+
+    def error(self, plugin: Plugin, status: Status) -> Status:
+        """An error that names plugin and point, whatever the status was."""
+        reason = f'running {self.label} plugin "{plugin.name}": {status.message}'
+        return Status(Code.ERROR, (reason,), plugin.name)
+
+
+def _code_of(answer: object) -> Code:
+    """The status code of an answer; arrays of verdicts and scores count as Success."""
+    status = getattr(answer, "status", answer)
+    code = getattr(status, "code", Code.SUCCESS)
+    return code if isinstance(code, Code) else Code.SUCCESS

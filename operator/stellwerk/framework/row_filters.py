@@ -1,0 +1,187 @@
+"""Filter plugins over the rows of a view, without and with the pods nominated to their nodes.
+
+The filter phase runs them in the scheduling cycle, preemption in its dry runs. Invariant: every row
+is judged on its own, so any rows can be asked about at once.
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import numpy as np
+from typing_extensions import override
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.extension_points import (
+    FILTER,
+    PRE_FILTER,
+    PRE_FILTER_EXTENSIONS,
+    PluginsByPoint,
+)
+from stellwerk.framework.filter_result import FITS, FilterResult, Verdicts, merge_passes
+from stellwerk.framework.interface import FilterPlugin, PlacedPods, Reuse
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.point_runner import Call, PointRunner
+from stellwerk.framework.services import FilterRunner, Nominations
+from stellwerk.framework.status import Status
+from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import VerdictColumn
+from stellwerk.snapshot.node_view import NodeOverlay, NodeView
+
+FilterCall: TypeAlias = tuple[FilterPlugin, Call[FilterResult]]
+
+
+class RowFilters(FilterRunner):
+    """A profile's Filter plugins, and the PreFilter plugins that follow pods on nodes."""
+
+    def __init__(
+        self, plugins: PluginsByPoint, nominations: Nominations, stopwatch: Stopwatch
+    ) -> None:
+        self.runner = PointRunner(FILTER, plugins, stopwatch)
+        self._extensions = PRE_FILTER_EXTENSIONS.among(PRE_FILTER.among(plugins))
+        self._nominations = nominations
+
+    def active(self, state: CycleState) -> list[FilterCall]:
+        """The filters that no PreFilter skipped, in order."""
+        skipped = state.skipped_filters
+        return [call for call in self.runner.calls if call[0].name not in skipped]
+
+    def each(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView
+    ) -> Iterator[tuple[FilterPlugin, FilterResult]]:
+        """Every active filter on the rows of a view, in order; overlays count."""
+        for call in self.active(state):
+            yield call[0], self.answer(call, state, pod, nodes)
+
+    def answer(
+        self, call: FilterCall, state: CycleState, pod: PodInfo, nodes: NodeView
+    ) -> FilterResult:
+        """What one filter says of the rows of a view.
+
+        Raises:
+            PluginFailure: it raised, or its answer is not about these rows.
+        """
+        plugin, filter_rows = call
+        result = self.runner.ask(plugin, filter_rows, state, pod, nodes)
+        if result.codes.shape != (len(nodes),):
+            raise self._other_rows(plugin, result, nodes)
+        return result
+
+    def codes(
+        self, call: FilterCall, state: CycleState, pod: PodInfo, nodes: NodeView
+    ) -> VerdictColumn:
+        """(n,) int32, the codes of one filter's answer.
+
+        Raises:
+            PluginFailure: it raised, or its answer is not about these rows.
+        """
+        plugin, filter_rows = call
+        result = self.runner.ask(plugin, filter_rows, state, pod, nodes)
+        if result.codes.shape != (len(nodes),):
+            raise self._other_rows(plugin, result, nodes)
+        return result.codes
+
+    def run(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Verdicts:
+        """Each row's first rejection; overlays count, nominations do not."""
+        rejected_by = np.full(len(nodes), FITS, np.int16)
+        results = []
+        for index, (_, result) in enumerate(self.each(state, pod, nodes)):
+            results.append(result)
+            rejected_by[(result.codes != 0) & (rejected_by < 0)] = index
+        return Verdicts(rejected_by, results)
+
+    @override
+    def run_with_nominated_pods(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Verdicts:
+        """Rows that hold nominations must pass with and without them.
+
+        `RunFilterPluginsWithNominatedPods`: only nominated pods of equal or higher priority count,
+        a lower one would be preempted anyway.
+        """
+        plain = self.run(state, pod, nodes)
+        nominated = self._nominated_pods(pod, nodes)
+        if not nominated:
+            return plain
+        positions = np.unique(np.array([position for position, _ in nominated], dtype=np.intp))
+        place = {int(position): index for index, position in enumerate(positions)}
+        narrow = nodes.narrowed(positions)
+        if narrow.overlay is None:
+            narrow = narrow.with_overlay()
+        added = [(place[position], other) for position, other in nominated]
+        self.add_pods(state, pod, narrow, added)
+        with_nominated = self.run(state, pod, narrow)
+        if self._extensions:
+            # The view is thrown away; only plugins with state of their own must take it back.
+            self.remove_pods(state, pod, narrow, added)
+        return merge_passes(with_nominated, positions, plain)
+
+    @override
+    def add_pods(self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: PlacedPods) -> None:
+        _overlay(nodes).change_pods(pods, 1)
+        for plugin in self._extensions:
+            _must_be_ok(plugin.add_pods(state, pod, nodes, pods), "AddPod")
+
+    @override
+    def remove_pods(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: PlacedPods
+    ) -> None:
+        _overlay(nodes).change_pods(pods, -1)
+        for plugin in self._extensions:
+            _must_be_ok(plugin.remove_pods(state, pod, nodes, pods), "RemovePod")
+
+    @override
+    def is_row_local(self, state: CycleState, pod: PodInfo) -> bool:
+        return not self.split_by_reuse(state, pod)[1]
+
+    def split_by_reuse(
+        self, state: CycleState, pod: PodInfo
+    ) -> tuple[list[FilterCall], list[FilterCall]]:
+        """(active filters whose columns are cached for pod.spec, those that run in every cycle)."""
+        cached: list[FilterCall] = []
+        others: list[FilterCall] = []
+        spec = pod.spec
+        for call in self.active(state):
+            plugin = call[0]
+            reusable = (
+                plugin.filter_reuse is not Reuse.NEVER and plugin.filter_key(state, pod) is spec
+            )
+            (cached if reusable else others).append(call)
+        return cached, others
+
+    def _other_rows(
+        self, plugin: FilterPlugin, result: FilterResult, nodes: NodeView
+    ) -> PluginFailure:
+        message = f"{result.codes.shape} verdicts for {len(nodes)} nodes"
+        return PluginFailure(plugin.name, self.runner.label, message)
+
+    def _nominated_pods(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
+        """(position, nominated pod) for the pods that count against this one."""
+        nominations, snapshot = self._nominations, nodes.snapshot
+        named = nominations.nominated_nodes()
+        if not named:
+            return []
+        rows = nodes.row_numbers().tolist()
+        if len(rows) < len(named):
+            names = ((position, snapshot.nodes[row]) for position, row in enumerate(rows))
+            held = [(position, node.name) for position, node in names if node is not None]
+        else:
+            place = {row: position for position, row in enumerate(rows)}
+            row_of = snapshot.row_of
+            held = [(place[row_of[name]], name) for name in named if row_of.get(name) in place]
+        return [
+            (position, other)
+            for position, name in held
+            if name in named
+            for other in nominations.against(pod, name)
+        ]
+
+
+def _overlay(nodes: NodeView) -> NodeOverlay:
+    if nodes.overlay is None:
+        message = "pods can be added and removed only in a view with an overlay"
+        raise ValueError(message)
+    return nodes.overlay
+
+
+def _must_be_ok(status: Status, point: str) -> None:
+    if not status.ok:
+        raise PluginFailure(status.plugin or "unnamed", point, status.message)

@@ -1,0 +1,239 @@
+"""What plugins are offered: protocols of the state they read and the services they use.
+
+`backend`, `client` and `scheduler` implement them, `handle` bundles them for one profile.
+Invariant: nothing here needs an event loop to be imported, and nothing gives a plugin the cache,
+the queue or another plugin.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.filter_result import Verdicts
+from stellwerk.framework.interface import PlacedPods
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.changes import Changes
+from stellwerk.snapshot.columns import Mask
+from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """The object that an event is about."""
+
+    kind: str
+    api_version: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+
+
+def pod_reference(pod: PodInfo) -> ObjectReference:
+    """A pod as the object of an event."""
+    return ObjectReference("Pod", "v1", pod.namespace, pod.name, pod.uid, pod.resource_version)
+
+
+class Recorder(Protocol):
+    """Writes events; never blocks, never raises."""
+
+    def event(
+        self,
+        regarding: ObjectReference,
+        type_: str,
+        reason: str,
+        action: str,
+        note: str,
+        *,
+        reporting_controller: str,
+        related: ObjectReference | None = None,
+    ) -> None: ...
+
+
+class ClusterClient(Protocol):
+    """The API server, for reading and writing; raises the errors of `stellwerk.errors`."""
+
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None: ...
+
+    async def patch_pod_status(
+        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
+    ) -> None:
+        """Apply a strategic merge patch; if not urgent, behind bindings and evictions."""
+        ...
+
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
+        """Delete exactly this pod; returns whether it is gone at once."""
+        ...
+
+    async def get(self, path: str) -> JsonObject: ...
+
+    async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]: ...
+
+    async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject: ...
+
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject: ...
+
+    async def patch(
+        self,
+        path: str,
+        body: Mapping[str, Any],
+        *,
+        content_type: str = "application/merge-patch+json",
+    ) -> JsonObject: ...
+
+
+class ObjectStore(Protocol):
+    """Every other watched kind, as in the API, by kind, namespace and name.
+
+    What VolumeBinding assumes stands in for the stored object until the API confirms or denies it.
+    """
+
+    def get(self, kind: str, namespace: str, name: str) -> JsonObject | None: ...
+
+    def stored(self, kind: str, namespace: str, name: str) -> JsonObject | None:
+        """Return the object as the API last showed it, whatever is assumed."""
+        ...
+
+    def list(self, kind: str, namespace: str | None = None) -> Iterable[JsonObject]: ...
+
+    def list_by(self, kind: str, index: str, value: str) -> Iterable[JsonObject]:
+        """Return the objects that one of the kind's indexes finds by a value."""
+        ...
+
+    def changes(self, kind: str) -> Changes[tuple[str, str]]:
+        """Return the log of changes of that kind, by namespace and name."""
+        ...
+
+    def assume(self, kind: str, obj: JsonObject) -> None:
+        """Show an object that is about to be written.
+
+        ValueError if it is not based on the stored one.
+        """
+        ...
+
+    def restore(self, kind: str, obj: JsonObject) -> None:
+        """Take an assumption back, unless the API has overtaken it; idempotent."""
+        ...
+
+
+class Nominations(Protocol):
+    """Which pods are nominated to which nodes."""
+
+    def pods_for_node(self, node_name: str) -> Sequence[PodInfo]: ...
+
+    def nominated_nodes(self) -> Collection[str]:
+        """Return the names of nodes with nominated pods."""
+        ...
+
+    def against(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
+        """Return the pods nominated to a node that a pod may not preempt."""
+        return [
+            other
+            for other in self.pods_for_node(node_name)
+            if other.priority >= pod.priority and other.uid != pod.uid
+        ]
+
+    def node_of(self, uid: str) -> str:
+        """Return the node that a pod is nominated to; empty: none."""
+        ...
+
+    @property
+    def changes(self) -> Changes[str]:
+        """The nodes whose nominated pods changed, by name."""
+        ...
+
+
+class WaitingPod(Protocol):
+    """A pod held by Permit plugins."""
+
+    @property
+    def pod(self) -> PodInfo: ...
+
+    @property
+    def pending_plugins(self) -> Sequence[str]: ...
+
+    def allow(self, plugin: str) -> None: ...
+
+    def reject(self, plugin: str, message: str) -> None: ...
+
+
+class FilterRunner(Protocol):
+    """A profile's Filter plugins, as preemption runs them (kube-scheduler's `PluginsRunner`)."""
+
+    def is_row_local(self, state: CycleState, pod: PodInfo) -> bool:
+        """Return whether each row's verdicts depend on the pod's spec and that row alone."""
+        ...
+
+    def run_with_nominated_pods(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Verdicts:
+        """Return each row's first rejection; rows with nominations must pass with and without."""
+        ...
+
+    def add_pods(self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: PlacedPods) -> None:
+        """Put pods on positions of a view with overlay, and run PreFilterExtensions."""
+        ...
+
+    def remove_pods(
+        self, state: CycleState, pod: PodInfo, nodes: NodeView, pods: PlacedPods
+    ) -> None:
+        """Take pods off positions of a view with overlay, and run PreFilterExtensions."""
+        ...
+
+
+class Handle(Protocol):
+    """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
+
+    @property
+    def profile_name(self) -> str:
+        """The schedulerName that this framework serves."""
+        ...
+
+    @property
+    def snapshot(self) -> Snapshot: ...
+
+    @property
+    def objects(self) -> ObjectStore: ...
+
+    @property
+    def nominations(self) -> Nominations: ...
+
+    @property
+    def filters(self) -> FilterRunner:
+        """The profile's filters, for plugins that look for room."""
+        ...
+
+    @property
+    def client(self) -> ClusterClient: ...
+
+    @property
+    def recorder(self) -> Recorder: ...
+
+    def now_seconds(self) -> float:
+        """Return the monotonic time."""
+        ...
+
+    def random(self, below: int) -> int:
+        """Return a number from 0 to below − 1 from the profile's seeded generator."""
+        ...
+
+    def activate(self, pods: Iterable[PodInfo]) -> None:
+        """Move pending pods to activeQ."""
+        ...
+
+    def waiting_pods(self) -> Iterable[WaitingPod]: ...
+
+    def waiting_pod(self, uid: str) -> WaitingPod | None: ...
+
+    def is_preempting(self, uid: str) -> bool:
+        """Return whether victims of a pod are still being deleted."""
+        ...
+
+    def feasible(self, pod: PodInfo) -> Mask:
+        """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""
+        ...
+
+    async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Return whether the predicate became true in time; it is checked after watch events."""
+        ...

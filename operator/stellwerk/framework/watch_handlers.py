@@ -1,0 +1,26 @@
+"""What the watches of the API server call: one method for pods, one for nodes, one for the rest.
+
+`handlers` calls it for every event, `scheduler.event_handlers` implements it. Invariant: a call
+returns when the cache and the queue know of the change.
+"""
+
+from typing import Protocol
+
+from stellwerk.models.json_values import JsonObject
+
+
+class WatchHandlers(Protocol):
+    """What kopf's handlers call; `event_type` is kopf's: None for the items of a list.
+
+    A synthetic DELETED (the object vanished while a watch was broken) carries only metadata.
+    """
+
+    def on_pod(self, event_type: str | None, obj: JsonObject) -> None: ...
+
+    def on_node(self, event_type: str | None, obj: JsonObject) -> None: ...
+
+    def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None: ...
+
+    def on_synced(self, kind: str) -> None:
+        """The first list of the kind is complete (or the kind is absent, and so empty)."""
+        ...
