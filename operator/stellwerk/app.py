@@ -5,12 +5,11 @@ complete, and the process ends only after the bindings in flight have.
 """
 
 import asyncio
-import gc
 import logging
 import random
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
@@ -20,9 +19,12 @@ from stellwerk.backend.object_store import ObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.credentials import Credentials, load_credentials
+from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
+from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.clock import Clock, SystemClock
+from stellwerk.client.leadership import Leadership, fence_for
+from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.errors import Conflict, SchedulerError
 from stellwerk.framework.handle import Services
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
@@ -45,6 +47,7 @@ from stellwerk.scheduler.profiles.profiles import ProfileChange, Profiles
 from stellwerk.scheduler.profiles.queueing import ProfileQueueing
 from stellwerk.scheduler.profiles.unserved import UnservedPods
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
+from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.status_reports import StatusReports
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
@@ -66,6 +69,7 @@ class RunOptions:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """How long a call of a plugin that does not come with Stellwerk may take."""
+    leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
 
 
 class SyncBarrier:
@@ -101,6 +105,7 @@ class Operator:
         metrics: Metrics,
         clock: Clock,
         options: RunOptions,
+        fence: Fence | None = None,
     ) -> None:
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         cache, raw = Cache(), RawObjects(client)
@@ -122,7 +127,7 @@ class Operator:
         self.handlers = TimedWatchHandlers(
             EventHandlers(self.parts, self.barrier.on_synced), self.parts, clock.monotonic
         )
-        self.extenders = ExtenderPool(client, raw, cache, clock, metrics)
+        self.extenders = ExtenderPool(client, raw, cache, clock, metrics, fence)
         self.parts.profiles = Profiles(
             self._services(nominator),
             known_plugins(),
@@ -143,6 +148,7 @@ class Operator:
         )
         queue_metrics.serve(self.parts.queue)
         self.parts.preemptor = PreemptionExecutor(self.parts)
+        self.active = active
         self.scheduler = Scheduler(self.parts, active, self.handlers)
         self.debugger = Debugger(self.parts)
         self._gauges = Gauges(self.parts)
@@ -203,12 +209,11 @@ class Operator:
         )
         return resource_metrics(chain(cache.pods(), waiting))
 
-    async def schedule(self) -> None:
-        """Wait for the lists, make sure that there is a profile, and schedule."""
+    async def schedule(self, leading: asyncio.Event) -> None:
+        """Wait for the lists and the lease, make sure that there is a profile, and schedule."""
         await self.barrier.wait()
+        await stand_by(self.parts, self.active, leading)
         await self._ensure_profile()
-        # What was listed stays, and holds no cycles: the collector need not look at it at all.
-        gc.freeze()
         logger.info(
             "serving %s with %d nodes",
             ", ".join(sorted(self.parts.profiles.serving())) or "no profile",
@@ -241,33 +246,46 @@ async def run(options: RunOptions) -> None:
         SchedulerError: the watches ended for good.
     """
     clock, metrics = SystemClock(), Metrics()
+    fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
-            KubernetesClient(credentials, clock=clock, metrics=metrics, jitter=random.random)
+            KubernetesClient(
+                credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
+            )
+        )
+        leadership = Leadership.of(
+            options.leader_election,
+            client,
+            fence,
+            clock=SuspendAwareClock(),
+            metrics=metrics,
+            jitter=random.random,
         )
         version = await client.check_reachable()
         recorder = EventRecorder(client, clock=clock, metrics=metrics, jitter=random.random)
         recorder.start()
         stack.push_async_callback(recorder.close)
-        operator = Operator(client, recorder, metrics, clock, options)
+        operator = Operator(client, recorder, metrics, clock, options, fence)
         stack.push_async_callback(operator.extenders.close)
         server = HttpServer(
             Probes(
                 live={"scheduling": Watchdog(clock, operator.heartbeat)},
-                ready={"lists": operator.unready},
+                ready={"lists": operator.unready, "leaderElection": leadership.watchdog},
+                healthy={"leaderElection": leadership.watchdog},
             ),
             operator.exposition,
-            operator.resource_metrics,
+            lambda: operator.resource_metrics() if leadership.is_leading else b"",
         )
         await server.start(options.bind_address)
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
-        await _supervise(operator, client, credentials, metrics, options)
+        await _supervise(operator, leadership, client, credentials, metrics, options)
 
 
 async def _supervise(
     operator: Operator,
+    leadership: Leadership,
     client: KubernetesClient,
     credentials: Credentials,
     metrics: Metrics,
@@ -276,7 +294,11 @@ async def _supervise(
     stop = asyncio.Event()
     operator.guard.install()
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
-    scheduling = asyncio.create_task(operator.schedule(), name="scheduler")
+    scheduling = asyncio.create_task(operator.schedule(leadership.leading), name="scheduler")
+    electing = asyncio.create_task(
+        leadership.run(operator.barrier.wait(), lambda: not operator.parts.unconfirmed),
+        name="leader election",
+    )
     watching = asyncio.create_task(
         run_operator(
             events=operator.handlers,
@@ -290,14 +312,15 @@ async def _supervise(
         name="watches",
     )
     stopped = asyncio.create_task(stop.wait(), name="stop")
-    tasks = (scheduling, watching, stopped)
+    tasks = (scheduling, electing, watching, stopped)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        # The scheduler first: it drains its bindings while the watches still confirm them.
+        # The scheduler first: it drains its bindings while the lease is held and the watches still
+        # confirm them; then the lease is released.
         for task in tasks:
             task.cancel()
             await asyncio.wait({task})
-    for task in (scheduling, watching):
+    for task in (scheduling, electing, watching):
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error

@@ -385,6 +385,17 @@ class Metrics(_Registry):
             buckets=_REQUEST_BUCKETS,
         )
 
+        self.leader_election_master_status = self._gauge(
+            "leader_election_master_status",
+            "1 while this process holds the lease of that name, 0 while it stands by.",
+            "name",
+        )
+        self.leader_election_slowpath = self._counter(
+            "leader_election_slowpath_total",
+            "Renewals of the lease of that name that had to read it first.",
+            "name",
+        )
+
     def _own(self) -> None:
         self.malformed_objects = self._counter(
             "stellwerk_malformed_objects_total",

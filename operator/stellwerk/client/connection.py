@@ -10,6 +10,8 @@ unexpected.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
@@ -21,10 +23,17 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
 
+    from stellwerk.client.fence import Fence
+
 _HEAD_BYTES: Final = 64 * 1024
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
 _IDLE_SECONDS: Final = 60.0
 """The API server closes connections that were idle for longer than this; never race with it."""
+
+_USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
+"""Linux: how long sent data may stay without acknowledgement."""
+_DISCARD_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER for no time at all: what is not delivered when the connection closes is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +61,16 @@ class ConnectionPool:
         tls_server_name: str | None,
         user_agent: str,
         connect_timeout_seconds: float,
+        fence: Fence | None = None,
     ) -> None:
-        """Open no connection yet."""
+        """Open no connection yet; without a fence, everything may be sent."""
         url = URL(server)
         self._host = url.host or ""
         self._port = url.port or 0
         self._ssl_context = ssl_context
         self._tls_server_name = tls_server_name
         self._connect_timeout_seconds = connect_timeout_seconds
+        self._fence = fence
         self._prefix = url.raw_path.rstrip("/")
         self._headers = (
             f"Host: {url.authority}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
@@ -76,10 +87,14 @@ class ConnectionPool:
         content_type: str,
         authorization: str | None,
         timeout_seconds: float,
+        fenced: str | None = None,
     ) -> Answer:
         """Send one request and return its answer.
 
+        A write that only the holder of the lease may send says in `fenced` what it is.
+
         Raises:
+            NotLeader: it was not sent: the lease is not held.
             OSError: the server cannot be reached, the connection broke, or no answer came in time
                 (TimeoutError).
         """
@@ -90,6 +105,10 @@ class ConnectionPool:
         )
         connection = self._take() or await self._connect()
         try:
+            if fenced is not None and self._fence is not None:
+                # No wait between here and the socket: both event loops try to send at once.
+                self._fence.check(fenced)
+                timeout_seconds = self._fence.within_lease(timeout_seconds)
             answer = await connection.exchange(head.encode("latin-1") + body, timeout_seconds)
         except BaseException:
             connection.abort()  # half an answer may be under way
@@ -131,6 +150,8 @@ class ConnectionPool:
                 ssl=self._ssl_context,
                 server_hostname=name,
             )
+        if self._fence is not None and self._fence.guarding:
+            connection.give_up_with_the_lease(self._fence.margin_seconds)
         self._open.add(connection)
         return connection
 
@@ -158,6 +179,19 @@ class _Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             self._waiter = None
+
+    def give_up_with_the_lease(self, margin_seconds: float) -> None:
+        """Have the kernel drop what it could not deliver before another process may lead.
+
+        It would go on for minutes, also for a process that is paused, and deliver a binding of
+        yesterday once a broken line is mended.
+        """
+        if self._transport is None:
+            return
+        sock = self._transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD_ON_CLOSE)
+        if _USER_TIMEOUT is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(1, int(margin_seconds * 1000)))
 
     def abort(self) -> None:
         self.closed = True

@@ -11,6 +11,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
+from stellwerk.client.fence import Fence
+from stellwerk.client.lease import ApiLease
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
 from stellwerk.errors import ApiError, ConfigurationError, Conflict, NotFound
 
@@ -28,6 +30,8 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
 _LIST_RESTARTS: Final = 3
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces"
+_REVIEWS: Final = "/apis/authorization.k8s.io/"
+"""Questions that are put as a POST; they store nothing."""
 
 Items = list[dict[str, Any]]
 
@@ -43,6 +47,7 @@ class KubernetesClient:
         metrics: Metrics,
         jitter: Callable[[], float],
         retry: RetryPolicy | None = None,
+        fence: Fence | None = None,
     ) -> None:
         """Open no connection yet.
 
@@ -52,6 +57,7 @@ class KubernetesClient:
             metrics: counts requests.
             jitter: returns a number in [0, 1); spreads retries.
             retry: how patient to be.
+            fence: holds writes back while the lease is not held; open by default.
         """
         self._transport = Transport(
             credentials,
@@ -59,6 +65,7 @@ class KubernetesClient:
             metrics=metrics,
             jitter=jitter,
             retry=retry or RetryPolicy(),
+            fence=fence or Fence(clock.monotonic, guarding=False),
         )
 
     async def __aenter__(self) -> Self:
@@ -90,6 +97,10 @@ class KubernetesClient:
                 f"no usable Kubernetes API at {self._transport.server}: {cause}"
             ) from error
         return str(version.get("gitVersion", "unknown"))
+
+    def lease(self, namespace: str, name: str) -> ApiLease:
+        """Return the lease of that name, whether it exists or not."""
+        return ApiLease(self._transport, namespace, name)
 
     # What scheduling needs.
 
@@ -192,7 +203,8 @@ class KubernetesClient:
         Raises:
             ApiError: it was refused.
         """
-        return await self._transport.send(ApiRequest("POST", path, body))
+        fenced = not path.startswith(_REVIEWS)
+        return await self._transport.send(ApiRequest("POST", path, body, fenced=fenced))
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """PUT a whole object and return it as stored.

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.interface import WatchHandlers
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -61,6 +61,16 @@ class ActiveQueue:
     def empty(self) -> bool:
         """Whether no pod is in line (stale entries count)."""
         return self._queue.empty()
+
+    def __len__(self) -> int:
+        return self._queue.qsize()
+
+    def discard_stale(self) -> None:
+        """Take out the entries that are not in activeQ any more."""
+        items = [self._queue.get_nowait() for _ in range(len(self))]
+        for item in items:
+            if item[2] is not None and item[2].place is Place.ACTIVE:
+                self._queue.put_nowait(item)
 
     async def next(self) -> QueuedPod | None:
         """The first in line; None after a wake."""
