@@ -263,7 +263,9 @@ async def run(options: RunOptions) -> None:
             jitter=random.random,
         )
         version = await client.check_reachable()
-        recorder = EventRecorder(client, clock=clock, metrics=metrics, jitter=random.random)
+        recorder = EventRecorder(
+            client, clock=clock, metrics=metrics, jitter=random.random, fence=fence
+        )
         recorder.start()
         stack.push_async_callback(recorder.close)
         operator = Operator(client, recorder, metrics, clock, options, fence)

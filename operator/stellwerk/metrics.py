@@ -437,7 +437,7 @@ class Metrics(_Registry):
         )
         self.events_dropped = self._counter(
             "stellwerk_events_dropped_total",
-            "Events not written, by reason: queue_full, spam or rejected.",
+            "Events not written, by reason: queue_full, spam, rejected or not_leader.",
             "reason",
         )
         self.concurrency_limit = self._gauge(

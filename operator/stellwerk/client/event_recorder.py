@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.framework.interface import ObjectReference
     from stellwerk.metrics import Metrics
@@ -97,6 +98,7 @@ class EventRecorder:
         host: str | None = None,
         queued_events: int = _QUEUED_EVENTS,
         writers: int = _WRITERS,
+        fence: Fence | None = None,
     ) -> None:
         """Prepare; nothing is written before `start`.
 
@@ -108,6 +110,7 @@ class EventRecorder:
             host: names this instance; the host's name by default.
             queued_events: how many events may wait to be written.
             writers: how many are written at once, at most.
+            fence: what a process that does not lead would tell is dropped.
         """
         self._sink = sink
         self._clock = clock
@@ -116,6 +119,7 @@ class EventRecorder:
         self._host = host or socket.gethostname()
         self._queued_events = queued_events
         self._writers = writers
+        self._fence = fence
         self._queue: deque[_Event] = deque()
         self._free: deque[asyncio.Future[None]] = deque()
         """Writers that wait for an event; each event wakes one, not all of them."""
@@ -150,6 +154,9 @@ class EventRecorder:
             reporting_controller: the schedulerName of the profile.
             related: a second object, if the action involved one.
         """
+        if self._fence is not None and not self._fence.admits_event(type_):
+            self._metrics.events_dropped.labels("not_leader").inc()
+            return
         now_seconds = self._clock.monotonic()
         # The resourceVersion is part of it, as for client-go: news about a changed object is new.
         identity = (

@@ -22,12 +22,13 @@ _ALWAYS: Final = float("inf")
 class Fence:
     """Open without leader election; with it, from the first lease until a renewal comes too late.
 
-    Events about what has happened pass a fence that was open once: they change no decision, and
-    tell of bindings that the API took while the lease was held.
+    Events are not writes in this sense: no decision depends on them. The recorder asks whether to
+    accept one, and writes what it has accepted whatever happens then.
     """
 
     __slots__ = (
         "_has_been_open",
+        "_is_closed",
         "_lease_ends_at_seconds",
         "_now",
         "_on_closed",
@@ -58,6 +59,7 @@ class Fence:
         self.in_flight = 0
         """Writes that were begun and are not answered yet."""
         self._has_been_open = not guarding
+        self._is_closed = False
         self._unanswered_at_seconds = _NEVER
         self._on_closed: list[Callable[[], None]] = []
 
@@ -75,14 +77,13 @@ class Fence:
         if self._now() >= self.closes_at_seconds:
             raise NotLeader(act)
 
-    def check_report(self, act: str) -> None:
-        """Let an event pass, also one that tells later what was done under the lease.
+    def admits_event(self, type_: str) -> bool:
+        """Whether to tell of something: while open, and afterwards of what went well until then.
 
-        Raises:
-            NotLeader: the lease has never been held.
+        A binding that was sent in time is told of also when its answer comes late; what fails once
+        the lease is lost fails for that reason alone, and the next holder tries it again.
         """
-        if not self._has_been_open:
-            raise NotLeader(act)
+        return self._has_been_open and (type_ == "Normal" or self.is_open)
 
     def within_lease(self, timeout_seconds: float) -> float:
         """Cut a write's time-out so that it ends with the lease; at least 0."""
@@ -94,8 +95,10 @@ class Fence:
     def extend(self, closes_at_seconds: float) -> bool:
         """Open, or stay open until a later moment; False if it is too late for that."""
         now_seconds = self._now()
-        closed = self._has_been_open and now_seconds >= self.closes_at_seconds
-        if closed or now_seconds >= closes_at_seconds:
+        has_closed = self._is_closed or (
+            self._has_been_open and now_seconds >= self.closes_at_seconds
+        )
+        if has_closed or now_seconds >= closes_at_seconds:
             return False
         self._has_been_open = True
         self.closes_at_seconds = closes_at_seconds
@@ -104,7 +107,7 @@ class Fence:
 
     def close(self) -> None:
         """Begin no write any more, and drop those that are queued."""
-        self._has_been_open = True
+        self._is_closed = True
         self.closes_at_seconds = _NEVER
         for notify in self._on_closed:
             notify()

@@ -195,8 +195,6 @@ class Transport:
         started_at_seconds = self._clock.monotonic()
         overloaded = False
         try:
-            if wire.lane is Lane.EVENTS:
-                self._fence.check_report(wire.act)
             return await self._exchange(wire)
         except (Throttled, Unavailable):
             overloaded = True
@@ -218,7 +216,9 @@ class Transport:
             answer = await self._measured_exchange(wire)
             answered = True
         except ApiError as error:
-            answered = error.status is not None or isinstance(error, NotLeader)
+            # After a 5xx the store may still apply what it was given.
+            refused = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+            answered = refused or isinstance(error, NotLeader)
             raise
         finally:
             self._fence.end(answered=answered)
@@ -285,7 +285,6 @@ class _Wire:
     body: bytes | None
     content_type: str
     act: str
-    lane: Lane
     hot: bool
     wants_answer: bool
     fenced: str | None
@@ -302,7 +301,6 @@ class _Wire:
             None if request.body is None else orjson.dumps(request.body, default=dict),
             request.content_type,
             act,
-            request.lane,
             fenced or request.lane is not Lane.COLD,
             request.wants_answer,
             act if fenced else None,

@@ -15,7 +15,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.errors import NotFound, NotLeader, SchedulerError
 from stellwerk.scheduler.pod_status import nomination_patch, status_patch
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ class StatusReports:
             await self._client.patch_pod_status(pod.namespace, pod.name, patch, urgent=False)
         except NotFound:
             logger.debug("%s is gone, its condition is not needed any more", pod.key)
+        except NotLeader:
+            logger.debug("%s is reported on by the process that leads", pod.key)
         except SchedulerError as failure:
             # In memory it is so; the pod's next failed attempt writes what is then true.
             logger.warning("cannot report on %s: %s", pod.key, failure)
