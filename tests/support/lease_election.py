@@ -6,10 +6,11 @@ follows the API's rules, whatever happens to requests and answers on their way.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from typing_extensions import override
 
@@ -20,7 +21,9 @@ from stellwerk.client.lease import Lease, LeaseApi, LeaseRecord
 from stellwerk.clock import Clock, VirtualClock
 from stellwerk.errors import Conflict, Unavailable
 from stellwerk.metrics import Metrics
-from stellwerk.models.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
 
 Result = TypeVar("Result")
 
@@ -215,10 +218,8 @@ async def _for_ever(fate: Fate) -> None:
 
 
 def _quietly(apply: Callable[[], object]) -> None:
-    try:
+    with contextlib.suppress(Conflict):
         apply()
-    except Conflict:
-        pass
 
 
 class OwnClock(Clock):
@@ -233,6 +234,10 @@ class OwnClock(Clock):
     @override
     def monotonic(self) -> float:
         return self._offset_seconds + self._rate * self._base.monotonic()
+
+    def suspended(self, seconds: float) -> None:
+        """The machine was; its timers are that much late."""
+        self._offset_seconds += seconds
 
     @override
     def now(self) -> datetime:
@@ -276,6 +281,7 @@ class Candidate:
             jitter=jitter,
         )
         self.led_at_seconds: float | None = None
+        self._leading = asyncio.Event()
         self.task = asyncio.create_task(self._run(), name=name)
 
     async def _run(self) -> None:
@@ -284,6 +290,7 @@ class Candidate:
     async def _live(self) -> None:
         await self.elector.acquire()
         self.led_at_seconds = asyncio.get_running_loop().time()
+        self._leading.set()
         await self.elector.renew()
 
     async def kill(self) -> None:
@@ -299,8 +306,7 @@ class Candidate:
 
     async def leads(self) -> None:
         """Wait until it does."""
-        while self.led_at_seconds is None:
-            await asyncio.sleep(0.01)
+        await self._leading.wait()
 
 
 def record(
