@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final, cast
 from typing_extensions import override
 from yarl import URL
 
+from stellwerk.client.fence import open_fence
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
@@ -70,7 +72,7 @@ class ConnectionPool:
         self._ssl_context = ssl_context
         self._tls_server_name = tls_server_name
         self._connect_timeout_seconds = connect_timeout_seconds
-        self._fence = fence
+        self._fence = fence or open_fence()
         self._prefix = url.raw_path.rstrip("/")
         self._headers = (
             f"Host: {url.authority}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
@@ -105,11 +107,8 @@ class ConnectionPool:
         )
         connection = self._take() or await self._connect()
         try:
-            if fenced is not None and self._fence is not None:
-                # No wait between here and the socket: both event loops try to send at once.
-                self._fence.check(fenced)
-                timeout_seconds = self._fence.within_lease(timeout_seconds)
-            answer = await connection.exchange(head.encode("latin-1") + body, timeout_seconds)
+            request = head.encode("latin-1") + body
+            answer = await connection.exchange(request, timeout_seconds, fenced)
         except BaseException:
             connection.abort()  # half an answer may be under way
             raise
@@ -144,13 +143,13 @@ class ConnectionPool:
         name = self._tls_server_name if self._ssl_context is not None else None
         async with asyncio.timeout(self._connect_timeout_seconds):
             _, connection = await loop.create_connection(
-                lambda: _Connection(self._open.discard),
+                lambda: _Connection(self._open.discard, self._fence),
                 self._host,
                 self._port,
                 ssl=self._ssl_context,
                 server_hostname=name,
             )
-        if self._fence is not None and self._fence.guarding:
+        if self._fence.guarding:
             connection.give_up_with_the_lease(self._fence.margin_seconds)
         self._open.add(connection)
         return connection
@@ -159,21 +158,27 @@ class ConnectionPool:
 class _Connection(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, on_closed: Callable[[_Connection], None]) -> None:
+    def __init__(self, on_closed: Callable[[_Connection], None], fence: Fence) -> None:
         self.closed = False
+        self._fence = fence
         self.idle_since_seconds = 0.0
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._waiter: asyncio.Future[Answer] | None = None
 
-    async def exchange(self, request: bytes, timeout_seconds: float) -> Answer:
+    async def exchange(self, request: bytes, timeout_seconds: float, fenced: str | None) -> Answer:
         loop = asyncio.get_running_loop()
         if self._transport is None or self.closed:
             raise ConnectionResetError("the connection is closed")
+        if fenced is not None:
+            timeout_seconds = self._fence.within_lease(timeout_seconds)
         self._waiter = loop.create_future()
         timer = loop.call_later(timeout_seconds, self._fail, TimeoutError())
         try:
+            if fenced is not None:
+                # Nothing waits between here and the socket: both event loops try to send at once.
+                self._fence.check(fenced)
             self._transport.write(request)
             return await self._waiter
         finally:

@@ -18,13 +18,14 @@ import orjson
 
 from stellwerk import __version__
 from stellwerk.client.extender_tls import extender_context
-from stellwerk.client.fence import Fence
+from stellwerk.client.fence import open_fence
 from stellwerk.errors import ExtenderError, SchedulerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import SimpleNamespace
 
+    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.models.extender_spec import Extender
@@ -150,7 +151,7 @@ class HttpExtender:
         self._get_object = get_object
         self._clock = clock
         self._metrics = metrics
-        self._fence = fence or Fence(clock.monotonic, guarding=False)
+        self._fence = fence or open_fence()
         self._connections = _Connections()
 
     @property

@@ -133,3 +133,8 @@ class Fence:
         """Whether nothing of this process can still reach the API: only then release a lease."""
         quiet_seconds = self._now() - self._unanswered_at_seconds
         return self.in_flight == 0 and quiet_seconds > self.margin_seconds
+
+
+def open_fence() -> Fence:
+    """Return the fence of a process without leader election: it lets everything pass."""
+    return Fence(lambda: 0.0, guarding=False)

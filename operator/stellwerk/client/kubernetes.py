@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
-from stellwerk.client.fence import Fence
+from stellwerk.client.fence import open_fence
 from stellwerk.client.lease import ApiLease
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
 from stellwerk.errors import ApiError, ConfigurationError, Conflict, NotFound
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from stellwerk.client.credentials import Credentials
+    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
 
@@ -65,7 +66,7 @@ class KubernetesClient:
             metrics=metrics,
             jitter=jitter,
             retry=retry or RetryPolicy(),
-            fence=fence or Fence(clock.monotonic, guarding=False),
+            fence=fence or open_fence(),
         )
 
     async def __aenter__(self) -> Self:

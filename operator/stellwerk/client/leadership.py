@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from stellwerk.client.elector import Elector
-from stellwerk.client.fence import Fence
+from stellwerk.client.fence import Fence, open_fence
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,9 +31,9 @@ _LOOK_SECONDS: Final = 0.005
 
 def fence_for(options: LeaderElectionOptions, clock: Clock) -> Fence:
     """Return the fence of a process: closed until it leads, or open without leader election."""
-    return Fence(
-        clock.monotonic, guarding=options.leader_elect, margin_seconds=options.margin_seconds
-    )
+    if not options.leader_elect:
+        return open_fence()
+    return Fence(clock.monotonic, guarding=True, margin_seconds=options.margin_seconds)
 
 
 class Leadership:
