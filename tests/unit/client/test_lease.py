@@ -12,8 +12,9 @@ from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.lease import Lease, LeaseRecord, micro_time
 from stellwerk.errors import Conflict
 from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api, refusal
+from tests.support.repository import TRANSCRIPTS
 
-RECORDING = Path("/work/shared/transcripts/scheduler/leader-election.json")
+RECORDING = TRANSCRIPTS / "scheduler" / "leader-election.json"
 NOW = datetime(2026, 11, 20, 15, 51, 45, 897972, tzinfo=UTC)
 
 
@@ -33,7 +34,7 @@ async def client(api: FakeApi, tmp_path: Path) -> AsyncIterator[KubernetesClient
 @pytest.fixture(scope="module")
 def recorded() -> list[dict[str, Any]]:
     if not RECORDING.exists():
-        pytest.skip(f"{RECORDING} is not here")
+        pytest.skip("the recorded transcripts are not beside this repository")
     requests: list[dict[str, Any]] = json.loads(RECORDING.read_text())["schedulerRequests"]
     return requests
 
