@@ -298,7 +298,7 @@ async def _supervise(
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
     scheduling = asyncio.create_task(operator.schedule(leadership.leading), name="scheduler")
     electing = asyncio.create_task(
-        leadership.run(operator.barrier.wait(), lambda: not operator.parts.unconfirmed),
+        leadership.run(operator.barrier.wait, lambda: not operator.parts.unconfirmed),
         name="leader election",
     )
     watching = asyncio.create_task(

@@ -87,17 +87,19 @@ class Leadership:
         """Return what is wrong with the election, for the health check; None: nothing is."""
         return self._elector.watchdog() if self._elector is not None else None
 
-    async def run(self, synced: Awaitable[None], is_confirmed: Callable[[], bool]) -> None:
+    async def run(
+        self, synced: Callable[[], Awaitable[None]], is_confirmed: Callable[[], bool]
+    ) -> None:
         """Stand once the lists are complete, and lead, until cancelled: then release the lease.
 
         Args:
-            synced: ends with the first lists; a candidate that knows less does not stand.
+            synced: waits for the first lists; a candidate that knows less does not stand.
             is_confirmed: whether the watches have shown everything that was bound.
 
         Raises:
             LeaseLostError: the lease was lost, and the process must end.
         """
-        await synced
+        await synced()
         if self._elector is None:
             await asyncio.Event().wait()
             return
