@@ -52,8 +52,8 @@ async def test_a_clean_stop_hands_over_at_once_and_a_crash_within_the_lease(
         first.signal(signal.SIGTERM)
         assert await first.ended() == 0
         await history.until(lambda: len(history.holders) == 3)
-        (_, _), (released_at, nobody), (taken_at, heir) = history.holders
-        assert nobody == ""
+        (_, _), (released_at, free), (taken_at, heir) = history.holders
+        assert free == ""
         assert taken_at - released_at < LOAD_SECONDS
         await history.until(lambda: history.bound_at[-1] > taken_at)
         assert history.first_binding_after(taken_at) - taken_at < LOAD_SECONDS

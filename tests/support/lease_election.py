@@ -36,7 +36,7 @@ class Fate(Enum):
     ANSWERED = "answered"
     LATE = "arrives after three seconds"
     LATE_ANSWER = "applied at once, answered after three seconds"
-    VERY_LATE = "arrives after twelve seconds, when nobody waits for it any more"
+    VERY_LATE = "arrives after twelve seconds, long after its time-out"
     LOST = "never arrives"
     ANSWER_LOST = "applied, and the connection breaks"
     HUNG = "neither refused nor answered"
@@ -199,7 +199,7 @@ class CandidatesLease(LeaseApi):
         if fate in {Fate.LOST, Fate.HUNG}:
             await _for_ever(fate)
         if fate is Fate.VERY_LATE:
-            # The network has it, whoever still waits.
+            # The network has it, whether or not its sender still waits.
             asyncio.get_running_loop().call_later(12, _quietly, apply)
             await _for_ever(Fate.HUNG)
         if fate is Fate.LATE:
@@ -213,7 +213,7 @@ class CandidatesLease(LeaseApi):
 
 async def _for_ever(fate: Fate) -> None:
     if fate is Fate.LOST:
-        raise Unavailable("ask", None, "ConnectionRefusedError", "nobody listens")
+        raise Unavailable("ask", None, "ConnectionRefusedError", "connection refused")
     await asyncio.Event().wait()
 
 

@@ -56,7 +56,7 @@ class Line:
                     await asyncio.sleep(self.delay_seconds)
                 await self._whole.wait()
                 if source.exception() is not None or source.at_eof():
-                    return  # given up meanwhile: nobody sends it again
+                    return  # given up meanwhile, and not sent again
                 target.write(piece)
                 await target.drain()
         except OSError:

@@ -51,7 +51,7 @@ class History:
 
     @property
     def holder(self) -> str:
-        """Who has the lease; empty: nobody."""
+        """The identity in the lease; empty: it is free."""
         return self.holders[-1][1] if self.holders else ""
 
     async def until(self, condition: Callable[[], bool], *alive: Process) -> None:

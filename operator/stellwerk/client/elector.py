@@ -58,10 +58,10 @@ class Elector:
         Args:
             lease: what the candidates compete for.
             options: how long everything takes; checked.
-            identity: who this is; no other process ever has the same.
+            identity: the name of this process in the lease; no other one ever has it.
             fence: opened with the lease; its clock is `clock`.
             clock: for deadlines, and for the times that are written into the lease.
-            metrics: says who leads.
+            metrics: shows whether this process leads.
             jitter: in [0, 1); spreads the candidates' attempts.
         """
         self._lease = lease
@@ -170,7 +170,7 @@ class Elector:
 
     async def _create(self) -> bool:
         if self._holder and not self.is_leader and self._is_valid():
-            return False  # deleted under its holder, who goes on until the renew deadline
+            return False  # deleted under its holder, which goes on until the renew deadline
         sent_at_seconds = self._clock.monotonic()
         now = micro_time(self._clock.now())
         record = LeaseRecord(

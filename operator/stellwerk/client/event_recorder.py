@@ -110,7 +110,7 @@ class EventRecorder:
             host: names this instance; the host's name by default.
             queued_events: how many events may wait to be written.
             writers: how many are written at once, at most.
-            fence: what a process that does not lead would tell is dropped.
+            fence: decides whether an event is recorded by a process that may not lead.
         """
         self._sink = sink
         self._clock = clock

@@ -2,8 +2,8 @@
 
 `elector` opens the fence and moves its deadline, `transport` and `extender` ask it after every wait
 and right before every attempt of a write. The deadline is a moment on a monotonic clock, so that a
-process that was paused finds it passed when it wakes, before anything has told it so. Invariant: a
-fence that has closed, by its deadline or by `close`, never opens again.
+process that was paused finds it passed as soon as it wakes. Invariant: a fence that has closed, by
+its deadline or by `close`, never opens again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Fence:
     def __init__(
         self, now_seconds: Callable[[], float], *, guarding: bool, margin_seconds: float = 0.0
     ) -> None:
-        """Start closed if it is `guarding`, and open for ever if not.
+        """Start closed if it is `guarding`, and open without end if not.
 
         Args:
             now_seconds: a monotonic clock, the one by which the lease is renewed.
@@ -78,9 +78,9 @@ class Fence:
             raise NotLeader(act)
 
     def admits_event(self, type_: str) -> bool:
-        """Whether to tell of something: while open, and afterwards of what went well until then.
+        """Whether to record one: while open all, afterwards those on what went well until then.
 
-        A binding that was sent in time is told of also when its answer comes late; what fails once
+        A binding that was sent in time is reported also when its answer comes late; what fails once
         the lease is lost fails for that reason alone, and the next holder tries it again.
         """
         return self._has_been_open and (type_ == "Normal" or self.is_open)

@@ -93,7 +93,7 @@ class Leadership:
         """Stand once the lists are complete, and lead, until cancelled: then release the lease.
 
         Args:
-            synced: waits for the first lists; a candidate that knows less does not stand.
+            synced: waits for the first lists; before them there is no candidate.
             is_confirmed: whether the watches have shown everything that was bound.
 
         Raises:

@@ -1,7 +1,7 @@
 """A Lease of coordination.k8s.io/v1 as client-go's leader election writes and reads it.
 
 `elector` decides what stands in it. Invariant: an update carries the resourceVersion of the object
-it replaces, so that of two writers who have seen the same one fails.
+it replaces, so that of two writes over the same version one fails.
 """
 
 from __future__ import annotations

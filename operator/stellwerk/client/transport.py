@@ -1,9 +1,10 @@
 """Requests on the wire: pooled connections, bounded patience, and our own errors.
 
-`kubernetes` builds requests and sends them through it. Few and various requests take one aiohttp
-session, the many of scheduling take the short way of `connection`. Invariant: a request either
-returns the server's answer or raises one error of `stellwerk.errors`, within bounded time; 404 and
-409 are answers and never sent again, 429, 5xx and broken connections are, with jitter.
+`kubernetes` builds requests and sends them through it. Reads, the lease, and all that needs a proxy
+take one aiohttp session, other writes the short way of `connection`, which looks at the fence where
+it sends. Invariant: a request either returns the server's answer or raises one error of
+`stellwerk.errors`, within bounded time; 404 and 409 are answers and never sent again, 429, 5xx and
+broken connections are, with jitter.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def lost(candidate: Candidate) -> str:
 
 
 @in_virtual_time
-async def test_a_lease_that_nobody_has_is_created_as_client_go_does(clock: VirtualClock) -> None:
+async def test_a_lease_that_does_not_exist_is_created_as_by_client_go(
+    clock: VirtualClock,
+) -> None:
     server = LeaseServer()
     me = Candidate(server, clock, ME)
     await me.leads()
@@ -245,7 +247,7 @@ async def test_a_follower_waits_for_the_holder_of_a_deleted_lease(clock: Virtual
 
 
 @in_virtual_time
-async def test_a_process_that_was_paused_beyond_its_lease_asks_nobody(clock: VirtualClock) -> None:
+async def test_a_process_that_was_paused_beyond_its_lease_asks_nothing(clock: VirtualClock) -> None:
     server = LeaseServer()
     me = Candidate(server, clock, ME)
     await me.leads()

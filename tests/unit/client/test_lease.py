@@ -152,6 +152,6 @@ async def test_a_watch_that_says_something_else_ends(
 @pytest.mark.parametrize(
     "spec", [None, {}, {"leaseDurationSeconds": "soon", "holderIdentity": None}]
 )
-def test_a_malformed_lease_is_one_that_nobody_holds(spec: Any) -> None:
+def test_a_malformed_lease_has_no_holder(spec: Any) -> None:
     found = Lease.of({"spec": spec}).record
     assert (found.holder_identity, found.lease_duration_seconds) == ("", 0)
