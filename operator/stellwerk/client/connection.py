@@ -1,10 +1,10 @@
 """HTTP/1.1 on kept-alive connections, for small requests that are sent by the thousand.
 
-`transport` sends bindings, status patches and events this way: 15 µs of CPU each, where aiohttp's
-client takes 100 µs, and a pod needs two. Everything else, and every request that has to go through
-a proxy, takes aiohttp. Knows no redirects, no compression and no cookies, which the API does not
-use for these. Invariant: a connection serves one request at a time, and none after anything
-unexpected.
+`transport` sends bindings, other writes and events this way: 15 µs of CPU each, where aiohttp's
+client takes 100 µs, and a pod needs two. Reads, and every request that has to go through a proxy,
+take aiohttp. Knows no redirects, no compression and no cookies, which the API does not use for
+these. Invariant: a connection serves one request at a time, and none after anything unexpected; a
+fenced one is sent in the instant in which the fence was found open.
 """
 
 from __future__ import annotations
