@@ -139,11 +139,16 @@ class Elector:
         if not self._fence.is_settled:
             logger.warning("a write was not answered: lease %s is left to run out", self._lease.key)
             return
-        for _ in range(2):
-            # A renewal that was interrupted may be applied between reading and writing, once.
-            if await self._succeeds(self._give_away()):
-                logger.info("released lease %s", self._lease.key)
-                return
+        try:
+            try:
+                await self._give_away()
+            except Conflict:
+                # A renewal that was interrupted was applied between reading and writing.
+                await self._give_away()
+        except (ApiError, TimeoutError) as failure:
+            logger.warning("lease %s is left to run out: %s", self._lease.key, _one_line(failure))
+        else:
+            logger.info("released lease %s", self._lease.key)
 
     # --- one attempt ------------------------------------------------------------------------------
 
@@ -194,14 +199,13 @@ class Elector:
         sent_at_seconds = self._clock.monotonic()
         return self._held(await self._timely(self._lease.update(lease, record)), sent_at_seconds)
 
-    async def _give_away(self) -> bool:
+    async def _give_away(self) -> None:
         lease = await self._timely(self._lease.get())
         if lease is None or lease.record.holder_identity != self._identity:
-            return True
+            return
         now = micro_time(self._clock.now())
         record = LeaseRecord("", _RELEASED_SECONDS, now, now, lease.record.lease_transitions)
         self._observe(await self._timely(self._lease.update(lease, record)))
-        return True
 
     async def _succeeds(self, attempt: Awaitable[bool]) -> bool:
         try:
