@@ -5,12 +5,11 @@ complete, and the process ends only after the bindings in flight have.
 """
 
 import asyncio
-import gc
 import logging
 import random
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
@@ -18,9 +17,12 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.credentials import load_credentials
+from stellwerk.client.election import LeaderElectionOptions
 from stellwerk.client.event_recorder import EventRecorder
+from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.clock import Clock, SystemClock
+from stellwerk.client.leadership import Leadership, fence_for
+from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.framework.handle import Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
@@ -52,6 +54,7 @@ from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import Scheduler
+from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
@@ -74,6 +77,7 @@ class RunOptions:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """How long a call of a plugin that does not come with Stellwerk may take."""
+    leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
 
 
 class Operator:
@@ -86,17 +90,18 @@ class Operator:
         metrics: Metrics,
         clock: Clock,
         options: RunOptions,
+        fence: Fence | None = None,
     ) -> None:
         self.metrics = metrics
         self._client = client
-        active = ActiveQueue()
+        self.active = active = ActiveQueue()
         self.world = _world(active, metrics, clock, options)
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.guard = TimerGuard(options.plugin_limit_seconds)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
-        self.extenders = ExtenderPool(client, self.raw, self.world.cache, clock, metrics)
+        self.extenders = ExtenderPool(client, self.raw, self.world.cache, clock, metrics, fence)
         self.predicates = Predicates()
         self.without_profile = PodsWithoutProfile(self.world, outbox)
         self.loader = ProfileLoader(
@@ -191,12 +196,11 @@ class Operator:
         """The text of /metrics/resources."""
         return resource_metrics(self.gauges.pods())
 
-    async def schedule(self) -> None:
-        """Wait for the lists, make sure that there is a profile, and schedule."""
+    async def schedule(self, leading: asyncio.Event) -> None:
+        """Wait for the lists and the lease, make sure that there is a profile, and schedule."""
         await self.barrier.wait()
+        await stand_by(self.world, self.active, leading)
         await ensure_profile(self.loader, self._client, self.handlers)
-        # What was listed stays, and holds no cycles: the collector need not look at it at all.
-        gc.freeze()
         logger.info(
             "serving %s with %d nodes",
             ", ".join(sorted(self.world.profiles.served)) or "no profile",
@@ -230,6 +234,19 @@ def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOpti
     )
 
 
+def _server(operator: Operator, leadership: Leadership, clock: Clock) -> HttpServer:
+    """Probes and metrics; what pods request is exposed by the replica that leads alone."""
+    return HttpServer(
+        Probes(
+            live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
+            ready={"lists": operator.barrier.unready, "leaderElection": leadership.watchdog},
+            healthy={"leaderElection": leadership.watchdog},
+        ),
+        operator.exposition,
+        lambda: operator.resource_metrics() if leadership.is_leading else b"",
+    )
+
+
 async def run(options: RunOptions) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
@@ -238,25 +255,31 @@ async def run(options: RunOptions) -> None:
         SchedulerError: the watches ended for good.
     """
     clock, metrics = SystemClock(), Metrics()
+    fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(
-            KubernetesClient(credentials, clock=clock, metrics=metrics, jitter=random.random)
+            KubernetesClient(
+                credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
+            )
+        )
+        leadership = Leadership.of(
+            options.leader_election,
+            client,
+            fence,
+            clock=SuspendAwareClock(),
+            metrics=metrics,
+            jitter=random.random,
         )
         version = await client.check_reachable()
-        recorder = EventRecorder(client, clock=clock, metrics=metrics, jitter=random.random)
+        recorder = EventRecorder(
+            client, clock=clock, metrics=metrics, jitter=random.random, fence=fence
+        )
         recorder.start()
         stack.push_async_callback(recorder.close)
-        operator = Operator(client, recorder, metrics, clock, options)
+        operator = Operator(client, recorder, metrics, clock, options, fence)
         stack.push_async_callback(operator.extenders.close)
-        server = HttpServer(
-            Probes(
-                live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
-                ready={"lists": operator.barrier.unready},
-            ),
-            operator.exposition,
-            operator.resource_metrics,
-        )
+        server = _server(operator, leadership, clock)
         await server.start(options.bind_address)
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
@@ -272,5 +295,12 @@ async def run(options: RunOptions) -> None:
             on_signal=stop.set,
             options=OperatorOptions(fast_lane=options.fast_lane),
         )
-        # The scheduler ends first: it drains its bindings while the watches still confirm them.
-        await run_together(stop, scheduler=operator.schedule(), watches=watches)
+        electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)
+        # The scheduler ends first: it drains its bindings while the lease is held and the watches
+        # still confirm them; then the lease is released.
+        await run_together(
+            stop,
+            scheduler=operator.schedule(leadership.leading),
+            election=electing,
+            watches=watches,
+        )

@@ -103,7 +103,61 @@ def _add_run(commands: "_Commands") -> None:
         action="store_true",
         help="take events the way kopf delivers them: slower, without private parts of kopf",
     )
+    _add_leader_election(parser)
     parser.set_defaults(command=_run)
+
+
+def _add_leader_election(parser: argparse.ArgumentParser) -> None:
+    """kube-scheduler's flags, with its defaults but for the first."""
+    group = parser.add_argument_group("leader election")
+    group.add_argument(
+        "--leader-elect",
+        metavar="true|false",
+        type=_truth,
+        nargs="?",
+        const=True,
+        default=False,
+        help="schedule only while holding a lease, so that several replicas can run "
+        "(default: false)",
+    )
+    for name, default, text in (
+        ("lease-duration", "15s", "how long other replicas wait after the last renewal seen"),
+        ("renew-deadline", "10s", "after so long without a renewal the leader stops and ends"),
+        ("retry-period", "2s", "how long to wait between attempts to acquire or renew"),
+    ):
+        group.add_argument(
+            f"--leader-elect-{name}",
+            metavar="DURATION",
+            type=_seconds,
+            default=_seconds(default),
+            help=f"{text} (default: {default})",
+        )
+    group.add_argument(
+        "--leader-elect-resource-lock",
+        choices=["leases"],
+        default="leases",
+        help="the kind of object that is the lock (default and only choice: %(default)s)",
+    )
+    for name, default in (
+        ("resource-name", "kube-scheduler"),
+        ("resource-namespace", "kube-system"),
+    ):
+        group.add_argument(
+            f"--leader-elect-{name}",
+            metavar="NAME",
+            default=default,
+            help="of the lease; the default is the one of the cluster's own scheduler, behind "
+            "which Stellwerk then stands by (default: %(default)s)",
+        )
+
+
+def _truth(text: str) -> bool:
+    """What Go's flags take for a bool."""
+    if text.lower() in {"1", "t", "true"}:
+        return True
+    if text.lower() in {"0", "f", "false"}:
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
 
 
 def _add_cluster(commands: "_Commands") -> None:
@@ -184,6 +238,7 @@ def _run(options: argparse.Namespace) -> int:
     import uvloop  # noqa: PLC0415
 
     from stellwerk.app import RunOptions, run  # noqa: PLC0415
+    from stellwerk.client.election import LeaderElectionOptions  # noqa: PLC0415
 
     uvloop.run(
         run(
@@ -194,6 +249,14 @@ def _run(options: argparse.Namespace) -> int:
                 fast_lane=not options.no_fast_lane,
                 max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
                 plugin_limit_seconds=options.plugin_timeout,
+                leader_election=LeaderElectionOptions(
+                    leader_elect=options.leader_elect,
+                    lease_duration_seconds=options.leader_elect_lease_duration,
+                    renew_deadline_seconds=options.leader_elect_renew_deadline,
+                    retry_period_seconds=options.leader_elect_retry_period,
+                    resource_name=options.leader_elect_resource_name,
+                    resource_namespace=options.leader_elect_resource_namespace,
+                ),
             )
         )
     )

@@ -12,6 +12,9 @@ from typing import Protocol
 
 from typing_extensions import override
 
+_SUSPEND_AWARE = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux has a clock of its own for it; elsewhere the monotonic one has to do."""
+
 
 class Clock(Protocol):
     """Two readings of time: one for durations, one for timestamps."""
@@ -33,6 +36,17 @@ class SystemClock(Clock):
     @override
     def now(self) -> datetime:
         return datetime.now(UTC)
+
+
+class SuspendAwareClock(SystemClock):
+    """The machine's clock, whose monotonic time also passes while the machine is suspended.
+
+    For deadlines that others rely on: a lease runs out for them, whatever this machine does.
+    """
+
+    @override
+    def monotonic(self) -> float:
+        return time.clock_gettime(_SUSPEND_AWARE)
 
 
 class VirtualClock(Clock):

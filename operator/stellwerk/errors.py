@@ -105,6 +105,18 @@ class Unavailable(ApiError):  # noqa: N818 - named for the state of the API
     """5xx, a refused or broken connection, or a timeout: the same request may succeed later."""
 
 
+class NotLeader(ApiError):  # noqa: N818 - named for the state of this process
+    """Not sent: this process does not hold the lease, or its renew deadline has passed."""
+
+    def __init__(self, act: str) -> None:
+        """Keep what was to be written."""
+        super().__init__(act, None, "NotLeader", "this process does not hold the lease")
+
+
+class LeaseLostError(SchedulerError):
+    """The lease passed to another process or could not be renewed in time; this one ends with 1."""
+
+
 _BY_STATUS: dict[int, type[ApiError]] = {
     HTTPStatus.FORBIDDEN: Forbidden,
     HTTPStatus.NOT_FOUND: NotFound,

@@ -326,6 +326,17 @@ class Metrics:
             buckets=_REQUEST_BUCKETS,
         )
 
+        self.leader_election_master_status = self._gauge(
+            "leader_election_master_status",
+            "1 while this process holds the lease of that name, 0 while it stands by.",
+            "name",
+        )
+        self.leader_election_slowpath = self._counter(
+            "leader_election_slowpath_total",
+            "Renewals of the lease of that name that had to read it first.",
+            "name",
+        )
+
     def _own(self) -> None:
         self.malformed_objects = self._counter(
             "stellwerk_malformed_objects_total",
@@ -367,7 +378,7 @@ class Metrics:
         )
         self.events_dropped = self._counter(
             "stellwerk_events_dropped_total",
-            "Events not written, by reason: queue_full, spam or rejected.",
+            "Events not written, by reason: queue_full, spam, rejected or not_leader.",
             "reason",
         )
         self.concurrency_limit = self._gauge(

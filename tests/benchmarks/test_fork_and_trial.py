@@ -8,12 +8,16 @@ import statistics
 import time
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
+from random import Random
 
 import pytest
 
 from stellwerk.backend.cache import Cache
+from stellwerk.explain.decide import Case
 from stellwerk.models.node import parse_node
-from tests.support.builders import make_large_cache, make_node, pod_info
+from stellwerk.world.decide import decide
+from tests.support.builders import make_large_cache, make_node, make_pod, pod_info
 from tests.support.decisions import Decider
 
 pytestmark = pytest.mark.benchmark
@@ -52,6 +56,23 @@ def test_fork(cache: Cache) -> None:
     first = time.process_time() - started
     print(f"first decision on a fork, plugins made anew: {first * 1e3:.1f} ms")
     assert answers == Decider(cache).answers(pod)
+    assert seconds < BUDGET_SECONDS
+    assert held_bytes < BUDGET_BYTES
+
+
+def test_fork_of_a_world(cache: Cache) -> None:
+    case = Case({"id": "case", "pod": make_pod("new", cpu="1")})
+    case.world.profiles.serve([case.profile], {})
+    world = replace(case.world, cache=cache)
+    seconds = median_seconds(lambda: world.fork(Random(0)), 15)
+    tracemalloc.start()
+    fork = world.fork(Random(0))
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    print(f"\nfork of a World: {seconds * 1e3:.1f} ms, {held_bytes / 2**20:.1f} MiB")
+    profile = fork.profiles.of(case.pod)
+    assert profile is not None
+    assert decide(fork, case.pod, profile).node_name
     assert seconds < BUDGET_SECONDS
     assert held_bytes < BUDGET_BYTES
 

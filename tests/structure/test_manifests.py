@@ -119,10 +119,27 @@ def test_the_pod_is_not_scheduled_by_itself() -> None:
     assert pod["schedulerName"] == "default-scheduler"
 
 
-def test_never_do_two_replicas_decide() -> None:
+def test_of_two_replicas_one_decides() -> None:
     deployment = of_kind("Deployment")["spec"]
-    assert deployment["replicas"] == 1
-    assert deployment["strategy"] == {"type": "Recreate"}
+    (container,) = deployment["template"]["spec"]["containers"]
+    options = build_parser().parse_args(container["args"])
+    assert deployment["replicas"] == 2
+    assert options.leader_elect is True
+    lease = (options.leader_elect_resource_namespace, options.leader_elect_resource_name)
+    assert lease == ("stellwerk", "stellwerk"), "not the one of kube-scheduler"
+
+
+def test_the_lease_may_be_created_and_only_the_own_one_read_and_written() -> None:
+    role = of_kind("Role")
+    named = {
+        verb: rule.get("resourceNames")
+        for rule in role["rules"]
+        if rule["resources"] == ["leases"]
+        for verb in rule["verbs"]
+    }
+    own = ["stellwerk"]
+    assert named == {"create": None, "get": own, "update": own, "watch": own}
+    assert role["metadata"]["namespace"] == "stellwerk"
 
 
 def test_the_pod_is_started_with_options_that_exist() -> None:

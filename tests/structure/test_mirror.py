@@ -9,6 +9,7 @@ UNIT: Final = ROOT / "tests" / "unit"
 OPERATOR: Final = ROOT / "operator"
 
 OF_SEVERAL_PLUGINS: Final = {
+    "client/test_fenced_writes.py",
     "plugins/test_hints_of_node_plugins.py",
     "plugins/test_hints_pairwise.py",
     "plugins/test_node_plugins.py",

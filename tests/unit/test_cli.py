@@ -42,3 +42,37 @@ def test_a_file_that_is_not_there_is_one_line_and_status_2(
     assert printed.out == ""
     assert printed.err.count("\n") == 1
     assert str(missing) in printed.err
+
+
+def test_leader_election_has_the_flags_and_defaults_of_kube_scheduler() -> None:
+    options = vars(build_parser().parse_args(["run"]))
+    assert {name: value for name, value in options.items() if name.startswith("leader_elect")} == {
+        "leader_elect": False,
+        "leader_elect_lease_duration": 15.0,
+        "leader_elect_renew_deadline": 10.0,
+        "leader_elect_retry_period": 2.0,
+        "leader_elect_resource_lock": "leases",
+        "leader_elect_resource_name": "kube-scheduler",
+        "leader_elect_resource_namespace": "kube-system",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "elects"),
+    [
+        pytest.param(["--leader-elect"], True, id="on"),
+        pytest.param(["--leader-elect=true"], True, id="on in so many words"),
+        pytest.param(["--leader-elect=false"], False, id="off"),
+    ],
+)
+def test_leader_election_is_a_flag_as_in_go(arguments: list[str], *, elects: bool) -> None:
+    assert build_parser().parse_args(["run", *arguments]).leader_elect is elects
+
+
+@pytest.mark.parametrize(
+    "flag", ["--leader-elect=perhaps", "--leader-elect-resource-lock=endpoints"]
+)
+def test_other_values_of_leader_election_are_usage_errors(flag: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", flag])
+    assert ended.value.code == USAGE_ERROR

@@ -1,15 +1,17 @@
 """HTTP/1.1 on kept-alive connections, for small requests that are sent by the thousand.
 
-`transport` sends bindings, status patches and events this way: every pod needs at least two of
-them, and each costs a fraction of what it costs through aiohttp's client. Everything else, and
-every request that has to go through a proxy, takes aiohttp. Knows no redirects, no compression and
-no cookies, which the API does not use for these. Invariant: a connection serves one request at a
-time, and none after anything unexpected.
+`transport` sends bindings, other writes and events this way: 15 µs of CPU each, where aiohttp's
+client takes 100 µs, and a pod needs two. Reads, and every request that has to go through a proxy,
+take aiohttp. Knows no redirects, no compression and no cookies, which the API does not use for
+these. Invariant: a connection serves one request at a time, and none after anything unexpected; a
+fenced one is sent in the instant in which the fence was found open.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, cast
@@ -17,14 +19,23 @@ from typing import TYPE_CHECKING, Final, cast
 from typing_extensions import override
 from yarl import URL
 
+from stellwerk.client.fence import open_fence
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable
+
+    from stellwerk.client.fence import Fence
 
 _HEAD_BYTES: Final = 64 * 1024
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
 _IDLE_SECONDS: Final = 60.0
 """The API server closes connections that were idle for longer than this; never race with it."""
+
+_USER_TIMEOUT: Final[int | None] = getattr(socket, "TCP_USER_TIMEOUT", None)
+"""Linux: how long sent data may stay without acknowledgement."""
+_DISCARD_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER for no time at all: what is not delivered when the connection closes is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +63,16 @@ class ConnectionPool:
         tls_server_name: str | None,
         user_agent: str,
         connect_timeout_seconds: float,
+        fence: Fence | None = None,
     ) -> None:
-        """Open no connection yet."""
+        """Open no connection yet; without a fence, everything may be sent."""
         url = URL(server)
         self._host = url.host or ""
         self._port = url.port or 0
         self._ssl_context = ssl_context
         self._tls_server_name = tls_server_name
         self._connect_timeout_seconds = connect_timeout_seconds
+        self._fence = fence or open_fence()
         self._prefix = url.raw_path.rstrip("/")
         self._headers = (
             f"Host: {url.authority}\r\nUser-Agent: {user_agent}\r\nAccept: application/json\r\n"
@@ -76,10 +89,14 @@ class ConnectionPool:
         content_type: str,
         authorization: str | None,
         timeout_seconds: float,
+        fenced: str | None = None,
     ) -> Answer:
         """Send one request and return its answer.
 
+        A write that only the holder of the lease may send says in `fenced` what it is.
+
         Raises:
+            NotLeader: it was not sent: the lease is not held.
             OSError: the server cannot be reached, the connection broke, or no answer came in time
                 (TimeoutError).
         """
@@ -90,7 +107,8 @@ class ConnectionPool:
         )
         connection = self._take() or await self._connect()
         try:
-            answer = await connection.exchange(head.encode("latin-1") + body, timeout_seconds)
+            request = head.encode("latin-1") + body
+            answer = await connection.exchange(request, timeout_seconds, fenced)
         except BaseException:
             connection.abort()  # half an answer may be under way
             raise
@@ -125,12 +143,14 @@ class ConnectionPool:
         name = self._tls_server_name if self._ssl_context is not None else None
         async with asyncio.timeout(self._connect_timeout_seconds):
             _, connection = await loop.create_connection(
-                lambda: _Connection(self._open.discard),
+                lambda: _Connection(self._open.discard, self._fence),
                 self._host,
                 self._port,
                 ssl=self._ssl_context,
                 server_hostname=name,
             )
+        if self._fence.guarding:
+            connection.give_up_with_the_lease(self._fence.margin_seconds)
         self._open.add(connection)
         return connection
 
@@ -138,26 +158,45 @@ class ConnectionPool:
 class _Connection(asyncio.Protocol):
     """One connection: it sends a request, collects the answer, and waits for the next request."""
 
-    def __init__(self, on_closed: Callable[[_Connection], None]) -> None:
+    def __init__(self, on_closed: Callable[[_Connection], None], fence: Fence) -> None:
         self.closed = False
+        self._fence = fence
         self.idle_since_seconds = 0.0
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._received = b""
         self._waiter: asyncio.Future[Answer] | None = None
 
-    async def exchange(self, request: bytes, timeout_seconds: float) -> Answer:
+    async def exchange(self, request: bytes, timeout_seconds: float, fenced: str | None) -> Answer:
         loop = asyncio.get_running_loop()
         if self._transport is None or self.closed:
             raise ConnectionResetError("the connection is closed")
+        if fenced is not None:
+            timeout_seconds = self._fence.within_lease(timeout_seconds)
         self._waiter = loop.create_future()
         timer = loop.call_later(timeout_seconds, self._fail, TimeoutError())
         try:
+            if fenced is not None:
+                # Nothing waits between here and the socket: both event loops try to send at once.
+                self._fence.check(fenced)
             self._transport.write(request)
             return await self._waiter
         finally:
             timer.cancel()
             self._waiter = None
+
+    def give_up_with_the_lease(self, margin_seconds: float) -> None:
+        """Have the kernel drop what it could not deliver before another process may lead.
+
+        It would go on for minutes, also for a process that is paused, and deliver a binding of
+        yesterday once a broken line is mended.
+        """
+        if self._transport is None:
+            return
+        sock = self._transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _DISCARD_ON_CLOSE)
+        if _USER_TIMEOUT is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, max(1, int(margin_seconds * 1000)))
 
     def abort(self) -> None:
         self.closed = True

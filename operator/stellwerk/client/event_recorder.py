@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.framework.services import ObjectReference
     from stellwerk.metrics import Metrics
@@ -61,12 +62,16 @@ class EventSink(Protocol):
         ...
 
 
+_Identity = tuple[str, ...]
+
+
 @dataclass(slots=True)
 class _Event:
     """An event that was accepted, and the series it may have become."""
 
     namespace: str
     name: str
+    """Given when it is accepted and no series goes on with it."""
     event_time: datetime
     regarding: ObjectReference
     related: ObjectReference | None
@@ -83,8 +88,23 @@ class _Event:
     pending: bool = False
     """Queued or being written; one writer at a time has it."""
 
+    @property
+    def identity(self) -> _Identity:
+        """What two events of one series share.
 
-_Identity = tuple[str, ...]
+        The resourceVersion is part of it, as for client-go: news about a changed object is new.
+        """
+        regarding = self.regarding
+        return (
+            regarding.uid,
+            regarding.resource_version,
+            self.reason,
+            self.action,
+            self.type_,
+            self.reporting_controller,
+            regarding.name,
+            self.related.uid if self.related is not None else "",
+        )
 
 
 class EventRecorder(Recorder):
@@ -100,6 +120,7 @@ class EventRecorder(Recorder):
         host: str | None = None,
         queued_events: int = _QUEUED_EVENTS,
         writers: int = _WRITERS,
+        fence: Fence | None = None,
     ) -> None:
         """Prepare; nothing is written before `start`.
 
@@ -111,6 +132,7 @@ class EventRecorder(Recorder):
             host: names this instance; the host's name by default.
             queued_events: how many events may wait to be written.
             writers: how many are written at once, at most.
+            fence: decides whether an event is recorded by a process that may not lead.
         """
         self._sink = sink
         self._clock = clock
@@ -119,6 +141,7 @@ class EventRecorder(Recorder):
         self._host = host or socket.gethostname()
         self._queued_events = queued_events
         self._writers = writers
+        self._fence = fence
         self._queue: deque[_Event] = deque()
         self._free: deque[asyncio.Future[None]] = deque()
         """Writers that wait for an event; each event wakes one, not all of them."""
@@ -154,28 +177,13 @@ class EventRecorder(Recorder):
             reporting_controller: the schedulerName of the profile.
             related: a second object, if the action involved one.
         """
+        if self._fence is not None and not self._fence.admits_event(type_):
+            self._metrics.events_dropped.labels("not_leader").inc()
+            return
         now_seconds = self._clock.monotonic()
-        # The resourceVersion is part of it, as for client-go: news about a changed object is new.
-        identity = (
-            regarding.uid,
-            regarding.resource_version,
-            reason,
-            action,
-            type_,
-            reporting_controller,
-            regarding.name,
-            related.uid if related is not None else "",
-        )
-        before = self._remembered.get(identity)
-        if before is not None and now_seconds - before.seen_at_seconds < SERIES_END_SECONDS:
-            self._repeat(before, now_seconds)
-            return
-        if not self._spam.allows(regarding.uid, now_seconds):
-            self._metrics.events_dropped.labels("spam").inc()
-            return
         event = _Event(
             regarding.namespace or "default",
-            self._name(regarding.name),
+            "",
             self._clock.now(),
             regarding,
             related,
@@ -187,6 +195,19 @@ class EventRecorder(Recorder):
             seen_at_seconds=now_seconds,
             written_at_seconds=now_seconds,
         )
+        self._record(event)
+
+    def _record(self, event: _Event) -> None:
+        """Write an event, or count it in the series that it goes on; drop what an object spams."""
+        identity, now_seconds = event.identity, event.seen_at_seconds
+        before = self._remembered.get(identity)
+        if before is not None and now_seconds - before.seen_at_seconds < SERIES_END_SECONDS:
+            self._repeat(before, now_seconds)
+            return
+        if not self._spam.allows(event.regarding.uid, now_seconds):
+            self._metrics.events_dropped.labels("spam").inc()
+            return
+        event.name = self._name(event.regarding.name)
         if self._enqueue(event):
             self._remembered[identity] = event
             if len(self._remembered) > _REMEMBERED_EVENTS:

@@ -18,11 +18,14 @@ import orjson
 
 from stellwerk import __version__
 from stellwerk.client.extender_tls import extender_context
+from stellwerk.client.fence import open_fence
 from stellwerk.errors import ExtenderError, SchedulerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from types import SimpleNamespace
 
+    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.models.extender_spec import Extender
@@ -108,6 +111,21 @@ class _Connections:
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+def _looks_at(fence: Fence) -> list[aiohttp.TraceConfig]:
+    """Look at the fence once more when a binding has its connection, right before it is sent."""
+    if not fence.guarding:
+        return []
+
+    async def look(_: aiohttp.ClientSession, request: SimpleNamespace, __: object) -> None:
+        if request.trace_request_ctx is not None:
+            fence.check(f"post a binding to {request.trace_request_ctx}")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_end.append(look)
+    trace.on_connection_reuseconn.append(look)
+    return [trace]
+
+
 class HttpExtender:
     """One extender. It connects with the first call; one that was closed, for each call anew."""
 
@@ -118,6 +136,7 @@ class HttpExtender:
         *,
         clock: Clock,
         metrics: Metrics,
+        fence: Fence | None = None,
     ) -> None:
         """Open no connection yet.
 
@@ -126,11 +145,13 @@ class HttpExtender:
             get_object: reads a Secret by its API path.
             clock: for durations.
             metrics: measures calls.
+            fence: holds bindings back while the lease is not held; open by default.
         """
         self.spec = spec
         self._get_object = get_object
         self._clock = clock
         self._metrics = metrics
+        self._fence = fence or open_fence()
         self._connections = _Connections()
 
     @property
@@ -194,11 +215,19 @@ class HttpExtender:
 
         Raises:
             ExtenderError: it was not bound, as far as is known.
+            NotLeader: it was not sent: the lease is not held.
         """
+        self._fence.check(f"bind {namespace}/{name} to {node_name}")
         body = go_json(
             {"PodName": name, "PodNamespace": namespace, "PodUID": uid, "Node": node_name}
         )
-        answer = self._object(await self._call("bind", self.spec.bind_verb, body), "bind")
+        self._fence.begin()
+        answered = False
+        try:
+            answer = self._object(await self._call("bind", self.spec.bind_verb, body), "bind")
+            answered = True
+        finally:
+            self._fence.end(answered=answered)
         if message := answer.get("error"):
             raise self._failure("bind", str(message))
 
@@ -244,8 +273,11 @@ class HttpExtender:
         started_seconds = self._clock.monotonic()
         result = "error"
         self._connections.calls += 1
+        limit_seconds = self.spec.timeout_seconds
+        if purpose == "bind":
+            limit_seconds = self._fence.within_lease(limit_seconds)
         try:
-            async with asyncio.timeout(self.spec.timeout_seconds):
+            async with asyncio.timeout(limit_seconds):
                 content = await self._post(purpose, verb, url, body)
             answer: object = orjson.loads(content)
             result = "success"
@@ -273,7 +305,11 @@ class HttpExtender:
             try:
                 session = await self._session()
                 async with session.post(
-                    url, data=body, headers=_HEADERS, server_hostname=self._server_name()
+                    url,
+                    data=body,
+                    headers=_HEADERS,
+                    server_hostname=self._server_name(),
+                    trace_request_ctx=None if repeatable else url,
                 ) as response:
                     if response.status != HTTPStatus.OK:
                         raise self._failure(
@@ -314,6 +350,7 @@ class HttpExtender:
                     # The whole call has a deadline; of its parts none has one of its own.
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                     trust_env=True,
+                    trace_configs=_looks_at(self._fence),
                 )
             return connections.session
 

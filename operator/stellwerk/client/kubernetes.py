@@ -14,6 +14,8 @@ from urllib.parse import quote
 from typing_extensions import override
 
 from stellwerk.client.event_recorder import EventSink
+from stellwerk.client.fence import open_fence
+from stellwerk.client.lease import ApiLease
 from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
 from stellwerk.errors import ApiError, ConfigurationError, Conflict, NotFound
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from stellwerk.client.credentials import Credentials
+    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
 
@@ -34,6 +37,8 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
 _LIST_RESTARTS: Final = 3
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces"
+_REVIEWS: Final = "/apis/authorization.k8s.io/"
+"""Questions that are put as a POST; they store nothing."""
 
 Items = list[JsonObject]
 
@@ -49,6 +54,7 @@ class KubernetesClient(ClusterClient, EventSink):
         metrics: Metrics,
         jitter: Callable[[], float],
         retry: RetryPolicy | None = None,
+        fence: Fence | None = None,
     ) -> None:
         """Open no connection yet.
 
@@ -58,6 +64,7 @@ class KubernetesClient(ClusterClient, EventSink):
             metrics: counts requests.
             jitter: returns a number in [0, 1); spreads retries.
             retry: how patient to be.
+            fence: holds writes back while the lease is not held; open by default.
         """
         self._transport = Transport(
             credentials,
@@ -65,6 +72,7 @@ class KubernetesClient(ClusterClient, EventSink):
             metrics=metrics,
             jitter=jitter,
             retry=retry or RetryPolicy(),
+            fence=fence or open_fence(),
         )
 
     async def __aenter__(self) -> Self:
@@ -96,6 +104,10 @@ class KubernetesClient(ClusterClient, EventSink):
                 f"no usable Kubernetes API at {self._transport.server}: {cause}"
             ) from error
         return str(version.get("gitVersion", "unknown"))
+
+    def lease(self, namespace: str, name: str) -> ApiLease:
+        """Return the lease of that name, whether it exists or not."""
+        return ApiLease(self._transport, namespace, name)
 
     # What scheduling needs.
 
@@ -204,7 +216,8 @@ class KubernetesClient(ClusterClient, EventSink):
         Raises:
             ApiError: it was refused.
         """
-        return await self._transport.send(ApiRequest("POST", path, body))
+        fenced = not path.startswith(_REVIEWS)
+        return await self._transport.send(ApiRequest("POST", path, body, fenced=fenced))
 
     @override
     async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:

@@ -15,6 +15,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from stellwerk.clock import Clock
 
 _DECREASE: Final = 0.7
@@ -106,7 +108,7 @@ class AdaptiveLimiter:
                 # It may have been passed over already, by a slot that found it cancelled.
                 with contextlib.suppress(ValueError):
                     self._waiters.remove(waiter)
-            else:  # the slot was ours already: pass it on
+            elif waiter.exception() is None:  # the slot was ours already: pass it on
                 self._in_flight -= 1
                 self.wake()
             raise
@@ -133,6 +135,13 @@ class AdaptiveLimiter:
         self.wake()
         for limiter in self._yielding:
             limiter.wake()
+
+    def drop_waiting(self, error: Callable[[], Exception]) -> None:
+        """End every wait with an error; what is in flight goes on."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(error())
 
     def _take(self) -> None:
         self._in_flight += 1

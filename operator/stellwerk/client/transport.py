@@ -1,9 +1,10 @@
 """Requests on the wire: pooled connections, bounded patience, and our own errors.
 
-`kubernetes` builds requests and sends them through it. Few and various requests take one aiohttp
-session, the many of scheduling take the short way of `connection`. Invariant: a request either
-returns the server's answer or raises one error of `stellwerk.errors`, within bounded time; 404 and
-409 are answers and never sent again, 429, 5xx and broken connections are, with jitter.
+`kubernetes` builds requests and sends them through it. Reads, the lease, and all that needs a proxy
+take one aiohttp session, other writes the short way of `connection`, which looks at the fence where
+it sends. Invariant: a request either returns the server's answer or raises one error of
+`stellwerk.errors`, within bounded time; 404 and 409 are answers and never sent again, 429, 5xx and
+broken connections are, with jitter.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from yarl import URL
 from stellwerk.client.connection import ConnectionPool
 from stellwerk.client.credentials import USER_AGENT
 from stellwerk.client.limiter import AdaptiveLimiter
-from stellwerk.errors import ApiError, Throttled, Unavailable, api_error
+from stellwerk.errors import ApiError, NotLeader, Throttled, Unavailable, api_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping
 
     from stellwerk.client.credentials import Credentials
+    from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Counter, Histogram, Metrics
 
@@ -74,6 +76,9 @@ class ApiRequest:
     lane: Lane = Lane.COLD
     wants_answer: bool = True
     """False where the body of a success holds nothing of use, and is not worth parsing."""
+    fenced: bool = True
+    """Whether, if it writes, only the holder of the lease may send it; not so for the lease itself,
+    for events and for questions that are put as a POST."""
 
 
 class Transport:
@@ -87,17 +92,14 @@ class Transport:
         metrics: Metrics,
         jitter: Callable[[], float],
         retry: RetryPolicy,
+        fence: Fence,
     ) -> None:
         """Open no connection yet; `jitter` returns a number in [0, 1) and spreads retries."""
         self.server = credentials.server
         self._clock = clock
         self._jitter = jitter
         self._retry = retry
-        self._session = credentials.new_session(
-            timeout=aiohttp.ClientTimeout(
-                total=retry.timeout_seconds, sock_connect=retry.connect_timeout_seconds
-            )
-        )
+        self._session = credentials.new_session(timeout=self._timeout(retry.timeout_seconds))
         self._credentials = credentials
         self._pool = ConnectionPool(
             credentials.server,
@@ -105,7 +107,10 @@ class Transport:
             tls_server_name=credentials.tls_server_name,
             user_agent=USER_AGENT,
             connect_timeout_seconds=retry.connect_timeout_seconds,
+            fence=fence,
         )
+        self._fence = fence
+        fence.on_closed(self._drop_queued)
         self._measured = _RequestMetrics(metrics, URL(credentials.server).authority)
         scheduling = AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192)
         self._limiters = {
@@ -151,6 +156,29 @@ class Transport:
             await asyncio.sleep(delay_seconds)
             attempt += 1
 
+    async def stream(self, path: str) -> AsyncGenerator[bytes]:
+        """Give the lines of an answer that does not end, as they come; a watch.
+
+        Raises:
+            ApiError: it was refused, or broke.
+        """
+        act = f"watch {path}"
+        try:
+            async with self._session.get(
+                URL(self.server + path, encoded=True), timeout=self._timeout(None)
+            ) as response:
+                if response.status != HTTPStatus.OK:
+                    raise _refusal(act, response.status, await response.read(), None)
+                async for line in response.content:
+                    yield line
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise api_error(act, None, type(error).__name__, _network_message(error)) from error
+
+    def _timeout(self, total_seconds: float | None) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(
+            total=total_seconds, sock_connect=self._retry.connect_timeout_seconds
+        )
+
     def _delay_seconds(self, error: ApiError, attempt: int) -> float | None:
         """Return the pause before the next attempt; None if there should not be one."""
         if not isinstance(error, Throttled | Unavailable):
@@ -175,7 +203,29 @@ class Transport:
         finally:
             limiter.release(started_at_seconds, overloaded=overloaded)
 
+    def _drop_queued(self) -> None:
+        for lane in (Lane.SCHEDULING, Lane.REPORTS):
+            self._limiters[lane].drop_waiting(lambda: NotLeader("send what was queued"))
+
     async def _exchange(self, wire: _Wire) -> dict[str, Any]:
+        if wire.fenced is None:
+            return await self._measured_exchange(wire)
+        self._fence.check(wire.fenced)
+        self._fence.begin()
+        answered = False
+        try:
+            answer = await self._measured_exchange(wire)
+            answered = True
+        except ApiError as error:
+            # After a 5xx the store may still apply what it was given.
+            refused = error.status is not None and error.status < HTTPStatus.INTERNAL_SERVER_ERROR
+            answered = refused or isinstance(error, NotLeader)
+            raise
+        finally:
+            self._fence.end(answered=answered)
+        return answer
+
+    async def _measured_exchange(self, wire: _Wire) -> dict[str, Any]:
         started_at_seconds = self._clock.monotonic()
         try:
             status, content, retry_after = await self._answer(wire)
@@ -193,12 +243,16 @@ class Transport:
         """Return status, body and Retry-After."""
         if wire.hot and wire.body is not None and not self._credentials.proxied:
             return await self._hot_answer(wire, wire.body)
+        total_seconds = self._retry.timeout_seconds
+        if wire.fenced is not None:
+            total_seconds = self._fence.within_lease(total_seconds)
         async with self._session.request(
             wire.method,
             URL(self.server + wire.path, encoded=True),
             data=wire.body,
             headers={"Content-Type": wire.content_type} if wire.body is not None else None,
             allow_redirects=False,
+            timeout=self._timeout(total_seconds),
         ) as response:
             content = await response.read()
             return response.status, content, response.headers.get("Retry-After")
@@ -214,6 +268,7 @@ class Transport:
                 content_type=wire.content_type,
                 authorization=authorization,
                 timeout_seconds=self._retry.timeout_seconds,
+                fenced=wire.fenced,
             )
             if answer.status == HTTPStatus.UNAUTHORIZED:
                 authorization = await self._credentials.renewed(authorization)
@@ -233,18 +288,23 @@ class _Wire:
     act: str
     hot: bool
     wants_answer: bool
+    fenced: str | None
+    """What it is, for the fence; None if it passes it."""
 
     @classmethod
     def of(cls, request: ApiRequest) -> _Wire:
+        act = request.act or f"{request.method} {request.path}"
+        fenced = request.fenced and request.method != "GET" and request.lane is not Lane.EVENTS
         return cls(
             request.method,
             request.path,
             # Manifests that are constants are read-only mappings, which orjson knows not.
             None if request.body is None else orjson.dumps(request.body, default=dict),
             request.content_type,
-            request.act or f"{request.method} {request.path}",
-            request.lane is not Lane.COLD,
+            act,
+            fenced or request.lane is not Lane.COLD,
             request.wants_answer,
+            act if fenced else None,
         )
 
 

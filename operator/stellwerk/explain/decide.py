@@ -16,14 +16,12 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
-from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.feasibility import Feasibility
 from stellwerk.framework.interface import PostFilterResult
-from stellwerk.framework.offline import offline_services
 from stellwerk.framework.scoring import Scores
 from stellwerk.framework.status import CODE_NAMES, OK, Status
 from stellwerk.framework.status_column import StatusColumn
@@ -31,12 +29,12 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
-from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
+from stellwerk.world.offline import offline_profile, offline_queue
 from stellwerk.world.profiles import Profiles, RecordedRandom, ServedProfile
 from stellwerk.world.world import World
 
@@ -89,13 +87,9 @@ class Case:
             ProfileError: it cannot be used.
         """
         world = self.world
-        services = offline_services(
-            world.cache.snapshot, world.objects, world.nominator, world.random
-        )
         spec = {**spec, "schedulerName": self.pod.spec.scheduler_name}
         loaded = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
-        framework = Assembly(loaded, services).framework
-        return ServedProfile(loaded, framework, random=world.random)
+        return offline_profile(loaded, world.cache, world.objects, world.nominator, world.random)
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
@@ -203,7 +197,7 @@ def _empty_world() -> World:
         objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
-        queue=SchedulingQueue(lambda *_: None, profiles, nominator=nominator),
+        queue=offline_queue(profiles, nominator),
         profiles=profiles,
         clock=VirtualClock(),
         random=RecordedRandom(Random(0)),

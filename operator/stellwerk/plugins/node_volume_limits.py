@@ -65,7 +65,7 @@ _COUNTED_KINDS: Final = frozenset({CLAIM, EPHEMERAL, *MIGRATABLE_DRIVERS})
 
 @dataclass(frozen=True, slots=True)
 class _NewVolumes:
-    """What the pod would attach, or why that cannot be told."""
+    """What the pod would attach, or why that is not known."""
 
     by_driver: dict[str, frozenset[VolumeId]]
     rejection: Status | None = None

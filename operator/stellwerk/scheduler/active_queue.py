@@ -31,6 +31,16 @@ class ActiveQueue:
         """Whether there is no item, stale ones included."""
         return self._queue.empty()
 
+    def __len__(self) -> int:
+        return self._queue.qsize()
+
+    def discard_stale(self) -> None:
+        """Take out the items of pods that are not in activeQ any more."""
+        items = [self._queue.get_nowait() for _ in range(len(self))]
+        for item in items:
+            if item.entry is not None and item.entry.sequence == item.sequence:
+                self._queue.put_nowait(item)
+
     async def next(self) -> ActiveItem:
         """The first item, as soon as there is one."""
         return await self._queue.get()

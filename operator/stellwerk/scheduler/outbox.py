@@ -16,7 +16,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.errors import NotFound, NotLeader, SchedulerError
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
@@ -80,6 +80,8 @@ class StatusReports:
         written = self.writing[pod.uid] = asyncio.Event()
         try:
             await self._client.patch_pod_status(pod.namespace, pod.name, patch, urgent=False)
+        except NotLeader:
+            logger.debug("%s is reported on by the process that leads", pod.key)
         except NotFound:
             logger.debug("%s is gone, its condition is not needed any more", pod.key)
         except SchedulerError as failure:

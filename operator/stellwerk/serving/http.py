@@ -36,6 +36,8 @@ class Probes:
     live: Mapping[str, Check] = field(default_factory=dict)
     ready: Mapping[str, Check] = field(default_factory=dict)
     """Beside the live ones."""
+    healthy: Mapping[str, Check] = field(default_factory=dict)
+    """Beside the live ones, for /healthz, which is older than the other two."""
 
 
 class Watchdog:
@@ -97,7 +99,7 @@ class HttpServer:
         every_check = {**probes.live, **probes.ready}
         self._add_probe("/livez", probes.live)
         self._add_probe("/readyz", every_check)
-        self._add_probe("/healthz", probes.live)
+        self._add_probe("/healthz", {**probes.live, **probes.healthy})
         if routes is not None:
             self._app.add_routes(routes)
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)

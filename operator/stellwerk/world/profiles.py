@@ -88,7 +88,8 @@ class Profiles(QueueingPolicy):
     def __init__(self, on_plugin_failure: OnPluginFailure = lambda *_: None) -> None:
         self._on_plugin_failure = on_plugin_failure
         self.served: Mapping[str, ServedProfile] = {}
-        self._refusals: Mapping[str, str] = {}
+        self.refusals: Mapping[str, str] = {}
+        """Why profiles that exist do not serve, by schedulerName."""
         self._unanswered: set[str] = set()
         """Uids of pods that are gated because a plugin raised."""
 
@@ -99,13 +100,13 @@ class Profiles(QueueingPolicy):
     def serve(self, profiles: Iterable[ServedProfile], refusals: Mapping[str, str]) -> None:
         """From here on these profiles serve, and no others; why others do not, by schedulerName."""
         self.served = {profile.scheduler_name: profile for profile in profiles}
-        self._refusals = refusals
+        self.refusals = refusals
 
     def why_none(self, pod: PodInfo) -> str:
         """Why no profile serves a pod's schedulerName."""
         name = pod.spec.scheduler_name
         unknown = f'no SchedulerProfile serves schedulerName "{name}" any more'
-        return self._refusals.get(name, unknown)
+        return self.refusals.get(name, unknown)
 
     # --- the queue's policy ---------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ thought through without anything happening.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
@@ -15,7 +16,10 @@ from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
 from stellwerk.framework.events import Action, ClusterChange, Resource
+from stellwerk.framework.handle import RandomNumbers
 from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.trial import Trial
+from stellwerk.world.offline import offline_profile, offline_queue
 from stellwerk.world.profiles import Profiles, RecordedRandom
 
 
@@ -44,6 +48,47 @@ class World:
             self.clock.monotonic(),
             except_uid=assumed.uid if except_itself else "",
         )
+
+    def trial(self) -> Trial:
+        """Changes of many rows of the snapshot at once, undone on leaving: `with world.trial()`.
+
+        Decisions within see them. Nothing may be awaited meanwhile, and nothing else be changed.
+        """
+        return self.cache.trial()
+
+    def fork(self, numbers: RandomNumbers, clock: Clock | None = None) -> Self:
+        """A World of its own with the same contents, to decide what would be if.
+
+        Columns are copied, pods, nodes and specs are shared, plugin instances are made anew and
+        have no cluster; neither side sees what the other changes. Its queue is empty and its
+        profiles call no extenders.
+
+        Args:
+            numbers: breaks its ties, also those of profiles with a seed.
+            clock: its time; None: the time of this World.
+
+        Raises:
+            ProfileError: a plugin that was made once refuses to be made again.
+        """
+        cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
+        profiles, random = Profiles(), RecordedRandom(numbers)
+        fork = type(self)(
+            cache=cache,
+            objects=objects,
+            priority_classes=self.priority_classes.fork(),
+            nominator=nominator,
+            queue=offline_queue(profiles, nominator),
+            profiles=profiles,
+            clock=clock or self.clock,
+            random=random,
+            preempting=self.preempting.copy(),
+        )
+        served = self.profiles.served.values()
+        profiles.serve(
+            [offline_profile(each.loaded, cache, objects, nominator, random) for each in served],
+            self.profiles.refusals,
+        )
+        return fork
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Move pending pods to activeQ at once (`Activate`)."""

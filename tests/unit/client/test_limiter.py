@@ -238,3 +238,17 @@ def test_a_limiter_that_yields_is_served_too_whatever_is_cancelled(
 def test_bounds_out_of_order_are_refused() -> None:
     with pytest.raises(ValueError, match="not in order"):
         AdaptiveLimiter(VirtualClock(), initial=1, minimum=2)
+
+
+async def test_what_waits_can_be_dropped_and_takes_no_slot() -> None:
+    limiter = AdaptiveLimiter(VirtualClock(), initial=1, minimum=1, maximum=1)
+    await limiter.acquire()
+    waiting = [asyncio.create_task(limiter.acquire()) for _ in range(3)]
+    await asyncio.sleep(0)
+    limiter.drop_waiting(lambda: ValueError("dropped"))
+    waiting[0].cancel()  # in the same turn: it is both
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(each) for each in outcomes] == [asyncio.CancelledError, ValueError, ValueError]
+    assert limiter.in_flight == 1
+    limiter.release(0.0, overloaded=False)
+    await limiter.acquire()

@@ -131,3 +131,15 @@ def test_addresses(address: str, parsed: tuple[str, int]) -> None:
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="is not an address"):
         parse_address(address)
+
+
+async def test_the_watchdog_of_leader_election_fails_readyz_and_healthz_but_not_livez() -> None:
+    checks = {"leaderElection": lambda: "failed election to renew leadership on lease x"}
+    probes = Probes(live={"ping": lambda: None}, ready=checks, healthy=checks)
+    async with serving(probes) as url:
+        assert (await get(f"{url}/livez"))[0] == 200
+        for path in ("/readyz", "/healthz"):
+            status, text = await get(f"{url}{path}")
+            assert status == 503
+            assert "[-]leaderElection failed: failed election to renew" in text
+        assert (await get(f"{url}/healthz/leaderElection"))[0] == 503

@@ -90,7 +90,7 @@ class DryRun:
         return outcomes
 
     def may_be_cleared(self, row: int) -> bool:
-        """Whether a node is a candidate, as far as can be told without a look at it."""
+        """Whether a node is a candidate, as far as is known without a look at it."""
         outcome = self._known.get(row) if self._known is not None else None
         return bool(self._lower(row)) if outcome is None else isinstance(outcome, Candidate)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from stellwerk.backend.cache import Cache
 from stellwerk.client.extender import HttpExtender
+from stellwerk.client.fence import Fence
 from stellwerk.clock import Clock
 from stellwerk.framework.services import ClusterClient
 from stellwerk.metrics import Metrics
@@ -21,13 +22,20 @@ class ExtenderPool:
     """The extenders of all profiles; equal ones are one, with one set of connections."""
 
     def __init__(
-        self, client: ClusterClient, raw: RawObjects, cache: Cache, clock: Clock, metrics: Metrics
+        self,
+        client: ClusterClient,
+        raw: RawObjects,
+        cache: Cache,
+        clock: Clock,
+        metrics: Metrics,
+        fence: Fence | None = None,
     ) -> None:
         self._client = client
         self._raw = raw
         self._cache = cache
         self._clock = clock
         self._metrics = metrics
+        self._fence = fence
         self._extenders: list[CalledExtender] = []
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -55,7 +63,13 @@ class ExtenderPool:
             if extender.spec == spec:
                 break
         else:
-            http = HttpExtender(spec, self._client.get, clock=self._clock, metrics=self._metrics)
+            http = HttpExtender(
+                spec,
+                self._client.get,
+                clock=self._clock,
+                metrics=self._metrics,
+                fence=self._fence,
+            )
             extender = CalledExtender(http, self._raw, self._cache)
         if extender not in self._extenders:
             self._extenders.append(extender)

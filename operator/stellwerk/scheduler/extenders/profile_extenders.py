@@ -133,7 +133,7 @@ class CalledExtender(PreemptionExtender):
         """Have a pod bound.
 
         Raises:
-            ExtenderError: it was not bound, as far as can be told.
+            ExtenderError: it was not bound, as far as is known.
         """
         await self.http.bind(pod.namespace, pod.name, pod.uid, node_name)
 

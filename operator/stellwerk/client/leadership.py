@@ -1,0 +1,122 @@
+"""Whether this process schedules: at once without leader election, with it while it has the lease.
+
+`app` makes one, runs it beside the scheduler and the watches, and waits for `leading`. A process
+that loses the lease ends, as kube-scheduler does: what it has assumed, queued and counted was true
+under the lease only, and a new process reads it all from the API within seconds. Invariant:
+`leading` is set at most once, and the lease is released only after the last write was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from stellwerk.client.elector import Elector
+from stellwerk.client.fence import Fence, open_fence
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from stellwerk.client.election import LeaderElectionOptions
+    from stellwerk.client.kubernetes import KubernetesClient
+    from stellwerk.clock import Clock
+    from stellwerk.metrics import Metrics
+
+_SETTLE_SECONDS: Final = 1.0
+"""How long a release waits for the last writes: answered, and seen by the watches."""
+_LOOK_SECONDS: Final = 0.005
+
+
+def fence_for(options: LeaderElectionOptions, clock: Clock) -> Fence:
+    """Return the fence of a process: closed until it leads, or open without leader election."""
+    if not options.leader_elect:
+        return open_fence()
+    return Fence(clock.monotonic, guarding=True, margin_seconds=options.margin_seconds)
+
+
+class Leadership:
+    """One process's part in the election, from its first list to its end."""
+
+    def __init__(self, elector: Elector | None, fence: Fence) -> None:
+        """Stand for nothing yet; without an elector the process leads from the start."""
+        self._elector = elector
+        self._fence = fence
+        self.leading = asyncio.Event()
+        """Set from the moment in which writes may be sent."""
+        if elector is None:
+            self.leading.set()
+
+    @classmethod
+    def of(
+        cls,
+        options: LeaderElectionOptions,
+        client: KubernetesClient,
+        fence: Fence,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        jitter: Callable[[], float],
+    ) -> Leadership:
+        """Return what the options ask for.
+
+        Raises:
+            ConfigurationError: the options contradict each other.
+        """
+        if not options.leader_elect:
+            return cls(None, fence)
+        options.check()
+        elector = Elector(
+            client.lease(options.resource_namespace, options.resource_name),
+            options,
+            f"{socket.gethostname()}_{uuid4()}",
+            fence=fence,
+            clock=clock,
+            metrics=metrics,
+            jitter=jitter,
+        )
+        return cls(elector, fence)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process may write now."""
+        return self._fence.is_open
+
+    def watchdog(self) -> str | None:
+        """Return what is wrong with the election, for the health check; None: nothing is."""
+        return self._elector.watchdog() if self._elector is not None else None
+
+    async def run(
+        self, synced: Callable[[], Awaitable[None]], is_confirmed: Callable[[], bool]
+    ) -> None:
+        """Stand once the lists are complete, and lead, until cancelled: then release the lease.
+
+        Args:
+            synced: waits for the first lists; before them there is no candidate.
+            is_confirmed: whether the watches have shown everything that was bound.
+
+        Raises:
+            LeaseLostError: the lease was lost, and the process must end.
+        """
+        await synced()
+        if self._elector is None:
+            await asyncio.Event().wait()
+            return
+        try:
+            await self._elector.acquire()
+            self.leading.set()
+            await self._elector.renew()
+        except asyncio.CancelledError:
+            await self._settle(is_confirmed)
+            await self._elector.release()
+            raise
+
+    async def _settle(self, is_confirmed: Callable[[], bool]) -> None:
+        """Let the last writes arrive, so that the next holder's watches have them, too."""
+        self._fence.close()
+        deadline_seconds = asyncio.get_running_loop().time() + _SETTLE_SECONDS
+        while not (self._fence.in_flight == 0 and is_confirmed()):
+            if asyncio.get_running_loop().time() >= deadline_seconds:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)

@@ -1,0 +1,221 @@
+"""A Lease of coordination.k8s.io/v1 as client-go's leader election writes and reads it.
+
+`elector` decides what stands in it. Invariant: an update carries the resourceVersion of the object
+it replaces, so that of two writes over the same version one fails.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import quote
+
+import orjson
+from typing_extensions import override
+
+from stellwerk.client.transport import ApiRequest, Lane
+from stellwerk.errors import NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+    from datetime import datetime
+
+    from stellwerk.client.transport import Transport
+    from stellwerk.models.json_values import JsonObject
+
+_API_VERSION: Final = "coordination.k8s.io/v1"
+_WATCH_SECONDS: Final = 300
+_COMPONENT: Final = "stellwerk"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """What the candidates tell each other (`LeaderElectionRecord`)."""
+
+    holder_identity: str
+    """Empty: the lease was released."""
+    lease_duration_seconds: int
+    acquire_time: str
+    renew_time: str
+    """Both MicroTime in UTC; written for people, no candidate compares it with its own clock."""
+    lease_transitions: int
+
+    def spec(self) -> JsonObject:
+        """Return the spec of the Lease, in client-go's order."""
+        return {
+            "holderIdentity": self.holder_identity,
+            "leaseDurationSeconds": self.lease_duration_seconds,
+            "acquireTime": self.acquire_time,
+            "renewTime": self.renew_time,
+            "leaseTransitions": self.lease_transitions,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A Lease as the API has it."""
+
+    record: LeaseRecord
+    obj: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, obj: JsonObject) -> Lease:
+        """Read an object; what is missing or malformed counts as empty, as in client-go."""
+        spec = obj.get("spec") or {}
+        return cls(
+            LeaseRecord(
+                str(spec.get("holderIdentity") or ""),
+                _number(spec.get("leaseDurationSeconds")),
+                str(spec.get("acquireTime") or ""),
+                str(spec.get("renewTime") or ""),
+                _number(spec.get("leaseTransitions")),
+            ),
+            obj,
+        )
+
+
+class LeaseApi(Protocol):
+    """One Lease in the API; every method raises ApiError, and none tries twice."""
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+        ...
+
+    async def get(self) -> Lease | None:
+        """Read it; None if it does not exist."""
+        ...
+
+    async def create(self, record: LeaseRecord) -> Lease:
+        """Create it; Conflict if it exists."""
+        ...
+
+    async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
+        """Replace what was read; Conflict if it has changed since."""
+        ...
+
+    def watch(self) -> AsyncGenerator[Lease | None]:
+        """Give the lease as it is and whenever it changes, until the API ends it; None: deleted."""
+        ...
+
+    async def report(self, lease: Lease, message: str, now: datetime) -> None:
+        """Write an event about it."""
+        ...
+
+
+class ApiLease(LeaseApi):
+    """A Lease behind an API server."""
+
+    def __init__(self, transport: Transport, namespace: str, name: str) -> None:
+        """Name the lease; nothing is asked yet."""
+        self._transport = transport
+        self._namespace = namespace
+        self._name = name
+        self._collection = f"/apis/{_API_VERSION}/namespaces/{quote(namespace, safe='')}/leases"
+        self._path = f"{self._collection}/{quote(name, safe='')}"
+
+    @property
+    @override
+    def key(self) -> str:
+        return f"{self._namespace}/{self._name}"
+
+    @override
+    async def get(self) -> Lease | None:
+        request = ApiRequest("GET", self._path, act=f"read lease {self.key}")
+        try:
+            return Lease.of(await self._transport.send(request, attempts=1))
+        except NotFound:
+            return None
+
+    @override
+    async def create(self, record: LeaseRecord) -> Lease:
+        body = {
+            "kind": "Lease",
+            "apiVersion": _API_VERSION,
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": record.spec(),
+        }
+        return await self._write("POST", self._collection, body, f"create lease {self.key}")
+
+    @override
+    async def update(self, lease: Lease, record: LeaseRecord) -> Lease:
+        body = {**lease.obj, "spec": record.spec()}
+        return await self._write("PUT", self._path, body, f"update lease {self.key}")
+
+    async def _write(self, method: str, path: str, body: JsonObject, act: str) -> Lease:
+        request = ApiRequest(method, path, body, act=act, fenced=False)
+        return Lease.of(await self._transport.send(request, attempts=1))
+
+    @override
+    async def watch(self) -> AsyncGenerator[Lease | None]:
+        selector = quote(f"metadata.name={self._name}", safe="")
+        path = (
+            f"{self._collection}?watch=1&fieldSelector={selector}&timeoutSeconds={_WATCH_SECONDS}"
+        )
+        async with aclosing(self._transport.stream(path)) as lines:
+            async for line in lines:
+                try:
+                    event = orjson.loads(line)
+                    type_, obj = event["type"], event["object"]
+                    lease = Lease.of(obj)
+                except (ValueError, KeyError, TypeError, AttributeError):
+                    return  # not what a watch says: begin anew
+                if type_ in {"ADDED", "MODIFIED"}:
+                    yield lease
+                elif type_ == "DELETED":
+                    yield None
+                else:
+                    return
+
+    @override
+    async def report(self, lease: Lease, message: str, now: datetime) -> None:
+        metadata = lease.obj.get("metadata") or {}
+        path = f"/api/v1/namespaces/{quote(self._namespace, safe='')}/events"
+        request = ApiRequest(
+            "POST",
+            path,
+            self._event(metadata, message, now),
+            act=f"report on lease {self.key}",
+            lane=Lane.EVENTS,
+            wants_answer=False,
+        )
+        await self._transport.send(request)
+
+    def _event(self, metadata: Mapping[str, Any], message: str, now: datetime) -> JsonObject:
+        """Return an event as client-go's older recorder writes it, which leader election uses."""
+        second = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        nanoseconds = int(now.timestamp()) * 1_000_000_000 + now.microsecond * 1000
+        return {
+            "kind": "Event",
+            "apiVersion": "v1",
+            "metadata": {"name": f"{self._name}.{nanoseconds:x}", "namespace": self._namespace},
+            "involvedObject": {
+                "kind": "Lease",
+                "namespace": self._namespace,
+                "name": self._name,
+                "uid": metadata.get("uid") or "",
+                "apiVersion": _API_VERSION,
+                "resourceVersion": metadata.get("resourceVersion") or "",
+            },
+            "reason": "LeaderElection",
+            "message": message,
+            "source": {"component": _COMPONENT},
+            "firstTimestamp": second,
+            "lastTimestamp": second,
+            "count": 1,
+            "type": "Normal",
+            "eventTime": None,
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": "",
+        }
+
+
+def micro_time(now: datetime) -> str:
+    """Return a MicroTime: UTC, six digits."""
+    return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,36 @@
+"""What a World without a cluster is made of: `stellwerk decide` loads one, forks are others.
+
+Invariant: nothing that is decided with these parts reaches a cluster; plugins that try to write
+raise OfflineError.
+"""
+
+from stellwerk.backend.cache import Cache
+from stellwerk.backend.nominator import Nominator
+from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.queueing_policy import QueueingPolicy
+from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.framework.offline import offline_services
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.plugins.assembly import Assembly
+from stellwerk.world.profiles import RecordedRandom, ServedProfile
+
+
+def offline_profile(
+    loaded: LoadedProfile,
+    cache: Cache,
+    objects: IndexedObjectStore,
+    nominator: Nominator,
+    random: RecordedRandom,
+) -> ServedProfile:
+    """A profile with plugin instances of its own, on this state; without its extenders.
+
+    Raises:
+        ProfileError: a plugin refuses its arguments.
+    """
+    services = offline_services(cache.snapshot, objects, nominator, random)
+    return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
+
+
+def offline_queue(profiles: QueueingPolicy, nominator: Nominator) -> SchedulingQueue:
+    """An empty queue, from whose activeQ nothing is ever popped."""
+    return SchedulingQueue(lambda _: None, profiles, nominator=nominator)

@@ -1,0 +1,107 @@
+"""Two operators on one cluster: one schedules, and when it ends the other does, without a mistake.
+
+Each is a process of its own, over loopback and in real time, with a lease much shorter than the
+default. The embedded cluster notes every binding and every holder of the lease.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.builders import make_node
+from tests.support.in_process import make_profile
+from tests.support.replicas import RESOURCE_NAME, History, leads, pod_names, replicas
+from tests.support.running_operator import install
+
+LEASE_SECONDS = 2.0
+FLAGS = (
+    "--leader-elect=true",
+    f"--leader-elect-lease-duration={LEASE_SECONDS:g}s",
+    "--leader-elect-renew-deadline=1300ms",
+    "--leader-elect-retry-period=900ms",
+    RESOURCE_NAME,
+)
+LOAD_SECONDS = 0.9
+"""What a busy machine may add; candidates that only ask would need up to 2 s more."""
+PODS = 300
+NODES = [make_node(f"n{number}", cpu="30") for number in range(10)]
+"""Just enough for the pods, which leave no room for one that is counted twice or nowhere."""
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+
+
+@pytest.fixture
+async def history() -> AsyncIterator[History]:
+    async with EmbeddedCluster(NODES, options=ALONE) as cluster:
+        install(cluster, make_profile("default-scheduler"))
+        yield History(cluster)
+
+
+async def test_a_clean_stop_hands_over_at_once_and_a_crash_within_the_lease(
+    history: History, tmp_path: Path
+) -> None:
+    async with (
+        replicas(history, tmp_path, 3, FLAGS) as (first, *others),
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(history.create_steadily(pod_names(0, PODS), 0.012))
+        await history.until(lambda: len(history.bound) > PODS // 6)
+        first.signal(signal.SIGTERM)
+        assert await first.ended() == 0
+        await history.until(lambda: len(history.holders) == 3)
+        (_, _), (released_at, free), (taken_at, heir) = history.holders
+        assert free == ""
+        assert taken_at - released_at < LOAD_SECONDS
+        await history.until(lambda: history.bound_at[-1] > taken_at)
+        assert history.first_binding_after(taken_at) - taken_at < LOAD_SECONDS
+
+        (second,) = filter(leads, others)
+        second.signal(signal.SIGKILL)
+        renewed_at = history.renewed_at
+        await history.until(lambda: len(history.holders) == 4)
+        taken_at, last = history.holders[3]
+        assert last not in {"", heir}
+        assert LEASE_SECONDS <= taken_at - renewed_at < LEASE_SECONDS + LOAD_SECONDS
+        await history.until(lambda: len(history.bound) == PODS)
+    history.check(PODS)
+
+
+async def test_a_paused_process_that_wakes_with_bindings_queued_sends_none(
+    history: History, tmp_path: Path
+) -> None:
+    async with replicas(history, tmp_path, 2, FLAGS, delay_seconds=0.05) as (first, second):
+        history.create(pod_names(0, PODS))
+        await history.until(lambda: len(history.bound) > PODS // 15, first.process)
+        first.signal(signal.SIGSTOP)
+        await asyncio.sleep(0.6)  # what it has sent arrives
+        sent = len(first.line.bindings)
+        assert sent < PODS - 50, "many are queued"
+        await history.until(lambda: len(history.bound) == PODS, second.process)
+        first.signal(signal.SIGCONT)
+        assert await first.ended() == 1
+        assert first.line.bindings[sent:] == []
+        assert "stellwerk: lost the lease kube-system/stellwerk: " in first.log()
+    history.check(PODS)
+
+
+async def test_a_process_that_is_cut_off_ends_and_nothing_of_it_arrives_later(
+    history: History, tmp_path: Path
+) -> None:
+    async with (
+        replicas(history, tmp_path, 2, FLAGS) as (first, second),
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(history.create_steadily(pod_names(0, PODS), 0.012))
+        await history.until(lambda: len(history.bound) > PODS // 6, first.process)
+        first.line.cut()
+        cut_at = asyncio.get_running_loop().time()
+        await history.until(lambda: len(history.holders) == 2, second.process)
+        assert history.holders[1][0] - cut_at < LEASE_SECONDS + LOAD_SECONDS
+        assert await first.ended() == 1
+        first.line.mend()
+        await history.until(lambda: len(history.bound) == PODS, second.process)
+        await asyncio.sleep(0.1)
+    history.check(PODS)

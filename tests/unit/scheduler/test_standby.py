@@ -1,0 +1,38 @@
+"""What a process that stands by keeps ready."""
+
+import asyncio
+
+from stellwerk.clock import VirtualClock
+from stellwerk.scheduler.standby import stand_by
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, make_profile
+from tests.support.skipped_time import run_skipping
+
+
+def bound(name: str) -> dict[str, object]:
+    pod = make_pod(name)
+    return {**pod, "spec": {**pod["spec"], "nodeName": "n1"}}
+
+
+def test_what_others_bind_does_not_pile_up() -> None:
+    async def flow(clock: VirtualClock) -> None:
+        here = InProcess(clock)
+        here.apply(make_node("n1"), make_profile("default-scheduler"))
+        leading = asyncio.Event()
+        active = here.operator.active
+        standing = asyncio.create_task(stand_by(here.operator.world, active, leading))
+        for number in range(5000):
+            here.apply(make_pod(f"p{number}"))
+            here.apply(bound(f"p{number}"))
+        here.apply(make_pod("waiting"))
+        assert len(active) > 5000
+        await asyncio.sleep(2)
+        assert len(active) == 1
+        assert here.operator.world.cache.snapshot.alive.sum() == 1, "the snapshot is as new"
+        leading.set()
+        await standing
+        entry = (await active.next()).entry
+        assert entry is not None
+        assert entry.pod.name == "waiting"
+
+    run_skipping(flow)
