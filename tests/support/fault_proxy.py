@@ -75,7 +75,7 @@ async def fault_proxy(upstream: str, plan: FaultPlan) -> AsyncIterator[str]:
     ) as session:
         faulty = FaultServer(Forwarder(upstream, session).handle, plan, SystemClock())
         server = web.Server(faulty.handle, request_factory=faulty.request(_request))
-        runner = web.ServerRunner(server, shutdown_timeout=1.0, handler_cancellation=True)
+        runner = web.ServerRunner(server, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()

@@ -39,12 +39,11 @@ class Client:
             await response.read()
             return response
 
-    @property
-    def bound(self) -> bool:
+    def is_bound(self) -> bool:
         (pod,) = self.cluster.api.all("pods", "default")
         return bool(pod["spec"].get("nodeName"))
 
-    async def watch(self, path: str = f"{NODES}?watch=true", seconds: float = 0.5) -> list[Any]:
+    async def watch(self, path: str = f"{NODES}?watch=true", seconds: float = 0.3) -> list[Any]:
         """The lines of a watch until it ends; what remains is the last, as bytes."""
         rest = b""
         lines: list[Any] = []
@@ -90,7 +89,7 @@ async def test_without_a_strike_the_answer_is_the_apis(where: str) -> None:
     async with client_under(where, {"fault": "reset", "resources": ["pods"]}) as client:
         assert (await client.get(NODES)).status == 200
         assert (await client.bind()).status == 201
-        assert client.bound
+        assert client.is_bound()
         lines = await client.watch()
         assert [line["type"] for line in lines[:-1]] == ["ADDED", "ADDED"]
         assert lines[-1] == "open"
@@ -106,9 +105,9 @@ async def test_a_delay_before_and_after(where: str) -> None:
         began = loop.time()
         binding = asyncio.create_task(client.bind())
         await asyncio.sleep(0.05)
-        assert not client.bound
+        assert not client.is_bound()
         await asyncio.sleep(0.1)
-        assert client.bound
+        assert client.is_bound()
         assert not binding.done()
         assert (await binding).status == 201
         assert loop.time() - began >= 0.2
@@ -118,27 +117,27 @@ async def test_a_reset_is_not_handled(where: str) -> None:
     async with client_under(where, {"fault": "reset"}) as client:
         with pytest.raises(aiohttp.ClientError):
             await client.bind()
-        assert not client.bound
+        assert not client.is_bound()
 
 
 async def test_a_lost_answer_is_handled(where: str) -> None:
     async with client_under(where, {"fault": "lostAnswer"}) as client:
         with pytest.raises(aiohttp.ClientError):
             await client.bind()
-        assert client.bound
+        assert client.is_bound()
 
 
 async def test_a_false_success_is_not_handled(where: str) -> None:
     async with client_under(where, {"fault": "falseSuccess"}) as client:
         assert (await client.bind()).status == 201
-        assert not client.bound
+        assert not client.is_bound()
 
 
 async def test_no_answer_for_a_while(where: str) -> None:
     async with client_under(where, {"fault": "hang", "seconds": 0.2}) as client:
         with pytest.raises(aiohttp.ClientError):
             await client.bind()
-        assert not client.bound
+        assert not client.is_bound()
 
 
 async def test_an_answer_with_each_form_of_retry_after(where: str) -> None:
@@ -225,12 +224,12 @@ async def test_an_outage_that_brings_back_an_older_state() -> None:
     async with client_under("in the API", outage, armed=False) as client:
         before = client.cluster.store.revision
         assert (await client.bind()).status == 201
-        assert client.bound
+        assert client.is_bound()
         assert client.cluster.options.faults is not None
         client.cluster.options.faults.arm()
         await asyncio.sleep(0.4)
         assert client.cluster.store.revision == before
-        assert not client.bound
+        assert not client.is_bound()
         assert (await client.bind()).status == 201
 
 
