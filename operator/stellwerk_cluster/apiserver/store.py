@@ -268,14 +268,14 @@ class Store:
         for collection in self._collections.values():
             collection.forget(self.revision)
 
-    def rewind(self, revisions: int) -> None:
-        """Go so many versions back, as one that was restored from an older backup.
+    def rewind(self, revision: int) -> None:
+        """Go back to a version, as a server that was restored from an older backup.
 
         No further than the history reaches. What listens in process is told, watchers are not:
         their connections have ended before.
         """
         known = max(each.forgotten for each in self._collections.values())
-        self.revision = max(self.revision - revisions, known)
+        self.revision = max(revision, known)
         self._compacted = self.revision
         for storage_name, collection in self._collections.items():
             for change in collection.rewind(self.revision):

@@ -117,7 +117,7 @@ class LineSchedule:
         due_seconds, copies = now_seconds, 1
         for strike, fault in self._of_events:
             chosen = strike.draws.fraction("event", self._events) < fault.share
-            if not chosen or not self._plan.is_due(fault):
+            if not (chosen and _is_of(fault, line) and self._plan.is_due(fault)):
                 continue
             self._plan.struck[strike.title] += 1
             match fault:
@@ -165,9 +165,9 @@ class LineSchedule:
         if elapsed is None or (ending.after_events is not None and ending.after_seconds is None):
             return NEVER
         after = strike.draws.within(ending.after_seconds or (0.0, 0.0), "after")
-        at_seconds = self._began_seconds + after
+        armed_at_seconds = self._plan.now_seconds - elapsed
+        at_seconds = max(self._began_seconds, armed_at_seconds) + after
         if ending.between is not None:
-            armed_at_seconds = self._plan.now_seconds - elapsed
             at_seconds = max(at_seconds, armed_at_seconds + ending.between[0])
             if at_seconds >= armed_at_seconds + ending.between[1]:
                 return NEVER
@@ -187,6 +187,11 @@ class LineSchedule:
                 self.close = Close(error)
             case _:
                 self.close = Close()
+
+
+def _is_of(fault: EventFault, line: bytes) -> bool:
+    types = fault.types
+    return not types or any(line.startswith(b'{"type":"%b"' % each.encode()) for each in types)
 
 
 def _uid(line: bytes) -> str:

@@ -104,8 +104,11 @@ class FaultPlan:
         return fault.between is None or fault.between[0] <= elapsed < fault.between[1]
 
     def strikes(self, asked: Asked) -> list[Strike]:
-        """The faults that strike a request, in the order of the table."""
-        if self._armed_at_seconds is None:
+        """The faults that strike a request, in the order of the table.
+
+        Those of a watch that begins before the table is in force wait for that.
+        """
+        if self._armed_at_seconds is None and asked.verb != WATCH:
             return []
         found = []
         for title, fault in self._entries:

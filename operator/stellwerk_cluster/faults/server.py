@@ -49,12 +49,15 @@ RequestFactory: TypeAlias = Callable[..., web.BaseRequest]
 class History(Protocol):
     """What a server knows of versions, and can lose in an outage."""
 
+    revision: int
+    """The present version."""
+
     def forget(self) -> None:
         """Forget all changes; objects and versions stay."""
         ...
 
-    def rewind(self, revisions: int) -> None:
-        """Go so many versions back."""
+    def rewind(self, revision: int) -> None:
+        """Go back to a version."""
         ...
 
 
@@ -125,6 +128,7 @@ class FaultServer:
         await self._until(lambda: self._plan.is_due(outage))
         self._plan.struck[title] += 1
         self._away += 1
+        revision = 0 if self._history is None else self._history.revision
         for transport in list(self._busy.values()):
             reset(transport)
         await self._until(lambda: not self._plan.is_due(outage))
@@ -132,7 +136,7 @@ class FaultServer:
             if outage.history == "forgotten":
                 self._history.forget()
             elif outage.history == "older":
-                self._history.rewind(outage.revisions)
+                self._history.rewind(revision - outage.revisions)
         self._away -= 1
 
     @staticmethod
@@ -207,6 +211,8 @@ class FaultServer:
         pumping = asyncio.ensure_future(writer.pump())
         try:
             await asyncio.wait({answering, pumping}, return_when=asyncio.FIRST_COMPLETED)
+            if writer.closing:
+                await pumping
         finally:
             pumping.cancel()
             if not answering.done():

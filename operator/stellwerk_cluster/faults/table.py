@@ -228,6 +228,8 @@ class EventFault(StreamFault):
 
     share: float = Field(default=1.0, gt=0, le=1)
     """Of the events."""
+    types: tuple[Literal["ADDED", "MODIFIED", "DELETED"], ...] = ()
+    """Empty: all."""
 
 
 class Late(EventFault):
@@ -271,7 +273,7 @@ class Outage(Fault):
     """What is known afterwards.
 
     forgotten: watches from versions before it are answered 410. older: the objects, and the
-    counter of versions, are as they were `revisions` changes earlier (a restored backup); only
+    counter of versions, are as they were `revisions` changes before it (a restored backup); only
     the embedded API can do so.
     """
     revisions: int = Field(default=100, ge=1)

@@ -37,6 +37,8 @@ class DisturbedWriter(AbstractStreamWriter):
         self._half_line = b""
         self._news = asyncio.Event()
         self._over = False
+        self.closing = False
+        """Whether a fault has begun to end the stream."""
 
     def disturb(self, schedule: LineSchedule | None) -> None:
         """Let the lines of the body out as the schedule says; None: as they come."""
@@ -61,10 +63,11 @@ class DisturbedWriter(AbstractStreamWriter):
                     await self._news.wait()
 
     async def _close(self, close: Close) -> None:
-        self._over = True
+        self.closing = True
         if close.last:
             await self._inner.write(close.last)
         await asyncio.sleep(close.silent_seconds)
+        self._over = True
         if close.reset:
             reset(self._inner.transport)
         else:
@@ -77,6 +80,8 @@ class DisturbedWriter(AbstractStreamWriter):
             return
         if self._over:
             raise ConnectionResetError("a fault has ended the stream")
+        if self.closing:
+            return  # nobody hears it any more, and the API is not to know
         *lines, self._half_line = (self._half_line + bytes(chunk)).split(b"\n")
         now_seconds = self._clock.monotonic()
         for line in lines:
@@ -85,7 +90,7 @@ class DisturbedWriter(AbstractStreamWriter):
 
     @override
     async def write_eof(self, chunk: bytes = b"") -> None:
-        if self._over:
+        if self._over or self.closing:
             return
         if self._schedule is not None:
             chunk = b"".join([*self._schedule.rest(), self._half_line, chunk])

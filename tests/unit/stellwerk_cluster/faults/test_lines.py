@@ -10,9 +10,9 @@ from stellwerk_cluster.faults.table import FaultTable
 BOOKMARK = b'{"type":"BOOKMARK","object":{}}\n'
 
 
-def event(name: str, version: int = 1) -> bytes:
+def event(name: str, version: int = 1, type_: str = "MODIFIED") -> bytes:
     body = {"metadata": {"uid": name, "resourceVersion": str(version)}}
-    return json.dumps({"type": "MODIFIED", "object": body}).encode() + b"\n"
+    return b'{"type":"%b","object":%b}\n' % (type_.encode(), json.dumps(body).encode())
 
 
 class Stream:
@@ -45,6 +45,12 @@ def test_dropped_events_never_come_but_bookmarks_do() -> None:
     stream.accept(event("a"), BOOKMARK)
     assert stream.due() == [BOOKMARK]
     assert stream.plan.counts() == [("1 (drop)", 1)]
+
+
+def test_events_of_a_type_only() -> None:
+    stream = Stream({"fault": "drop", "types": ["ADDED", "DELETED"]})
+    stream.accept(event("a", 1, "ADDED"), event("a", 2), event("a", 3, "DELETED"))
+    assert stream.due() == [event("a", 2)]
 
 
 def test_late_events_keep_their_order_and_hold_back_the_bookmark() -> None:
