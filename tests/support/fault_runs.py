@@ -34,7 +34,6 @@ from tests.support.running_operator import install, is_active
 from tests.support.supervised_operator import STELLWERK, SupervisedOperator, supervised
 
 EXAMPLES = ROOT / "docs" / "examples" / "faults"
-_FILL = 0.95
 _START_SECONDS = 30.0
 _JUMPING_CLOCK = ("-m", "tests.support.jumping_clock")
 _PROFILE = "default-scheduler"
@@ -48,11 +47,13 @@ class Load:
     per_second: float = 100.0
     nodes: int = 25
     pods_a_node: int = 4
+    fill: float = 0.95
+    """Which part of the room is used at most."""
 
     @property
     def live(self) -> int:
         """How many pods there may be at once."""
-        return int(_FILL * self.nodes * self.pods_a_node)
+        return int(self.fill * self.nodes * self.pods_a_node)
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class Outcome:
 
     title: str
     seed: int
+    planned: int
     judgement: Judgement
     discrepancies: str
     unexpected_endings: list[int]
@@ -107,6 +109,8 @@ class Outcome:
         """Everything that may not be."""
         judged = self.judgement
         found = [f"lost: {name}" for name in judged.unbound]
+        if judged.created < self.planned:
+            found.append(f"only {judged.created} of {self.planned} pods found room in time")
         found += [f"bound twice: {name}" for name in judged.doubled]
         found += [f"over-committed: {text}" for text in judged.over_committed]
         if self.discrepancies != "no discrepancies":
@@ -165,7 +169,9 @@ class Workload:
             while not self._make_room():
                 await asyncio.sleep(0.02)
                 due = loop.time()
-            pod = make_pod(f"p{number}", cpu="1", scheduler_name=_PROFILE)
+            # In a list the newest, which has no node yet, stands before those that take its room.
+            name = f"p{self._load.pods - number:05}"
+            pod = make_pod(name, cpu="1", scheduler_name=_PROFILE)
             del pod["metadata"]["uid"]
             self._cluster.api.create(self._pods, "default", pod)
             due += 1 / self._load.per_second
@@ -224,6 +230,7 @@ async def run_case(
     return Outcome(
         case.title,
         seed,
+        load.pods,
         history.judged(),
         discrepancies,
         operator.unexpected_endings,

@@ -108,11 +108,11 @@ class SupervisedOperator:
         """What a comparison of its cache with the API finds, at last."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience_seconds
-        while True:
-            found = await self._audit_once(deadline)
-            if found == "no discrepancies" or loop.time() >= deadline:
-                return found
-            await asyncio.sleep(1)
+        found = "it did not answer"
+        while loop.time() < deadline and found != "no discrepancies":
+            found = await self._audit_once(deadline) or found
+            await asyncio.sleep(0.1)
+        return found
 
     async def end(self) -> int | None:
         """Ask it to end; its status, or None if it does not end."""
@@ -130,7 +130,7 @@ class SupervisedOperator:
             self.kill()
             await process.wait()
 
-    async def _audit_once(self, deadline: float) -> str:
+    async def _audit_once(self, deadline: float) -> str | None:
         before = len(_COMPARED.findall(self._text()))
         self._signal(signal.SIGUSR2)
         while asyncio.get_running_loop().time() < deadline:
@@ -138,7 +138,7 @@ class SupervisedOperator:
             found: list[str] = _COMPARED.findall(self._text())
             if len(found) > before:
                 return found[-1]
-        return "it did not answer"
+        return None
 
     def _text(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")

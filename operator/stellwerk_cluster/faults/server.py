@@ -213,6 +213,8 @@ class FaultServer:
             await asyncio.wait({answering, pumping}, return_when=asyncio.FIRST_COMPLETED)
             if writer.closing:
                 await pumping
+        except ConnectionError:
+            pass  # the client has gone before
         finally:
             pumping.cancel()
             if not answering.done():
