@@ -7,6 +7,7 @@ own count, so that one without a node is lost, and a node with too many was over
 """
 
 import asyncio
+import logging
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -32,6 +33,8 @@ from tests.support.in_process import make_profile
 from tests.support.repository import ROOT
 from tests.support.running_operator import install, is_active
 from tests.support.supervised_operator import STELLWERK, SupervisedOperator, supervised
+
+logger = logging.getLogger(__name__)
 
 EXAMPLES = ROOT / "docs" / "examples" / "faults"
 _START_SECONDS = 30.0
@@ -64,6 +67,7 @@ class Disruption:
     every_seconds: tuple[float, float]
     for_seconds: tuple[float, float] = (0.5, 3.0)
     """Of a pause."""
+    times: int = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,7 @@ async def run_case(
 ) -> Outcome:
     """One run; `arguments` are further ones of `stellwerk run`."""
     load = load or Load()
+    logger.info("%s, seed %d: %s", case.title, seed, load)
     plan = FaultPlan(case.table, seed, SystemClock())
     rng = random.Random(seed)
     async with AsyncExitStack() as stack:
@@ -227,7 +232,7 @@ async def run_case(
             await _until(lambda: workload.all_bound, case.recovery_seconds)
         discrepancies = await operator.audited(min(case.recovery_seconds, 15.0))
         status = await operator.end()
-    return Outcome(
+    outcome = Outcome(
         case.title,
         seed,
         load.pods,
@@ -238,6 +243,8 @@ async def run_case(
         status,
         dict(plan.counts()),
     )
+    logger.info("%s", outcome)
+    return outcome
 
 
 @asynccontextmanager
@@ -286,7 +293,7 @@ async def _operator(
 async def _disrupt(
     operator: SupervisedOperator, disruption: Disruption, rng: random.Random
 ) -> None:
-    while True:
+    for _ in range(disruption.times):
         await asyncio.sleep(rng.uniform(*disruption.every_seconds))
         match disruption.act:
             case "kill":

@@ -1,0 +1,151 @@
+"""What faults have found and nobody has mended yet, each as the smallest run that shows it.
+
+A defect that is mended fails here (strict), and its test moves on as an ordinary one.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stellwerk_cluster.faults.table import FaultTable
+from tests.support.fault_runs import Case, Load, Outcome, run_case
+from tests.support.seeds import fault_seed
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
+
+BINDINGS = {"resources": ["pods/binding"]}
+PODS = {"resources": ["pods"]}
+FULL = Load(nodes=100, pods=400, per_second=100, fill=1.0)
+"""Four seconds until the last pod takes the last room."""
+
+
+async def run(
+    directory: Path, *faults: dict[str, Any], load: Load | None = None, recovery: float = 20.0
+) -> Outcome:
+    table = FaultTable.model_validate({"faults": faults})
+    case = Case("defect", table, recovery_seconds=recovery)
+    return await run_case(case, fault_seed(1), directory, load)
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="scheduler/scheduler.py _confirm: a pod that the API shows unbound after a binding that "
+    "was answered 2xx stays BINDING, and audit._stranded takes the assumption for an explanation",
+)
+async def test_a_binding_answered_2xx_but_not_applied_is_made_again(tmp_path: Path) -> None:
+    outcome = await run(tmp_path, {"fault": "falseSuccess", **BINDINGS, "times": 3}, recovery=60)
+    assert not outcome.judgement.unbound
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="scheduler/binding_cycle.py undo: a binding whose outcome is unknown is forgotten, and "
+    "its room given away, although it was applied",
+)
+async def test_a_binding_of_unknown_outcome_keeps_its_room(tmp_path: Path) -> None:
+    outcome = await run(
+        tmp_path,
+        {"fault": "lostAnswer", **BINDINGS, "between": [1, 8]},
+        {"fault": "reset", "verbs": ["get"], **PODS, "between": [1, 12]},
+        {"fault": "reorder", "types": ["MODIFIED"], "seconds": 20, **PODS, "between": [1, 8]},
+        load=Load(nodes=25, pods=100, per_second=12, fill=1.0),
+        recovery=40,
+    )
+    assert not outcome.judgement.over_committed
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="handlers/delivery.py unavailable: discovery that says 404 for a moment empties the "
+    "cache of pods, and scheduling goes on while the next list is being read",
+)
+async def test_a_moment_without_discovery_does_not_empty_the_cache(tmp_path: Path) -> None:
+    time = {"between": [3.7, 4.9]}
+    outcome = await run(
+        tmp_path,
+        {"fault": "streamError", "code": 410, **PODS, "between": [3.7, 4.0]},
+        {"fault": "answer", "code": 404, "resources": ["/api/v1", "pods"], **time},
+        load=FULL,
+    )
+    assert not outcome.judgement.over_committed
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="handlers/fastlane.py _Stream.run: a list without items, answered 200 with something "
+    "that is no list, counts as an empty one",
+)
+async def test_a_list_that_is_none_is_refused(tmp_path: Path) -> None:
+    status = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+    outcome = await run(
+        tmp_path,
+        {"fault": "streamError", "code": 410, **PODS, "between": [3.7, 4.0]},
+        {
+            "fault": "answer",
+            "code": 200,
+            "body": status,
+            "verbs": ["list"],
+            **PODS,
+            "between": [3.7, 4.9],
+        },
+        load=FULL,
+    )
+    assert not outcome.wrongs
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="handlers/fastlane.py: a watch goes on from a version that the server, restored from a "
+    "backup, has not reached yet; nothing lists again, and the probes stay green",
+)
+async def test_older_versions_are_noticed(tmp_path: Path) -> None:
+    outage = {"fault": "outage", "between": [2, 4], "history": "older", "revisions": 100}
+    outcome = await run(tmp_path, outage)
+    assert not outcome.judgement.unbound
+    assert outcome.discrepancies == "no discrepancies"
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="handlers/lifecycle.py build_settings leaves kopf's inactivity limit at 70 s",
+)
+async def test_a_half_open_watch_costs_at_most_half_a_minute(tmp_path: Path) -> None:
+    silence = {"fault": "silence", "seconds": 600, **PODS, "between": [1, 2]}
+    outcome = await run(tmp_path, silence, recovery=90)
+    assert outcome.judgement.worst_delay_seconds < 30
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="an event that never comes is never missed: the audit is asked for by SIGUSR2 only, and "
+    "repairs nothing",
+)
+async def test_an_event_that_never_comes_is_missed_in_time(tmp_path: Path) -> None:
+    outcome = await run(tmp_path, {"fault": "drop", **PODS, "share": 0.02}, recovery=60)
+    assert not outcome.wrongs
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="scheduler/scheduler.py _schedule_forever awaits bindings.room() and stops its "
+    "heartbeat, so that /livez answers for the API server",
+)
+async def test_bindings_that_hang_do_not_turn_liveness_red(tmp_path: Path) -> None:
+    hang = {"fault": "hang", "seconds": 40, **BINDINGS, "between": [1, 30]}
+    load = Load(nodes=300, pods=1100, per_second=200)
+    outcome = await run(tmp_path, hang, load=load, recovery=60)
+    assert not outcome.failed_probes
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="on kopf's own path an in-stream error ends kopf's task, and the process neither "
+    "schedules nor exits",
+)
+async def test_kopfs_own_path_survives_an_error_in_a_stream(tmp_path: Path) -> None:
+    error = {"fault": "streamError", "code": 500, **PODS, "between": [1, 2]}
+    case = Case("defect", FaultTable.model_validate({"faults": [error]}), recovery_seconds=20)
+    outcome = await run_case(case, fault_seed(1), tmp_path, None, "--no-fast-lane")
+    assert not outcome.judgement.unbound
+    assert outcome.exit_status == 0
