@@ -3,13 +3,21 @@
 A defect that is mended fails here (strict), and its test moves on as an ordinary one.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stellwerk.clock import SystemClock
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
-from tests.support.fault_runs import Case, Load, Outcome, run_case
+from tests.support.builders import make_node, make_pod
+from tests.support.fault_runs import Case, Disruption, Load, Outcome, run_case
+from tests.support.in_process import make_profile
+from tests.support.processes import running
+from tests.support.running_operator import install, is_active, until
 from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
@@ -103,7 +111,7 @@ async def test_older_versions_are_noticed(tmp_path: Path) -> None:
     outage = {"fault": "outage", "between": [2, 4], "history": "older", "revisions": 100}
     outcome = await run(tmp_path, outage)
     assert not outcome.judgement.unbound
-    assert outcome.discrepancies == "no discrepancies"
+    assert not outcome.discrepancies
 
 
 @pytest.mark.xfail(
@@ -114,16 +122,6 @@ async def test_a_half_open_watch_costs_at_most_half_a_minute(tmp_path: Path) -> 
     silence = {"fault": "silence", "seconds": 600, **PODS, "between": [1, 2]}
     outcome = await run(tmp_path, silence, recovery=90)
     assert outcome.judgement.worst_delay_seconds < 30
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="an event that never comes is never missed: the audit is asked for by SIGUSR2 only, and "
-    "repairs nothing",
-)
-async def test_an_event_that_never_comes_is_missed_in_time(tmp_path: Path) -> None:
-    outcome = await run(tmp_path, {"fault": "drop", **PODS, "share": 0.02}, recovery=60)
-    assert not outcome.wrongs
 
 
 @pytest.mark.xfail(
@@ -148,4 +146,42 @@ async def test_kopfs_own_path_survives_an_error_in_a_stream(tmp_path: Path) -> N
     case = Case("defect", FaultTable.model_validate({"faults": [error]}), recovery_seconds=20)
     outcome = await run_case(case, fault_seed(1), tmp_path, None, "--no-fast-lane")
     assert not outcome.judgement.unbound
-    assert outcome.exit_status == 0
+    assert not outcome.bad_statuses
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="app.py _supervise: a second SIGTERM is the same as the first, which waits ten seconds "
+    "for bindings that hang",
+)
+async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
+    hang = {"fault": "hang", "seconds": 60, **BINDINGS}
+    plan = FaultPlan(FaultTable.model_validate({"faults": [hang]}), 1, SystemClock())
+    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, faults=plan)
+    async with EmbeddedCluster([make_node("n1")], options=options) as cluster:
+        install(cluster, make_profile("default-scheduler"))
+        cluster.write_kubeconfig(tmp_path / "kubeconfig")
+        plan.arm()
+        arguments = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--bind-address", "127.0.0.1:0")
+        async with running(tmp_path / "run.log", "run", *arguments) as operator:
+            await until(lambda: is_active(cluster, "default-scheduler"))
+            pods = cluster.api.kinds.resource("pods")
+            cluster.api.create(pods, "default", make_pod("web"))
+            await until(lambda: plan.struck)
+            operator.process.terminate()
+            await asyncio.sleep(0.5)
+            operator.process.terminate()
+            ending = asyncio.create_task(operator.process.wait())
+            ended, _ = await asyncio.wait({ending}, timeout=3)
+            assert ended
+
+
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="there is no --leader-elect yet: one replica alone"
+)
+async def test_a_second_replica_takes_over(tmp_path: Path) -> None:
+    disruptions = (Disruption("kill", (2, 4)), Disruption("pause", (1, 3), (1, 20)))
+    case = Case("two replicas", disruptions=disruptions, replicas=2)
+    load = Load(pods=1500, per_second=100)
+    outcome = await run_case(case, fault_seed(1), tmp_path, load, "--leader-elect")
+    assert not outcome.wrongs, str(outcome)

@@ -79,6 +79,8 @@ class Case:
     disruptions: tuple[Disruption, ...] = ()
     clock_jumps: bool = False
     by_proxy: bool = False
+    replicas: int = 1
+    """How many operators; more than one need `--leader-elect` among the arguments."""
     recovery_seconds: float = 60.0
     """From the end of the faults until everything must be well again."""
 
@@ -102,10 +104,12 @@ class Outcome:
     seed: int
     planned: int
     judgement: Judgement
-    discrepancies: str
+    discrepancies: list[str]
+    """Between the cache of a replica and a fresh list, at the end."""
     unexpected_endings: list[int]
     failed_probes: list[str]
-    exit_status: int | None
+    bad_statuses: list[int | None]
+    """Of replicas that were asked to end; None: it did not."""
     struck: Mapping[str, int]
 
     @property
@@ -117,12 +121,15 @@ class Outcome:
             found.append(f"only {judged.created} of {self.planned} pods found room in time")
         found += [f"bound twice: {name}" for name in judged.doubled]
         found += [f"over-committed: {text}" for text in judged.over_committed]
-        if self.discrepancies != "no discrepancies":
-            found.append(f"the cache differs: {self.discrepancies}")
+        return found + self.others
+
+    @property
+    def others(self) -> list[str]:
+        """What else may not be: of the cache, the probes and the endings."""
+        found = [f"the cache differs: {text}" for text in self.discrepancies]
         found += [f"ended with {status}" for status in self.unexpected_endings]
         found += [f"not live: {text}" for text in dict.fromkeys(self.failed_probes)]
-        if self.exit_status != 0:
-            found.append(f"asked to end, it ended with {self.exit_status}")
+        found += [f"asked to end, it ended with {status}" for status in self.bad_statuses]
         return found
 
     @override
@@ -206,14 +213,14 @@ async def run_case(
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(_cluster(case, plan, load, seed))
         history = History(cluster.store)
-        operator = await stack.enter_async_context(
-            _operator(case, cluster, plan, directory, arguments, seed)
+        operators = await stack.enter_async_context(
+            _operators(case, cluster, plan, directory, arguments, seed)
         )
-        await _until(lambda: is_active(cluster, _PROFILE), _START_SECONDS, operator)
+        await _until(lambda: is_active(cluster, _PROFILE), _START_SECONDS, *operators)
         workload = Workload(cluster, load, rng)
         plan.arm()
         disrupting = [
-            asyncio.create_task(_disrupt(operator, each, rng)) for each in case.disruptions
+            asyncio.create_task(_disrupt(operators, each, rng)) for each in case.disruptions
         ]
         try:
             await asyncio.wait_for(
@@ -230,17 +237,18 @@ async def run_case(
         plan.disarm()
         with suppress(TimeoutError):
             await _until(lambda: workload.all_bound, case.recovery_seconds)
-        discrepancies = await operator.audited(min(case.recovery_seconds, 15.0))
-        status = await operator.end()
+        patience_seconds = min(case.recovery_seconds, 15.0)
+        discrepancies = [await operator.audited(patience_seconds) for operator in operators]
+        statuses = [await operator.end() for operator in operators]
     outcome = Outcome(
         case.title,
         seed,
         load.pods,
         history.judged(),
-        discrepancies,
-        operator.unexpected_endings,
-        operator.failed_probes,
-        status,
+        [found for found in discrepancies if found != "no discrepancies"],
+        [status for operator in operators for status in operator.unexpected_endings],
+        [text for operator in operators for text in operator.failed_probes],
+        [status for status in statuses if status != 0],
         dict(plan.counts()),
     )
     logger.info("%s", outcome)
@@ -265,14 +273,14 @@ async def _cluster(
 
 
 @asynccontextmanager
-async def _operator(
+async def _operators(
     case: Case,
     cluster: EmbeddedCluster,
     plan: FaultPlan,
     directory: Path,
     arguments: tuple[str, ...],
     seed: int,
-) -> AsyncIterator[SupervisedOperator]:
+) -> AsyncIterator[list[SupervisedOperator]]:
     kubeconfig = directory / "kubeconfig"
     async with AsyncExitStack() as stack:
         cluster.write_kubeconfig(kubeconfig)
@@ -281,20 +289,22 @@ async def _operator(
             text = kubeconfig.read_text(encoding="utf-8")
             kubeconfig.write_text(text.replace(cluster.url, url), encoding="utf-8")
         os.environ["JUMPING_CLOCK_SEED"] = str(seed)
-        operator = SupervisedOperator(
-            kubeconfig,
-            directory / "run.log",
-            *arguments,
-            module=_JUMPING_CLOCK if case.clock_jumps else STELLWERK,
-        )
-        yield await stack.enter_async_context(supervised(operator))
+        module = _JUMPING_CLOCK if case.clock_jumps else STELLWERK
+        operators = [
+            SupervisedOperator(kubeconfig, directory / f"run{each}.log", *arguments, module=module)
+            for each in range(case.replicas)
+        ]
+        for operator in operators:
+            await stack.enter_async_context(supervised(operator))
+        yield operators
 
 
 async def _disrupt(
-    operator: SupervisedOperator, disruption: Disruption, rng: random.Random
+    operators: list[SupervisedOperator], disruption: Disruption, rng: random.Random
 ) -> None:
     for _ in range(disruption.times):
         await asyncio.sleep(rng.uniform(*disruption.every_seconds))
+        operator = rng.choice(operators)
         match disruption.act:
             case "kill":
                 operator.kill()
@@ -305,15 +315,16 @@ async def _disrupt(
 
 
 async def _until(
-    condition: Callable[[], bool], seconds: float, operator: SupervisedOperator | None = None
+    condition: Callable[[], bool], seconds: float, *operators: SupervisedOperator
 ) -> None:
     try:
         async with asyncio.timeout(seconds):
             while not condition():  # noqa: ASYNC110 any condition
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        if operator is not None:
-            raise AssertionError(operator.log.read_text(encoding="utf-8")[-4000:]) from None
+        if operators:
+            logs = [operator.log.read_text(encoding="utf-8")[-2000:] for operator in operators]
+            raise AssertionError("\n".join(logs)) from None
         raise
 
 

@@ -3,8 +3,10 @@ from pathlib import Path
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk_cluster.faults.table import Answer, Delay, HttpDate, Outage
+from stellwerk_cluster.faults.table import Answer, Delay, FaultTable, HttpDate, Outage
 from stellwerk_cluster.faults.table_file import read_fault_table
+from tests.support.fault_runs import EXAMPLES
+from tests.support.repository import ROOT
 
 EVERY_FAULT = """
 seed: 7
@@ -123,3 +125,17 @@ def test_a_mistake_is_one_line_with_file_entry_and_field(
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none\.yaml: No such file"):
         read_fault_table(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_tables(path: Path) -> None:
+    assert read_fault_table(path).faults
+
+
+def test_the_page_names_every_fault_and_every_field() -> None:
+    page = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+    definitions = FaultTable.model_json_schema()["$defs"]
+    for definition in definitions.values():
+        for field, schema in definition["properties"].items():
+            assert field in page, f"{definition['title']}.{field}"
+            assert str(schema.get("const", "")) in page
