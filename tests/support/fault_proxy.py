@@ -7,6 +7,7 @@ where no fault strikes, what passes is what was sent, line by line as it comes.
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import aiohttp
@@ -36,10 +37,21 @@ class Forwarder:
             if name.lower() not in _OF_THE_CONNECTION
         }
         url = URL(self._upstream + request.raw_path, encoded=True)
+        content = await request.read()
+        try:
+            return await self._forward(request, url, headers, content)
+        except aiohttp.ClientError:
+            if request.transport is not None:
+                request.transport.close()  # it broke behind us, and so it breaks before us
+            return web.Response(status=HTTPStatus.BAD_GATEWAY)
+
+    async def _forward(
+        self, request: web.BaseRequest, url: URL, headers: dict[str, str], content: bytes
+    ) -> web.StreamResponse:
         async with self._session.request(
-            request.method, url, headers=headers, data=await request.read(), allow_redirects=False
+            request.method, url, headers=headers, data=content, allow_redirects=False
         ) as answer:
-            if request.query.get("watch") not in {"true", "1"} or answer.status != 200:
+            if request.query.get("watch") not in {"true", "1"} or answer.status != HTTPStatus.OK:
                 return web.Response(
                     status=answer.status, body=await answer.read(), headers=_kept(answer)
                 )
@@ -52,13 +64,9 @@ class Forwarder:
         response = web.StreamResponse(headers=_kept(answer))
         response.enable_chunked_encoding()
         await response.prepare(request)
-        try:
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
-            await response.write_eof()
-        except aiohttp.ClientError:
-            if request.transport is not None:
-                request.transport.close()  # it broke behind us, and so it breaks before us
+        async for chunk in answer.content.iter_any():
+            await response.write(chunk)
+        await response.write_eof()
         return response
 
 

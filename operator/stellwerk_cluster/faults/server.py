@@ -172,7 +172,7 @@ class FaultServer:
                 case Reset():
                     return _reset(request)
                 case Answer() as fault:
-                    return self._answer(fault, strike.number)
+                    return self._made_up(fault, strike.number)
                 case FalseSuccess():
                     return await _false_success(request)
                 case Hang() as fault:
@@ -185,7 +185,7 @@ class FaultServer:
                     pass
         return None
 
-    def _answer(self, fault: Answer, number: int) -> web.Response:
+    def _made_up(self, fault: Answer, number: int) -> web.Response:
         form = fault.retry_after[number % len(fault.retry_after)]
         headers: dict[str, str] = {}
         if isinstance(form, HttpDate):
@@ -221,7 +221,9 @@ class FaultServer:
                 answering.cancel()
             await asyncio.wait({answering, pumping})
         if answering.cancelled():
-            return _reset(request)
+            if request.transport is not None:
+                request.transport.close()  # what was written leaves first
+            return _nowhere()
         response = answering.result()
         if not response.prepared:
             writer.disturb(None)  # it was no stream: a refusal, as a whole
@@ -247,6 +249,11 @@ def _json(body: object, status: int, headers: dict[str, str]) -> web.Response:
 
 
 def _reset(request: web.BaseRequest) -> web.Response:
-    """Reset the connection; the response goes nowhere."""
+    """Reset the connection."""
     reset(request.transport)
+    return _nowhere()
+
+
+def _nowhere() -> web.Response:
+    """What aiohttp is given for a connection that has ended."""
     return web.Response(status=HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -323,13 +323,11 @@ class FaultTable(BaseModel):
 
     def titles(self) -> tuple[str, ...]:
         """What each entry is called, all different."""
-        return tuple(title_of(place, fault.name, fault.fault) for place, fault in _numbered(self))
+        return tuple(
+            title_of(place, fault.name or fault.fault) for place, fault in enumerate(self.faults)
+        )
 
 
-def _numbered(table: FaultTable) -> list[tuple[int, AnyFault]]:
-    return list(enumerate(table.faults))
-
-
-def title_of(place: int, name: str, fault: str) -> str:
-    """The name of the entry at a place, counted from 0."""
-    return f"{place + 1} ({name or fault})" if name or fault else str(place + 1)
+def title_of(place: int, name: str) -> str:
+    """What the entry at a place, counted from 0, is called."""
+    return f"{place + 1} ({name})" if name else str(place + 1)

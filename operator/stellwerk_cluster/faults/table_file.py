@@ -61,7 +61,7 @@ def _entry(content: object, place: int) -> dict[str, Any]:
 
 
 def _title(place: int, entry: dict[str, Any]) -> str:
-    return title_of(place, str(entry.get("name") or ""), str(entry.get("fault") or ""))
+    return title_of(place, str(entry.get("name") or entry.get("fault") or ""))
 
 
 def _path(location: Sequence[int | str]) -> str:
