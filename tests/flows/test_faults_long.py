@@ -11,7 +11,7 @@ from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
-LOAD = Load(pods=600, per_second=100)
+LOAD = Load(pods=400, per_second=125)
 RESTARTED = Load(pods=1500, per_second=100)
 """Long enough for several restarts."""
 
