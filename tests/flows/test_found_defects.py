@@ -1,4 +1,4 @@
-"""What faults have found and nobody has mended yet, each as the smallest run that shows it.
+"""What faults have found and is not mended yet, each as the smallest run that shows it.
 
 A defect that is mended fails here (strict), and its test moves on as an ordinary one.
 """

@@ -1,6 +1,6 @@
 """The kinds of faults that runs strike with: the rows of the fault matrix.
 
-Those that a table can say lie in docs/examples/faults, for practice, too. Invariant: every file
+Those that a table can say lie in docs/faults, for practice, too. Invariant: every file
 there is one of them.
 """
 

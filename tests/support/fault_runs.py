@@ -36,7 +36,7 @@ from tests.support.supervised_operator import STELLWERK, SupervisedOperator, sup
 
 logger = logging.getLogger(__name__)
 
-EXAMPLES = ROOT / "docs" / "examples" / "faults"
+EXAMPLES = ROOT / "docs" / "faults"
 _START_SECONDS = 30.0
 _JUMPING_CLOCK = ("-m", "tests.support.jumping_clock")
 _PROFILE = "default-scheduler"
@@ -91,7 +91,7 @@ class Case:
 
 
 def example(name: str, title: str = "") -> Case:
-    """The case of a file in docs/examples/faults."""
+    """The case of a file in docs/faults."""
     table = read_fault_table(EXAMPLES / f"{name}.yaml")
     return Case(title or name.replace("-", " "), table)
 

@@ -81,7 +81,7 @@ class DisturbedWriter(AbstractStreamWriter):
         if self._over:
             raise ConnectionResetError("a fault has ended the stream")
         if self.closing:
-            return  # nobody hears it any more, and the API is not to know
+            return  # lost on the way, which the API does not notice
         *lines, self._half_line = (self._half_line + bytes(chunk)).split(b"\n")
         now_seconds = self._clock.monotonic()
         for line in lines:
