@@ -41,8 +41,12 @@ demo: $(READY) ## the main job: schedule the documentation's examples on an embe
 	@$(BIN)/stellwerk demo
 
 .PHONY: test
-test: $(READY) ## all tests but soaks and benchmarks
+test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
 	@$(BIN)/pytest --quiet
+
+.PHONY: test-all
+test-all: test ## the tests that run for minutes, too
+	@$(BIN)/pytest --quiet -m long
 
 .PHONY: check
 check: lint types layers test ## everything that a change must pass
@@ -90,9 +94,11 @@ bench-storm: $(READY) ## the cost of 1,000 node updates/s while 10,000 pods wait
 search: $(READY) ## the property tests with new random examples
 	@$(BIN)/pytest --quiet --timeout=0 --hypothesis-profile=search tests/properties
 
+MINUTES ?= 30
+
 .PHONY: soak
-soak: $(READY) ## the long runs
-	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m soak
+soak: $(READY) ## the long runs under faults, and docs/reliability.md anew (make soak MINUTES=30)
+	@$(BIN)/python -m tests.soak.fault_matrix --minutes $(MINUTES) --out docs/reliability --document docs/reliability.md
 
 .PHONY: lock
 lock: ## choose newer versions for the lock files (needs uv)

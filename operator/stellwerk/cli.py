@@ -178,6 +178,12 @@ def _add_cluster(commands: "_Commands") -> None:
         default=Path("stellwerk.kubeconfig"),
         help="written once the port answers (default: %(default)s)",
     )
+    parser.add_argument(
+        "--faults",
+        metavar="FILE",
+        type=Path,
+        help="what goes wrong between clients and the API, for practice (docs/faults.md)",
+    )
     parser.set_defaults(command=_cluster)
 
 
@@ -269,7 +275,7 @@ def _cluster(options: argparse.Namespace) -> int:
 
     from stellwerk_cluster.command import serve_cluster  # noqa: PLC0415
 
-    uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig))
+    uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig, options.faults))
     return 0
 
 

@@ -26,6 +26,7 @@ from stellwerk_cluster.apiserver.tables import Printers
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import make_controllers
+from stellwerk_cluster.faults.server import FaultServer
 from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
 from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
 from stellwerk_cluster.registry.api import Api
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.faults.plan import FaultPlan
 
 _SHUTDOWN_SECONDS: Final = 1.0
 
@@ -60,6 +62,8 @@ class ClusterOptions:
     """
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
+    faults: FaultPlan | None = None
+    """What goes wrong between clients and the API; `arm` it."""
 
 
 class EmbeddedCluster:
@@ -122,7 +126,7 @@ class EmbeddedCluster:
             OSError: the port cannot be opened.
         """
         self._watches.open()
-        server = web.Server(self._server.handle, request_factory=_request, access_log=None)
+        server = self._aiohttp_server()
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
@@ -135,6 +139,15 @@ class EmbeddedCluster:
         if self.options.compaction_seconds is not None:
             compaction = self._compact(self.options.compaction_seconds)
             self._tasks.append(asyncio.create_task(compaction, name="embedded cluster: compaction"))
+
+    def _aiohttp_server(self) -> web.Server:
+        if self.options.faults is None:
+            return web.Server(self._server.handle, request_factory=_request, access_log=None)
+        faulty = FaultServer(self._server.handle, self.options.faults, self.clock, self.store)
+        self._tasks.append(
+            asyncio.create_task(faulty.run_outages(), name="embedded cluster: outages")
+        )
+        return web.Server(faulty.handle, request_factory=faulty.request(_request), access_log=None)
 
     async def stop(self) -> None:
         """End all watches, close the port and stop controllers and kubelets."""

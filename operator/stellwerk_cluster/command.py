@@ -6,6 +6,7 @@ removed with the process.
 
 import asyncio
 import gc
+import secrets
 import signal
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.profile import (
@@ -22,12 +24,17 @@ from stellwerk.models.profile import (
     TAKEOVER_PROFILE_MANIFEST,
 )
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.faults.plan import FaultPlan
+from stellwerk_cluster.faults.table_file import read_fault_table
 
 _LARGEST_CLUSTER: Final = 100_000
+_SEEDS: Final = 1 << 32
 
 
-def open_cluster(nodes: str | int | list[dict[str, Any]], port: int = 0) -> EmbeddedCluster:
+def open_cluster(
+    nodes: str | int | list[dict[str, Any]], port: int = 0, faults: FaultPlan | None = None
+) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
     A text is a number, or names a file of manifests. The cluster has the default profile, and one
@@ -39,7 +46,7 @@ def open_cluster(nodes: str | int | list[dict[str, Any]], port: int = 0) -> Embe
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
     try:
-        cluster = EmbeddedCluster(manifests, port=port)
+        cluster = EmbeddedCluster(manifests, port=port, options=ClusterOptions(faults=faults))
     except StatusError as error:
         raise ConfigurationError(f"--nodes: {error}") from error
     install_profiles(cluster)
@@ -56,13 +63,15 @@ def install_profiles(cluster: EmbeddedCluster) -> None:
         api.create(profiles, "", _copied(manifest))
 
 
-async def serve_cluster(nodes: str, port: int, kubeconfig: Path) -> None:
-    """Serve until SIGTERM or SIGINT.
+async def serve_cluster(nodes: str, port: int, kubeconfig: Path, faults: Path | None) -> None:
+    """Serve until SIGTERM or SIGINT, with the faults of a file.
 
     Raises:
-        ConfigurationError: the nodes, the port or the kubeconfig's path cannot be used.
+        ConfigurationError: the nodes, the port, the kubeconfig's path or the file of faults cannot
+            be used.
     """
-    cluster = open_cluster(nodes, port)
+    plan = None if faults is None else _fault_plan(faults)
+    cluster = open_cluster(nodes, port, plan)
     # Objects live as long as the cluster: the collector need not look at them again and again.
     gc.freeze()
     stop = asyncio.Event()
@@ -78,10 +87,22 @@ async def serve_cluster(nodes: str, port: int, kubeconfig: Path) -> None:
         print(
             f"serving a cluster at {cluster.url}; try: kubectl --kubeconfig {kubeconfig} get nodes"
         )
+        if plan is not None:
+            plan.arm()
+            print(f"faults of {faults} are in force; seed {plan.seed}", flush=True)
         await stop.wait()
     finally:
         await cluster.stop()
         kubeconfig.unlink(missing_ok=True)  # noqa: ASYNC240 nothing is served any more
+    if plan is not None:
+        for title, times in plan.counts():
+            print(f"fault {title} struck {times} times")
+
+
+def _fault_plan(file: Path) -> FaultPlan:
+    table = read_fault_table(file)
+    seed = secrets.randbelow(_SEEDS) if table.seed is None else table.seed
+    return FaultPlan(table, seed, SystemClock())
 
 
 def _write(cluster: EmbeddedCluster, kubeconfig: Path) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -195,6 +196,27 @@ class Collection:
             was[event.entry.key] = event.previous
         return was
 
+    def forget(self, revision: int) -> None:
+        """Lose the changes up to a version; watches begin after it at the earliest."""
+        self.events.clear()
+        self.forgotten = self.compacted = revision
+
+    def rewind(self, revision: int) -> list[StoreEvent]:
+        """Go back to a version without telling watchers; returns what that changed."""
+        changes = []
+        for key, was in self.differences_from(revision).items():
+            present = self._entries.pop(key, None)
+            if was is not None:
+                self._entries[key] = was
+            if present is None and was is not None:
+                changes.append(StoreEvent(ADDED, was, None))
+            elif present is not None:
+                type_ = DELETED if was is None else MODIFIED
+                changes.append(StoreEvent(type_, was or present, present))
+        self._keys = sorted(self._entries)
+        self.forget(revision)
+        return changes
+
 
 class Store:
     """All collections and the counter of versions."""
@@ -239,6 +261,29 @@ class Store:
         self._compacted = max(self._compacted, revision)
         for collection in self._collections.values():
             collection.compact(revision)
+
+    def forget(self) -> None:
+        """Lose the history of all collections, as a server that starts anew; objects stay."""
+        self._compacted = self.revision
+        for collection in self._collections.values():
+            collection.forget(self.revision)
+
+    def rewind(self, revision: int) -> None:
+        """Go back to a version, as a server that was restored from an older backup.
+
+        No further than the history reaches. What listens in process is told, watchers are not:
+        their connections have ended before.
+        """
+        known = max(each.forgotten for each in self._collections.values())
+        self.revision = max(revision, known)
+        self._compacted = self.revision
+        for storage_name, collection in self._collections.items():
+            for change in collection.rewind(self.revision):
+                for listener in (*collection.listeners, *self._wrapped(storage_name)):
+                    listener(change)
+
+    def _wrapped(self, storage_name: str) -> list[Callable[[StoreEvent], None]]:
+        return [partial(listener, storage_name) for listener in self.listeners]
 
     def _write(
         self, type_: str, storage_name: str, obj: JsonObject, previous: Entry | None

@@ -77,3 +77,29 @@ def test_the_bytes_of_an_object_are_made_once() -> None:
     store = Store()
     entry = store.create("pods", make("a"))
     assert entry.data is entry.data
+
+
+def test_a_store_that_goes_back_shows_what_was_and_tells_listeners() -> None:
+    store = Store()
+    kept = store.create("pods", make("kept"))
+    gone = store.create("pods", make("gone"))
+    before = store.revision
+    told: list[tuple[str, str]] = []
+    store.listeners.append(lambda _, event: told.append((event.type, event.entry.key[1])))
+    store.replace("pods", make("kept", x=1), kept)
+    store.remove("pods", gone)
+    store.create("pods", make("new"))
+    told.clear()
+    store.rewind(before)
+    assert store.revision == before
+    assert [entry.obj for entry in store.collection("pods").entries()] == [gone.obj, kept.obj]
+    assert sorted(told) == [(ADDED, "gone"), (DELETED, "new"), (MODIFIED, "kept")]
+    assert store.collection("pods").forgotten == before
+
+
+def test_a_store_that_forgets_keeps_its_objects() -> None:
+    store = Store()
+    store.create("pods", make("a"))
+    store.forget()
+    pods = store.collection("pods")
+    assert (names(pods.entries()), pods.since(0), pods.forgotten) == (["a"], [], store.revision)

@@ -1,0 +1,151 @@
+"""Which fault strikes this request now.
+
+`server` asks for every request. Invariant: what is drawn depends on the seed, the entry, the
+request and how often that request came before, and on nothing else: not on the order in which
+different requests arrive, so that a run can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.faults.table import WATCH, Outage, StreamFault
+
+if TYPE_CHECKING:
+    from stellwerk.clock import Clock
+    from stellwerk_cluster.faults.asked import Asked
+    from stellwerk_cluster.faults.table import AnyFault, FaultTable
+
+_WHOLE: Final = 1 << 64
+
+
+class Draws:
+    """Numbers in [0, 1), each a function of the seed and of what it is for."""
+
+    def __init__(self, seed: int, *purpose: object) -> None:
+        """Draw for a purpose; the same seed and purpose give the same numbers."""
+        self._seed = seed
+        self._purpose = purpose
+
+    def fraction(self, *detail: object) -> float:
+        """The number for a detail of the purpose."""
+        text = "\0".join(map(str, (self._seed, *self._purpose, *detail)))
+        digest = blake2b(text.encode(), digest_size=8).digest()
+        return int.from_bytes(digest) / _WHOLE
+
+    def within(self, span: tuple[float, float], *detail: object) -> float:
+        """A number of the span."""
+        return span[0] + (span[1] - span[0]) * self.fraction(*detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A fault that strikes one request."""
+
+    title: str
+    fault: AnyFault
+    number: int
+    """How many requests the entry has struck before this one."""
+    draws: Draws
+
+
+class FaultPlan:
+    """A table in force, and what it has done so far."""
+
+    def __init__(self, table: FaultTable, seed: int, clock: Clock) -> None:
+        """Draw with `seed`; the table comes into force with `arm`."""
+        self.seed = seed
+        self.struck: Counter[str] = Counter()
+        """How often each entry has struck, by its title; endings and events of watches too."""
+        self._entries = list(zip(table.titles(), table.faults, strict=True))
+        self._clock = clock
+        self._armed_at_seconds: float | None = None
+        self._matched: Counter[str] = Counter()
+        self._chosen: Counter[str] = Counter()
+        self._met: Counter[tuple[str, str]] = Counter()
+
+    def arm(self) -> None:
+        """Bring the table into force; its time begins now."""
+        self._armed_at_seconds = self._clock.monotonic()
+
+    def disarm(self) -> None:
+        """Let everything through from now on; streams that are silent stay so."""
+        self._armed_at_seconds = None
+
+    @property
+    def now_seconds(self) -> float:
+        """The clock's time."""
+        return self._clock.monotonic()
+
+    @property
+    def elapsed_seconds(self) -> float | None:
+        """Since the table came into force; None if it is not."""
+        if self._armed_at_seconds is None:
+            return None
+        return self._clock.monotonic() - self._armed_at_seconds
+
+    @property
+    def outages(self) -> list[tuple[str, Outage]]:
+        """The entries that take the whole server away."""
+        return [(title, fault) for title, fault in self._entries if isinstance(fault, Outage)]
+
+    def counts(self) -> list[tuple[str, int]]:
+        """How often each entry has struck, in the order of the table."""
+        return [(title, self.struck[title]) for title, _ in self._entries]
+
+    def is_due(self, fault: AnyFault) -> bool:
+        """Whether the entry's time is now."""
+        elapsed = self.elapsed_seconds
+        if elapsed is None:
+            return False
+        return fault.between is None or fault.between[0] <= elapsed < fault.between[1]
+
+    def strikes(self, asked: Asked) -> list[Strike]:
+        """The faults that strike a request, in the order of the table.
+
+        Those of a watch that begins before the table is in force wait for that.
+        """
+        if self._armed_at_seconds is None and asked.verb != WATCH:
+            return []
+        found = []
+        for title, fault in self._entries:
+            strike = self._strike(title, fault, asked)
+            if strike is not None:
+                found.append(strike)
+        return found
+
+    def _strike(self, title: str, fault: AnyFault, asked: Asked) -> Strike | None:
+        if not _matches(fault, asked):
+            return None
+        is_of_stream = isinstance(fault, StreamFault)
+        if not (is_of_stream or self.is_due(fault)):
+            return None
+        self._matched[title] += 1
+        met = self._met[title, asked.identity]
+        self._met[title, asked.identity] += 1
+        draws = Draws(self.seed, title, asked.identity, met)
+        number = self._chosen[title]
+        if (
+            (fault.every is not None and self._matched[title] % fault.every)
+            or draws.fraction("strike") >= fault.probability
+            or (fault.times is not None and number >= fault.times)
+        ):
+            return None
+        self._chosen[title] += 1
+        if not is_of_stream:
+            self.struck[title] += 1
+        return Strike(title, fault, number, draws)
+
+
+def _matches(fault: AnyFault, asked: Asked) -> bool:
+    """Whether the entry is about such requests, at whatever time."""
+    if isinstance(fault, Outage) or (isinstance(fault, StreamFault) and asked.verb != WATCH):
+        return False
+    return (
+        (not fault.verbs or asked.verb in fault.verbs)
+        and (not fault.resources or asked.resource in fault.resources)
+        and asked.user_agent.startswith(fault.user_agent)
+    )

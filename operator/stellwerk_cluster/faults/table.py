@@ -1,0 +1,333 @@
+"""The table of faults: what may be written in a fault file, and what it means.
+
+`table_file` reads it, `plan` decides by it, `server` and `lines` carry it out. Words are the API's:
+verbs and resources as in RBAC, fields in camel case. Invariant: a table that exists is valid, and
+says nothing of which requests were struck so far.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from email.utils import format_datetime
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+WATCH: Final = "watch"
+Verb: TypeAlias = Literal[
+    "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"
+]
+_LAST_STATUS: Final = 599
+_LEAST_STATUS: Final = 200
+
+
+def _span(value: object) -> object:
+    """A single number is the span from it to itself."""
+    return (value, value) if isinstance(value, (int, float)) else value
+
+
+def _in_order(span: tuple[float, float]) -> tuple[float, float]:
+    if span[0] > span[1]:
+        raise PydanticCustomError("order", "must be [least, most]")
+    return span
+
+
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Seconds = Annotated[
+    tuple[NotNegative, NotNegative], BeforeValidator(_span), AfterValidator(_in_order)
+]
+"""A duration, or the least and the most: each time something between the two."""
+
+
+class HttpDate(BaseModel):
+    """The form of Retry-After with a date."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    date: float = Field(ge=-1e9, le=1e9)
+    """Seconds from now; negative is past."""
+
+    def header(self, now: datetime) -> str:
+        """The date as HTTP writes it."""
+        return format_datetime(now + timedelta(seconds=self.date), usegmt=True)
+
+
+def _retry_after(value: object) -> tuple[str | HttpDate | None, ...]:
+    """Each form that is taken in turn; a form alone is a list of one."""
+    forms = value if isinstance(value, list) and value else [value]
+    return tuple(_form(form) for form in forms)
+
+
+def _form(form: object) -> str | HttpDate | None:
+    match form:
+        case None | str() | HttpDate():
+            return form
+        case bool():
+            pass
+        case int() | float():
+            return str(form)
+        case {"date": int() | float() as seconds, **others} if not others:
+            return HttpDate(date=seconds)
+        case _:
+            pass
+    raise PydanticCustomError(
+        "form", "must be a number of seconds, a text, {{date: SECONDS}}, null, or a list of these"
+    )
+
+
+class Fault(BaseModel):
+    """What every entry has: which requests it may strike, and when.
+
+    All conditions that are given must hold.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True
+    )
+
+    name: Annotated[str, StringConstraints(max_length=100)] = ""
+    """Shown in counts and mistakes; without one, the fault and its place in the table."""
+    verbs: tuple[Verb, ...] = ()
+    """Empty: all."""
+    resources: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
+    """Plural names, with their subresource if any (`pods`, `pods/binding`); empty: all.
+
+    What is no resource goes by its path (`/version`).
+    """
+    user_agent: str = ""
+    """Only clients whose User-Agent begins with this."""
+    probability: float = Field(default=1.0, gt=0, le=1)
+    every: Annotated[int, Field(ge=1)] | None = None
+    """Of the requests that match, every n-th."""
+    times: Annotated[int, Field(ge=1)] | None = None
+    """At most so often."""
+    between: Annotated[tuple[NotNegative, NotNegative], AfterValidator(_in_order)] | None = None
+    """Seconds since the table came into force. For faults of watches: when its events pass."""
+
+    @model_validator(mode="after")
+    def _one_choice(self) -> Fault:
+        if self.every is not None and self.probability < 1:
+            raise PydanticCustomError("choice", "every and probability exclude each other")
+        return self
+
+
+# --- of requests ----------------------------------------------------------------------------------
+
+
+class Delay(Fault):
+    """The request, or its answer, takes longer."""
+
+    fault: Literal["delay"] = "delay"
+    seconds: Seconds
+    moment: Literal["before", "after"] = "before"
+    """Before the request is handled, or between that and the answer."""
+
+
+class Reset(Fault):
+    """The connection is reset, and the request is not handled."""
+
+    fault: Literal["reset"] = "reset"
+
+
+class Answer(Fault):
+    """An answer in place of the API's; the request is not handled."""
+
+    fault: Literal["answer"] = "answer"
+    code: int = Field(ge=_LEAST_STATUS, le=_LAST_STATUS)
+    reason: str | None = None
+    message: str = "injected fault"
+    retry_after: Annotated[tuple[str | HttpDate | None, ...], BeforeValidator(_retry_after)] = (
+        None,
+    )
+    """Forms of the Retry-After header, taken in turn; null: without one."""
+    body: Any = None
+    """JSON, or a text as it is; null: a Status with the code, reason and message."""
+
+
+class LostAnswer(Fault):
+    """The request is handled, but the connection is reset in place of the answer."""
+
+    fault: Literal["lostAnswer"] = "lostAnswer"
+
+
+class FalseSuccess(Fault):
+    """A write is answered with success, and not handled."""
+
+    fault: Literal["falseSuccess"] = "falseSuccess"
+
+
+class Hang(Fault):
+    """No answer; the request is not handled, and the connection is reset at last."""
+
+    fault: Literal["hang"] = "hang"
+    seconds: Seconds = (60.0, 60.0)
+
+
+# --- of watches -----------------------------------------------------------------------------------
+
+
+class StreamFault(Fault):
+    """What happens to the events of a watch."""
+
+    @model_validator(mode="after")
+    def _watches(self) -> StreamFault:
+        if self.verbs and WATCH not in self.verbs:
+            raise PydanticCustomError("verbs", "it strikes watches only, and verbs leaves them out")
+        return self
+
+
+class Ending(StreamFault):
+    """Something that ends a stream, at an event or after some time, whichever is first."""
+
+    after_events: Annotated[int, Field(ge=0)] | None = None
+    """So many events pass; the next one brings the end."""
+    after_seconds: Seconds | None = None
+    """Since the watch began. Neither of the two: at once."""
+
+
+class EndWatch(Ending):
+    """The stream ends as if its time were over."""
+
+    fault: Literal["endWatch"] = "endWatch"
+
+
+class CutLine(Ending):
+    """The connection is reset in the middle of a line."""
+
+    fault: Literal["cutLine"] = "cutLine"
+
+
+class Silence(Ending):
+    """The connection stays open, but nothing comes any more; it is reset at last."""
+
+    fault: Literal["silence"] = "silence"
+    seconds: Seconds = (120.0, 120.0)
+
+
+class StreamError(Ending):
+    """An ERROR event, and the stream ends."""
+
+    fault: Literal["streamError"] = "streamError"
+    code: int = Field(default=500, ge=_LEAST_STATUS, le=_LAST_STATUS)
+    reason: str | None = None
+    message: str = "injected fault"
+
+
+class EventFault(StreamFault):
+    """What happens to single events."""
+
+    share: float = Field(default=1.0, gt=0, le=1)
+    """Of the events."""
+    types: tuple[Literal["ADDED", "MODIFIED", "DELETED"], ...] = ()
+    """Empty: all."""
+
+
+class Late(EventFault):
+    """Events come later, in order."""
+
+    fault: Literal["late"] = "late"
+    seconds: Seconds
+
+
+class Reorder(EventFault):
+    """Events come later, and others pass them."""
+
+    fault: Literal["reorder"] = "reorder"
+    seconds: Seconds = (0.05, 0.5)
+    same_object: bool = False
+    """Also those of the same object, which a real API never does."""
+
+
+class Repeat(EventFault):
+    """Events come again, as where a watch is resumed from an older version."""
+
+    fault: Literal["repeat"] = "repeat"
+    events: int = Field(default=1, ge=1, le=1000)
+    """The event and so many before it, less one, in their order."""
+
+
+class Drop(EventFault):
+    """Events never come."""
+
+    fault: Literal["drop"] = "drop"
+
+
+# --- of the server --------------------------------------------------------------------------------
+
+
+class Outage(Fault):
+    """For the time of `between`, every connection is reset."""
+
+    fault: Literal["outage"] = "outage"
+    history: Literal["kept", "forgotten", "older"] = "kept"
+    """What is known afterwards.
+
+    forgotten: watches from versions before it are answered 410. older: the objects, and the
+    counter of versions, are as they were `revisions` changes before it (a restored backup); only
+    the embedded API can do so.
+    """
+    revisions: int = Field(default=100, ge=1)
+
+    @model_validator(mode="after")
+    def _has_its_time(self) -> Outage:
+        if self.between is None:
+            raise PydanticCustomError("between", "between is required: [begin, end] in seconds")
+        chosen = {"verbs", "resources", "user_agent", "probability", "every", "times"}
+        if given := sorted(chosen & self.model_fields_set):
+            raise PydanticCustomError(
+                "whole",
+                "it strikes everything: {given} has no meaning",
+                {"given": ", ".join(map(to_camel, given))},
+            )
+        return self
+
+
+AnyFault = Annotated[
+    Delay
+    | Reset
+    | Answer
+    | LostAnswer
+    | FalseSuccess
+    | Hang
+    | EndWatch
+    | CutLine
+    | Silence
+    | StreamError
+    | Late
+    | Reorder
+    | Repeat
+    | Drop
+    | Outage,
+    Field(discriminator="fault"),
+]
+
+
+class FaultTable(BaseModel):
+    """All that goes wrong."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    seed: int | None = None
+    """Of every draw; without one, a new one for every run, which is shown."""
+    faults: tuple[AnyFault, ...] = ()
+
+    def titles(self) -> tuple[str, ...]:
+        """What each entry is called, all different."""
+        return tuple(
+            title_of(place, fault.name or fault.fault) for place, fault in enumerate(self.faults)
+        )
+
+
+def title_of(place: int, name: str) -> str:
+    """What the entry at a place, counted from 0, is called."""
+    return f"{place + 1} ({name})" if name else str(place + 1)

@@ -1,0 +1,171 @@
+"""`make soak`: the operator under every kind of fault, for long, and the fault matrix of it.
+
+`python -m tests.soak.fault_matrix --minutes N` runs the kinds in turn, each with a new seed, until
+the minutes are over or every kind has had its pods; `--document FILE` puts the matrix between the
+markers of a page. A run can be repeated alone: `--case NAME --seed N --runs 1`. The exit status is
+1 if anything was lost, doubled, over-committed or otherwise wrong.
+"""
+
+import argparse
+import asyncio
+import json
+import logging
+import random
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tests.benchmarks.suite import machine
+from tests.support.fault_cases import CASES, LONG_OUTAGE
+from tests.support.fault_runs import Load, Outcome, run_case
+
+LOAD: Final = Load(pods=2500, per_second=250, nodes=100)
+_PODS: Final = 10_000
+_MINUTES: Final = 30.0
+_SEEDS: Final = 1 << 32
+_SHOWN_WRONGS: Final = 5
+BEGIN: Final = "<!-- fault matrix -->"
+END: Final = "<!-- end of fault matrix -->"
+
+
+@dataclass
+class Row:
+    """What all runs of a kind have shown."""
+
+    fault: str
+    runs: int = 0
+    pods: int = 0
+    struck: int = 0
+    lost: int = 0
+    doubled: int = 0
+    over_committed: int = 0
+    other: int = 0
+    """Runs in which something else was wrong: the cache, a probe, an ending."""
+    worst_delay_seconds: float = 0.0
+    seeds: list[int] = field(default_factory=list)
+    wrongs: list[str] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        """Count a run."""
+        judged = outcome.judgement
+        self.runs += 1
+        self.pods += judged.created
+        self.struck += sum(outcome.struck.values())
+        self.lost += len(judged.unbound)
+        self.doubled += len(judged.doubled)
+        self.over_committed += len(judged.over_committed)
+        self.other += bool(outcome.others)
+        self.worst_delay_seconds = max(self.worst_delay_seconds, judged.worst_delay_seconds)
+        self.seeds.append(outcome.seed)
+        self.wrongs += [f"seed {outcome.seed}: {wrong}" for wrong in outcome.wrongs]
+
+
+def matrix(rows: list[Row]) -> str:
+    """The table, and what was wrong below it."""
+    head = ["fault", "runs", "pods", "strikes", "lost", "doubled", "over-committed", "otherwise"]
+    body = [
+        [
+            *(row.fault, row.runs, f"{row.pods:,}", f"{row.struck:,}", row.lost, row.doubled),
+            *(row.over_committed, row.other, f"{row.worst_delay_seconds:.1f} s"),
+        ]
+        for row in rows
+    ]
+    lines: list[list[object]] = [[*head, "worst delay"], ["---"] * (len(head) + 1), *body]
+    table = "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+    wrongs = [
+        f"- {row.fault}: {wrong:.300}" for row in rows for wrong in row.wrongs[:_SHOWN_WRONGS]
+    ]
+    return "\n\n".join([table, *(["\n".join(wrongs)] if wrongs else [])])
+
+
+def documented(text: str, section: str) -> str:
+    """The page with the section between its markers."""
+    made = f"{BEGIN}\n\n{section}\n\n{END}"
+    return re.sub(f"{BEGIN}.*?{END}", lambda _: made, text, flags=re.DOTALL)
+
+
+def _section(rows: list[Row], measured: dict[str, Any]) -> str:
+    return (
+        f"{matrix(rows)}\n\n{measured['date']}, {measured['cores']} cores of {measured['cpu']}, "
+        f"load average {measured['load']} before, Python {measured['python']}: "
+        f"`{measured['command']}`"
+    )
+
+
+def _turns(options: argparse.Namespace, rows: dict[str, Row]) -> Iterator[str]:
+    """The kinds in turn, as long as there is something to do."""
+    deadline = time.monotonic() + 60 * options.minutes
+    while True:
+        waiting = [name for name, row in rows.items() if _wants_more(name, row, options)]
+        if not waiting:
+            return
+        for name in waiting:
+            if time.monotonic() > deadline:
+                return
+            yield name
+
+
+def _wants_more(name: str, row: Row, options: argparse.Namespace) -> bool:
+    if options.runs is not None:
+        return bool(row.runs < options.runs)
+    # Two minutes each time: one run says it.
+    return row.pods < options.pods and not (name == LONG_OUTAGE and row.runs)
+
+
+async def _soak(options: argparse.Namespace) -> list[Row]:
+    seeds = random.Random(options.seed)
+    rows = {name: Row(CASES[name].title) for name in options.case or CASES}
+    measured = machine() | {"command": _command(options)}
+    for name in _turns(options, rows):
+        seed = seeds.randrange(_SEEDS) if options.runs is None else options.seed + rows[name].runs
+        load = replace(LOAD, pods=options.pods_a_run)
+        with tempfile.TemporaryDirectory() as directory:
+            rows[name].add(await run_case(CASES[name], seed, Path(directory), load))
+        done = [row for row in rows.values() if row.runs]
+        _write(done, measured, options)
+    return list(rows.values())
+
+
+def _write(rows: list[Row], measured: dict[str, Any], options: argparse.Namespace) -> None:
+    options.out.mkdir(parents=True, exist_ok=True)
+    results = {"measured": measured, "rows": [asdict(row) for row in rows]}
+    file = options.out / "fault_matrix.json"
+    file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    if options.document is not None:
+        text = options.document.read_text(encoding="utf-8")
+        options.document.write_text(documented(text, _section(rows, measured)), encoding="utf-8")
+
+
+def _command(options: argparse.Namespace) -> str:
+    return f"python -m tests.soak.fault_matrix --minutes {options.minutes:g} --seed {options.seed}"
+
+
+def main() -> int:
+    """Run, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=_MINUTES, help="default: %(default)g")
+    parser.add_argument("--pods", type=int, default=_PODS, help="of each kind (default: 10,000)")
+    parser.add_argument("--pods-a-run", type=int, default=LOAD.pods, help="default: %(default)s")
+    parser.add_argument("--case", action="append", choices=CASES, help="default: all of them")
+    parser.add_argument("--runs", type=int, help="so many runs of each kind, from the seed on")
+    parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
+    parser.add_argument("--out", type=Path, default=Path("build/soak"))
+    parser.add_argument("--document", type=Path, help="a page with markers for the matrix")
+    options = parser.parse_args()
+    if options.seed is None:
+        options.seed = random.SystemRandom().randrange(_SEEDS)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
+    logging.getLogger("aiohttp").setLevel(logging.ERROR)
+    logging.info("soak of %g minutes, seed %d", options.minutes, options.seed)  # noqa: LOG015 the program's own
+    rows = asyncio.run(_soak(options))
+    print(f"\n{matrix([row for row in rows if row.runs])}")
+    return int(any(row.wrongs for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

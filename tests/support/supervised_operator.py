@@ -1,0 +1,163 @@
+"""`stellwerk run` as a process that is started again whenever it ends, as a kubelet would.
+
+Runs under faults kill, stop and wake it. Invariant: an ending that was not asked for is noted with
+its status, and what was stopped is woken before it is ended.
+"""
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+_RESTART_SECONDS = 0.5
+_END_SECONDS = 20.0
+_PROBE_SECONDS = 0.5
+_COMPARED = re.compile(r"cache compared with the API: (.*)")
+STELLWERK = ("-m", "stellwerk")
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+class SupervisedOperator:
+    """One replica."""
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        log: Path,
+        *arguments: str,
+        module: Sequence[str] = STELLWERK,
+    ) -> None:
+        self.log = log
+        self.unexpected_endings: list[int] = []
+        self.failed_probes: list[str] = []
+        """What /livez said whenever it was not well."""
+        self.starts = 0
+        self._address = f"127.0.0.1:{free_port()}"
+        self._command = (
+            *(sys.executable, *module, "run", "--kubeconfig", str(kubeconfig)),
+            *("--bind-address", self._address, *arguments),
+        )
+        self._process: asyncio.subprocess.Process | None = None
+        self._asked_to_end = False
+        self._over = False
+
+    async def run(self) -> None:
+        """Keep it running until cancelled."""
+        with self.log.open("ab") as output:
+            while not self._over:
+                self._asked_to_end = False
+                self.starts += 1
+                self._process = await asyncio.create_subprocess_exec(
+                    *self._command, stdout=output, stderr=output
+                )
+                status = await self._process.wait()
+                if not self._asked_to_end:
+                    self.unexpected_endings.append(status)
+                await asyncio.sleep(_RESTART_SECONDS)
+
+    async def probe(self) -> None:
+        """Ask /livez again and again, until cancelled."""
+        async with aiohttp.ClientSession() as session:
+            while True:
+                await asyncio.sleep(_PROBE_SECONDS)
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    timeout = aiohttp.ClientTimeout(total=5)
+                    url = f"http://{self._address}/livez"
+                    async with session.get(url, timeout=timeout) as answer:
+                        if answer.status != 200:
+                            self.failed_probes.append(" ".join((await answer.text()).split()))
+
+    def kill(self) -> None:
+        """End it without warning."""
+        self._asked_to_end = True
+        self._signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._asked_to_end = True
+        self._signal(signal.SIGTERM)
+
+    def wake(self) -> None:
+        """Let it go on, if it was stopped."""
+        self._signal(signal.SIGCONT)
+
+    async def pause(self, seconds: float) -> None:
+        """Stop it in the middle of whatever it does, and wake it."""
+        self._signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.wake()
+
+    async def audited(self, patience_seconds: float) -> str:
+        """What a comparison of its cache with the API finds, at last."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience_seconds
+        found = "it did not answer"
+        while loop.time() < deadline and found != "no discrepancies":
+            found = await self._audit_once(deadline) or found
+            await asyncio.sleep(0.1)
+        return found
+
+    async def end(self) -> int | None:
+        """Ask it to end; its status, or None if it does not end."""
+        self._over = True
+        process = self._process
+        if process is None:
+            return 0
+        self.wake()
+        self.terminate()
+        try:
+            return await asyncio.wait_for(process.wait(), _END_SECONDS)
+        except TimeoutError:
+            return None
+        finally:
+            self.kill()
+            await process.wait()
+
+    async def _audit_once(self, deadline: float) -> str | None:
+        before = len(_COMPARED.findall(self._text()))
+        self._signal(signal.SIGUSR2)
+        while asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.2)
+            found: list[str] = _COMPARED.findall(self._text())
+            if len(found) > before:
+                return found[-1]
+        return None
+
+    def _text(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def _signal(self, number: int) -> None:
+        process = self._process
+        if process is not None and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process.pid, number)
+
+
+@asynccontextmanager
+async def supervised(operator: SupervisedOperator) -> AsyncIterator[SupervisedOperator]:
+    """Keep a replica running until the block ends."""
+    tasks = [asyncio.create_task(operator.run()), asyncio.create_task(operator.probe())]
+    try:
+        yield operator
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await operator.end()

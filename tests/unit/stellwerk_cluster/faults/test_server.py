@@ -1,0 +1,240 @@
+"""Faults as a client sees them over a socket, in the embedded API and through the proxy."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from stellwerk.clock import SystemClock
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.faults.plan import FaultPlan
+from stellwerk_cluster.faults.table import FaultTable
+from tests.support.builders import make_node, make_pod
+from tests.support.fault_proxy import fault_proxy
+
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Client:
+    def __init__(self, cluster: EmbeddedCluster, url: str, session: aiohttp.ClientSession) -> None:
+        self.cluster = cluster
+        self.url = url
+        self.session = session
+
+    async def get(self, path: str) -> aiohttp.ClientResponse:
+        async with self.session.get(self.url + path) as response:
+            await response.read()
+            return response
+
+    async def bind(self) -> aiohttp.ClientResponse:
+        body = {"target": {"kind": "Node", "name": "n1"}, "metadata": {"name": "web"}}
+        async with self.session.post(f"{self.url}{PODS}/web/binding", json=body) as response:
+            await response.read()
+            return response
+
+    def is_bound(self) -> bool:
+        (pod,) = self.cluster.api.all("pods", "default")
+        return bool(pod["spec"].get("nodeName"))
+
+    async def watch(self, path: str = f"{NODES}?watch=true", seconds: float = 0.3) -> list[Any]:
+        """The lines of a watch until it ends; what remains is the last, as bytes."""
+        rest = b""
+        lines: list[Any] = []
+        try:
+            async with asyncio.timeout(seconds), self.session.get(self.url + path) as response:
+                async for chunk in response.content.iter_any():
+                    *whole, rest = (rest + chunk).split(b"\n")
+                    lines += map(json.loads, whole)
+        except TimeoutError:
+            return [*lines, "open"]
+        except aiohttp.ClientError:
+            return [*lines, rest, "reset"] if rest else [*lines, "reset"]
+        return lines
+
+
+@pytest.fixture(params=["in the API", "by the proxy"])
+def where(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@asynccontextmanager
+async def client_under(
+    where: str, *faults: dict[str, Any], armed: bool = True
+) -> AsyncIterator[Client]:
+    plan = FaultPlan(FaultTable.model_validate({"faults": faults}), 1, SystemClock())
+    options = replace(ALONE, faults=plan if where == "in the API" else None)
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(
+            EmbeddedCluster([make_node("n1"), make_node("n2")], options=options)
+        )
+        pods = cluster.api.kinds.resource("pods")
+        cluster.api.create(pods, "default", make_pod("web"))
+        url = cluster.url
+        if where == "by the proxy":
+            url = await stack.enter_async_context(fault_proxy(cluster.url, plan))
+        if armed:
+            plan.arm()
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        yield Client(cluster, url, session)
+
+
+async def test_without_a_strike_the_answer_is_the_apis(where: str) -> None:
+    async with client_under(where, {"fault": "reset", "resources": ["pods"]}) as client:
+        assert (await client.get(NODES)).status == 200
+        assert (await client.bind()).status == 201
+        assert client.is_bound()
+        lines = await client.watch()
+        assert [line["type"] for line in lines[:-1]] == ["ADDED", "ADDED"]
+        assert lines[-1] == "open"
+
+
+async def test_a_delay_before_and_after(where: str) -> None:
+    faults = [
+        {"fault": "delay", "seconds": 0.1},
+        {"fault": "delay", "seconds": 0.1, "moment": "after"},
+    ]
+    async with client_under(where, *faults) as client:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        binding = asyncio.create_task(client.bind())
+        await asyncio.sleep(0.05)
+        assert not client.is_bound()
+        await asyncio.sleep(0.1)
+        assert client.is_bound()
+        assert not binding.done()
+        assert (await binding).status == 201
+        assert loop.time() - began >= 0.2
+
+
+async def test_a_reset_is_not_handled(where: str) -> None:
+    async with client_under(where, {"fault": "reset"}) as client:
+        with pytest.raises(aiohttp.ClientError):
+            await client.bind()
+        assert not client.is_bound()
+
+
+async def test_a_lost_answer_is_handled(where: str) -> None:
+    async with client_under(where, {"fault": "lostAnswer"}) as client:
+        with pytest.raises(aiohttp.ClientError):
+            await client.bind()
+        assert client.is_bound()
+
+
+async def test_a_false_success_is_not_handled(where: str) -> None:
+    async with client_under(where, {"fault": "falseSuccess"}) as client:
+        assert (await client.bind()).status == 201
+        assert not client.is_bound()
+
+
+async def test_no_answer_for_a_while(where: str) -> None:
+    async with client_under(where, {"fault": "hang", "seconds": 0.2}) as client:
+        with pytest.raises(aiohttp.ClientError):
+            await client.bind()
+        assert not client.is_bound()
+
+
+async def test_an_answer_with_each_form_of_retry_after(where: str) -> None:
+    forms = [None, 1, -1, "soon", {"date": -100}]
+    fault = {"fault": "answer", "code": 429, "retryAfter": forms}
+    async with client_under(where, fault) as client:
+        answers = [await client.get(NODES) for _ in forms]
+        assert {answer.status for answer in answers} == {429}
+        *plain, date = [answer.headers.get("Retry-After") for answer in answers]
+        assert plain == [None, "1", "-1", "soon"]
+        assert date is not None
+        assert date.endswith("GMT")
+
+
+async def test_an_answer_of_another_shape(where: str) -> None:
+    fault = {"fault": "answer", "code": 200, "body": "<html>"}
+    async with (
+        client_under(where, fault) as client,
+        client.session.get(client.url + NODES) as response,
+    ):
+        assert (response.status, await response.text()) == (200, "<html>")
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        pytest.param({"fault": "endWatch", "afterEvents": 1}, ["ADDED"], id="it ends"),
+        pytest.param({"fault": "endWatch", "afterSeconds": 0.1}, ["ADDED", "ADDED"], id="later"),
+        pytest.param({"fault": "cutLine", "afterEvents": 1}, ["ADDED", bytes, "reset"], id="cut"),
+        pytest.param(
+            {"fault": "silence", "afterEvents": 1, "seconds": 0.1}, ["ADDED", "reset"], id="silent"
+        ),
+        pytest.param(
+            {"fault": "silence", "afterEvents": 1, "seconds": 9}, ["ADDED", "open"], id="half open"
+        ),
+        pytest.param({"fault": "streamError", "afterEvents": 1}, ["ADDED", "ERROR"], id="error"),
+        pytest.param({"fault": "repeat", "share": 1}, ["ADDED"] * 4 + ["open"], id="repeated"),
+        pytest.param({"fault": "drop"}, ["open"], id="dropped"),
+        pytest.param({"fault": "late", "seconds": 9}, ["open"], id="late"),
+    ],
+)
+async def test_what_becomes_of_a_watch(where: str, fault: dict[str, Any], expected: Any) -> None:
+    async with client_under(where, fault) as client:
+        lines = await client.watch()
+    assert [_shape(line) for line in lines] == expected
+
+
+def _shape(line: Any) -> Any:
+    if isinstance(line, dict):
+        return line["type"]
+    return bytes if isinstance(line, bytes) else line
+
+
+async def test_a_refused_watch_that_is_struck_is_refused(where: str) -> None:
+    async with client_under(where, {"fault": "drop"}) as client:
+        assert (await client.get(f"{NODES}?watch=true&timeoutSeconds=x")).status == 400
+
+
+async def test_in_an_outage_nothing_answers_and_streams_break(where: str) -> None:
+    outage = {"fault": "outage", "between": [0.2, 0.6]}
+    async with client_under(where, outage) as client:
+        assert (await client.watch(seconds=5))[-1] == "reset"
+        with pytest.raises(aiohttp.ClientError):
+            await client.get(NODES)
+        await asyncio.sleep(0.6)
+        assert (await client.get(NODES)).status == 200
+
+
+async def test_an_outage_that_forgets() -> None:
+    outage = {"fault": "outage", "between": [0, 0.2], "history": "forgotten"}
+    async with client_under("in the API", outage, armed=False) as client:
+        version = client.cluster.store.revision - 1
+        path = f"{NODES}?watch=true&resourceVersion={version}"
+        assert await client.watch(path, seconds=0.2) == ["open"]
+        assert client.cluster.options.faults is not None
+        client.cluster.options.faults.arm()
+        await asyncio.sleep(0.4)
+        (error,) = await client.watch(path)
+        assert error["object"]["code"] == 410
+
+
+async def test_an_outage_that_brings_back_an_older_state() -> None:
+    outage = {"fault": "outage", "between": [0, 0.2], "history": "older", "revisions": 1}
+    async with client_under("in the API", outage, armed=False) as client:
+        before = client.cluster.store.revision
+        assert (await client.bind()).status == 201
+        assert client.is_bound()
+        assert client.cluster.options.faults is not None
+        client.cluster.options.faults.arm()
+        await asyncio.sleep(0.4)
+        assert client.cluster.store.revision == before
+        assert not client.is_bound()
+        assert (await client.bind()).status == 201
+
+
+async def test_a_proxy_cannot_take_history_away() -> None:
+    outage = {"fault": "outage", "between": [0, 1], "history": "older"}
+    with pytest.raises(ValueError, match=r"entry 1 \(outage\): only an embedded API"):
+        async with client_under("by the proxy", outage):
+            pass
