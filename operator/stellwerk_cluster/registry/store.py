@@ -271,7 +271,7 @@ class Store:
     def rewind(self, revision: int) -> None:
         """Go back to a version, as a server that was restored from an older backup.
 
-        No further than the history reaches. What listens in process is told, watchers are not:
+        No further than the history reaches. Listeners in process get the changes, watchers do not:
         their connections have ended before.
         """
         known = max(each.forgotten for each in self._collections.values())
