@@ -251,6 +251,14 @@ def patch_rejected() -> StatusError:
     )
 
 
+def no_process(pod: str, subresource: str) -> StatusError:
+    """What needs a process of the pod, where pods are hollow."""
+    return bad_request(
+        f"pod {pod} has no {subresource}: nodes of the embedded cluster are hollow and run no "
+        "processes"
+    )
+
+
 def too_large_revision(asked: int, current: int) -> StatusError:
     """A read at a version that does not exist yet."""
     return StatusError(

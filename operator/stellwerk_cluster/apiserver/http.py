@@ -22,6 +22,7 @@ from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     internal,
     method_not_allowed,
+    no_process,
     too_large_revision,
     unsupported_patch,
 )
@@ -31,11 +32,11 @@ from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotia
 from stellwerk_cluster.apiserver.requests import (
     Target,
     object_body,
-    parse_body,
     parse_path,
+    plain_body,
     write_options,
 )
-from stellwerk_cluster.apiserver.reviews import answer_review
+from stellwerk_cluster.apiserver.reviews import REVIEW_GROUPS, answer_review
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import (
     DeleteOptions,
@@ -45,6 +46,7 @@ from stellwerk_cluster.registry.deletion import (
 )
 from stellwerk_cluster.registry.eviction import evict
 from stellwerk_cluster.registry.scale import read_scale, write_scale
+from stellwerk_cluster.registry.tokens import issue_token
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -65,6 +67,8 @@ _CREATED: Final[JsonObject] = {
     "status": "Success",
     "code": 201,
 }
+NEEDS_PROCESS: Final = ("attach", "exec", "log", "portforward", "proxy")
+"""Subresources of pods that answer with what a process says."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
@@ -120,7 +124,8 @@ class HttpServer:
 
     async def _read(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
-        form = negotiate(request.headers.get("Accept", ""))
+        accept = request.headers.get("Accept", "")
+        form = negotiate(accept, kind)
         query = dict(request.query)
         if target.subresource:
             return self._read_subresource(target, form)
@@ -133,6 +138,8 @@ class HttpServer:
             query["watch"] = "true"
         options = parse_list_options(kind, target.namespace, target.name, query)
         if options.watch:
+            # Streams are JSON for every client that takes JSON at all.
+            form = negotiate(accept).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
         return body_answer(
@@ -151,6 +158,8 @@ class HttpServer:
 
     def _read_subresource(self, target: Target, form: Form) -> Answer:
         _check_verb(target, "get")
+        if target.subresource in NEEDS_PROCESS:
+            raise self._without_process(target)
         entry = self._api.get(target.kind, *target.key)
         if target.subresource == "scale":
             return json_answer(read_scale(target.kind, entry.obj))
@@ -176,10 +185,10 @@ class HttpServer:
             or (kind.namespaced and target.namespace is None)
         ):
             raise method_not_allowed()
-        form = negotiate(request.headers.get("Accept", ""))
+        form = negotiate(request.headers.get("Accept", ""), kind)
         options = write_options(request.query, "Create")
         body = object_body(await request.read(), _media_type(request), kind, self._api.kinds)
-        if kind.group == "authorization.k8s.io":
+        if kind.group in REVIEW_GROUPS:
             return json_answer(
                 answer_review({**body, "kind": kind.kind, "apiVersion": kind.api_version}), 201
             )
@@ -193,31 +202,34 @@ class HttpServer:
 
     async def _post_subresource(self, request: web.BaseRequest, target: Target) -> Answer:
         _check_verb(target, "create")
+        if target.subresource in NEEDS_PROCESS:
+            raise self._without_process(target)
         content = await request.read()
-        try:
-            body = parse_body(content, _media_type(request))
-        except ValueError as error:
-            raise bad_request(f"the object provided is unrecognized: {error}") from error
-        if not isinstance(body, dict):
-            message = "the object provided is unrecognized"
-            raise bad_request(message)
+        body = plain_body(content, _media_type(request), _body_kind(target))
+        dry_run = request.query.get("dryRun") == "All"
+        if target.subresource == "token":
+            return json_answer(issue_token(self._api, target.kind, target.key, body), 201)
         if target.subresource == "binding":
-            dry_run = request.query.get("dryRun") == "All"
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
         else:
             evict(self._api, target.kind, target.key, body, dict(request.query))
         return json_answer(_CREATED, 201)
+
+    def _without_process(self, target: Target) -> StatusError:
+        """The refusal of what only a process can do, once the pod exists."""
+        self._api.get(target.kind, *target.key)
+        return no_process(target.name, target.subresource)
 
     async def _put(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
         if not target.name or "update" not in kind.verbs:
             raise method_not_allowed()
         _check_verb(target, "update")
-        form = negotiate(request.headers.get("Accept", ""))
+        form = negotiate(request.headers.get("Accept", ""), kind)
         options = write_options(request.query, "Update")
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
-            scale = parse_body(content, media_type)
+            scale = plain_body(content, media_type, "Scale")
             return json_answer(
                 write_scale(self._api, kind, target.key, scale, options, merge=False)
             )
@@ -238,7 +250,7 @@ class HttpServer:
         media_type = _media_type(request)
         if media_type not in _PATCHES:
             raise unsupported_patch()
-        form = negotiate(request.headers.get("Accept", ""))
+        form = negotiate(request.headers.get("Accept", ""), kind)
         options = write_options(request.query, "Patch")
         try:
             patch = orjson.loads(await request.read())
@@ -259,9 +271,9 @@ class HttpServer:
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
         content = await request.read()
-        body = parse_body(content, _media_type(request)) if content else {}
+        body = plain_body(content, _media_type(request), "DeleteOptions") if content else {}
         query = dict(request.query)
-        options = parse_delete_options(body if isinstance(body, dict) else {}, query)
+        options = parse_delete_options(body, query)
         if not target.name:
             return self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
@@ -298,6 +310,11 @@ def _check_verb(target: Target, verb: str) -> None:
     found = target.kind.subresource(target.subresource)
     if found is None or verb not in found.verbs:
         raise method_not_allowed()
+
+
+def _body_kind(target: Target) -> str:
+    found = target.kind.subresource(target.subresource)
+    return found.kind if found is not None else ""
 
 
 def _media_type(request: web.BaseRequest) -> str:
