@@ -16,7 +16,7 @@ from typing_extensions import override
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
-from stellwerk_cluster.apimachinery.event_views import from_storage, to_storage
+from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_request,
