@@ -1,4 +1,4 @@
-"""Two versions, one store: autoscalers are kept in their autoscaling/v2 form and shown in either.
+"""Two versions, one store: autoscalers are kept as autoscaling/v2 and shown in either.
 
 Used by `views`. Invariant: the target of cpu, which is all that v1 can say, is kept both ways; other
 metrics are not shown in v1, and are lost when an autoscaler is written in it.

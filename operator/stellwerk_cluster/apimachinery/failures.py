@@ -251,12 +251,12 @@ def patch_rejected() -> StatusError:
     )
 
 
-def no_process(pod: str, subresource: str) -> StatusError:
-    """What needs a process of the pod, where pods are hollow."""
-    return bad_request(
-        f"pod {pod} has no {subresource}: nodes of the embedded cluster are hollow and run no "
-        "processes"
+def no_process(pod: str, missing: str) -> StatusError:
+    """The request needs a process of the pod, where nodes are hollow."""
+    message = (
+        f"nodes of the embedded cluster are hollow and run no processes: pod {pod} has no {missing}"
     )
+    return StatusError(405, "MethodNotAllowed", message, details={})
 
 
 def too_large_revision(asked: int, current: int) -> StatusError:

@@ -179,7 +179,6 @@ class MessageSet:
                 label=_Kind.LABEL_OPTIONAL,
             )
 
-
     def _add_field(
         self, message: DescriptorProto, full_name: str, wire: WireField, number: int
     ) -> None:

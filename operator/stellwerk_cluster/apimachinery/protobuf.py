@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 from google.protobuf.message import DecodeError as WireError
@@ -31,6 +31,10 @@ _PREFIX: Final = b"k8s\x00"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _STRING: Final = 1
 """`type` of an IntOrString that holds a string."""
+
+
+_Made: TypeAlias = Any
+"""A message, or what stands in one: its class is made at run time, and no type knows it."""
 
 
 class MalformedError(ValueError):
@@ -55,10 +59,9 @@ def open_envelope(content: bytes) -> Envelope:
     if not content.startswith(_PREFIX):
         shown = " ".join(str(byte) for byte in _PREFIX)
         raise MalformedError(
-            "provided data does not appear to be a protobuf message, expected prefix "
-            f"[{shown}]"
+            f"provided data does not appear to be a protobuf message, expected prefix [{shown}]"
         )
-    unknown: Any = _parse("Unknown", content[len(_PREFIX) :])
+    unknown: _Made = _parse("Unknown", content[len(_PREFIX) :])
     try:
         return Envelope(unknown.typeMeta.apiVersion, unknown.typeMeta.kind, unknown.raw)
     except ValueError as error:
@@ -87,7 +90,7 @@ def write_body(type_name: str, obj: JsonObject) -> bytes:
     """
     message = message_class(type_name)()
     _fill(message, obj)
-    envelope: Any = message_class("Unknown")()
+    envelope: _Made = message_class("Unknown")()
     envelope.typeMeta.apiVersion = obj["apiVersion"]
     envelope.typeMeta.kind = obj["kind"]
     envelope.raw = message.SerializePartialToString()
@@ -120,7 +123,7 @@ def _object_of(message: Message) -> JsonObject:
     return found
 
 
-def _value_of(type_: str, value: Any) -> JsonValue:
+def _value_of(type_: str, value: _Made) -> JsonValue:
     if type_.startswith("["):
         return [_value_of(type_[1:-1], each) for each in value]
     if type_.startswith("{"):
@@ -132,7 +135,7 @@ def _value_of(type_: str, value: Any) -> JsonValue:
     return _object_of(value)
 
 
-def _same(value: Any) -> JsonValue:
+def _same(value: _Made) -> JsonValue:
     return value
 
 
@@ -140,25 +143,26 @@ def _text_of_bytes(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _time_of(message: Any) -> str | None:
+def _time_of(message: _Made) -> str | None:
     """None for the zero time, which is an empty message."""
     if not message.ListFields():
         return None
     return f"{_EPOCH + timedelta(seconds=message.seconds):%Y-%m-%dT%H:%M:%SZ}"
 
 
-def _micro_time_of(message: Any) -> str | None:
+def _micro_time_of(message: _Made) -> str | None:
     if not message.ListFields():
         return None
     moment = _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
     return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-def _int_or_string_of(message: Any) -> int | str:
-    return message.strVal if message.type == _STRING else message.intVal
+def _int_or_string_of(message: _Made) -> int | str:
+    found: int | str = message.strVal if message.type == _STRING else message.intVal
+    return found
 
 
-_READERS: Final[dict[str, Callable[[Any], JsonValue]]] = {
+_READERS: Final[dict[str, Callable[[_Made], JsonValue]]] = {
     "string": _same,
     "bool": _same,
     "int": _same,
@@ -176,7 +180,7 @@ _READERS: Final[dict[str, Callable[[Any], JsonValue]]] = {
 # From objects to messages.
 
 
-def _fill(message: Any, obj: JsonObject) -> None:
+def _fill(message: _Made, obj: JsonObject) -> None:
     for wire in wire_fields(message.DESCRIPTOR.full_name).values():
         if not wire.type:
             _fill(getattr(message, wire.attribute), obj)
@@ -186,7 +190,7 @@ def _fill(message: Any, obj: JsonObject) -> None:
             _put(message, wire.attribute, wire.type, value)
 
 
-def _put(message: Any, name: str, type_: str, value: Any) -> None:
+def _put(message: _Made, name: str, type_: str, value: _Made) -> None:
     if type_.startswith("["):
         held = getattr(message, name)
         for each in value:
@@ -206,14 +210,14 @@ def _put(message: Any, name: str, type_: str, value: Any) -> None:
         _write(inner_message, type_, value)
 
 
-def _append(held: Any, type_: str, value: Any) -> None:
+def _append(held: _Made, type_: str, value: _Made) -> None:
     if type_ in _SCALAR_VALUES:
         held.append(_SCALAR_VALUES[type_](value))
     else:
         _write(held.add(), type_, value)
 
 
-def _write(message: Any, type_: str, value: Any) -> None:
+def _write(message: _Made, type_: str, value: _Made) -> None:
     writer = _WRITERS.get(type_)
     if writer is None:
         _fill(message, value)
@@ -221,39 +225,39 @@ def _write(message: Any, type_: str, value: Any) -> None:
         writer(message, value)
 
 
-def _write_time(message: Any, value: str) -> None:
+def _write_time(message: _Made, value: str) -> None:
     since = parse_timestamp(value) - _EPOCH
     message.seconds = since // timedelta(seconds=1)
     message.nanos = since.microseconds * 1000
 
 
-def _write_int_or_string(message: Any, value: int | str) -> None:
+def _write_int_or_string(message: _Made, value: int | str) -> None:
     if isinstance(value, str):
         message.type, message.intVal, message.strVal = _STRING, 0, value
     else:
         message.type, message.intVal, message.strVal = 0, value, ""
 
 
-def _write_quantity(message: Any, value: str) -> None:
+def _write_quantity(message: _Made, value: str) -> None:
     message.string = value
 
 
-def _write_raw(message: Any, value: JsonValue) -> None:
+def _write_raw(message: _Made, value: JsonValue) -> None:
     message.raw = orjson.dumps(value)
 
 
-def _write_strings(message: Any, value: list[str]) -> None:
+def _write_strings(message: _Made, value: list[str]) -> None:
     message.items.extend(value)
 
 
-_SCALAR_VALUES: Final[dict[str, Callable[[Any], Any]]] = {
+_SCALAR_VALUES: Final[dict[str, Callable[[_Made], _Made]]] = {
     "string": _same,
     "bool": _same,
     "int": _same,
     "float": _same,
     "bytes": base64.b64decode,
 }
-_WRITERS: Final[dict[str, Callable[[Any, Any], None]]] = {
+_WRITERS: Final[dict[str, Callable[[_Made, _Made], None]]] = {
     "Time": _write_time,
     "MicroTime": _write_time,
     "Quantity": _write_quantity,

@@ -1,7 +1,7 @@
 """Kinds that are two views of one store, and the way between what is stored and what is shown.
 
-Called by the verbs on the way in and by rendering on the way out. Invariant: a kind is a view if its
-row in kinds.toml names a storage whose objects have another form than its own.
+Called by the verbs on the way in and by rendering on the way out. Invariant: a kind is a view
+if its row in kinds.toml names a storage whose objects have another form than its own.
 """
 
 from __future__ import annotations

@@ -67,8 +67,14 @@ _CREATED: Final[JsonObject] = {
     "status": "Success",
     "code": 201,
 }
-NEEDS_PROCESS: Final = ("attach", "exec", "log", "portforward", "proxy")
-"""Subresources of pods that answer with what a process says."""
+NEEDS_PROCESS: Final = {
+    "attach": "process to attach to",
+    "exec": "process to run a command beside",
+    "log": "logs",
+    "portforward": "ports to forward",
+    "proxy": "server to talk to",
+}
+"""Subresources of pods that answer with what a process says, and what of it is missing."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
@@ -218,7 +224,7 @@ class HttpServer:
     def _without_process(self, target: Target) -> StatusError:
         """The refusal of what only a process can do, once the pod exists."""
         self._api.get(target.kind, *target.key)
-        return no_process(target.name, target.subresource)
+        return no_process(target.name, NEEDS_PROCESS[target.subresource])
 
     async def _put(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind

@@ -70,9 +70,7 @@ def _field(word: str) -> tuple[str, tuple[tuple[int, ...], str]]:
     return name, ((int(number),), type_)
 
 
-def _named(
-    members: JsonObject, convert: Callable[[Any], JsonObject]
-) -> list[JsonObject]:
+def _named(members: JsonObject, convert: Callable[[Any], JsonObject]) -> list[JsonObject]:
     return [{"name": name, "value": convert(value)} for name, value in members.items()]
 
 

@@ -13,9 +13,9 @@ import orjson
 import yaml
 
 from stellwerk_cluster.apimachinery import protobuf
-from stellwerk_cluster.apimachinery.views import from_storage, is_view
 from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
 from stellwerk_cluster.apimachinery.messages import has_message
+from stellwerk_cluster.apimachinery.views import from_storage, is_view
 from stellwerk_cluster.registry.store import Entry
 
 if TYPE_CHECKING:

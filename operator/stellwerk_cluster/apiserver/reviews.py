@@ -1,4 +1,4 @@
-"""Reviews of who a client is and what it may do: the embedded cluster has one user, who may do everything.
+"""Reviews of who a client is and what it may do: one user, who may do everything.
 
 Called by the HTTP layer. Invariant: the answer repeats the question and allows it.
 """

@@ -97,7 +97,7 @@ def subjects(binding: JsonObject, _now: datetime, kind: str) -> str:
 
 def endpoint_addresses(endpoints: JsonObject, _now: datetime) -> str:
     """The first addresses with their ports."""
-    texts = []
+    texts: list[str] = []
     for subset in endpoints.get("subsets") or ():
         addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
         ports = [port.get("port", 0) for port in subset.get("ports") or ()]

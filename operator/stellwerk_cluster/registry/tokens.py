@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import Cause, bad_value, invalid_as
-from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode
 from stellwerk_cluster.registry.write_rules import cannot_handle
 
