@@ -1,7 +1,7 @@
 """Two versions, one store: autoscalers are kept as autoscaling/v2 and shown in either.
 
-Used by `views`. Invariant: the target of cpu, which is all that v1 can say, is kept both ways; other
-metrics are not shown in v1, and are lost when an autoscaler is written in it.
+Used by `views`. Invariant: the target of cpu, which is all that v1 can say, is kept both ways;
+other metrics are not shown in v1, and are lost when an autoscaler is written in it.
 """
 
 from __future__ import annotations

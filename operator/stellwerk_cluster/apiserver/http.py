@@ -123,7 +123,10 @@ class HttpServer:
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
-            return await method(request, target)
+            answer = await method(request, target)
+            if target.kind.warning and not answer.prepared:
+                _warn(answer, target.kind.warning)
+            return answer
         return self._documents.answer(request, parts)
 
     # Reading.
@@ -306,7 +309,7 @@ class HttpServer:
             self._renderer.one(target.kind, entry, form.for_one(target.kind)), form, status
         )
         for warning in warnings:
-            response.headers.add("Warning", f'299 - "{_quoted(warning)}"')
+            _warn(response, warning)
         return response
 
 
@@ -325,6 +328,10 @@ def _body_kind(target: Target) -> str:
 
 def _media_type(request: web.BaseRequest) -> str:
     return request.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _warn(answer: Answer, text: str) -> None:
+    answer.headers.add("Warning", f'299 - "{_quoted(text)}"')
 
 
 def _quoted(text: str) -> str:

@@ -262,7 +262,8 @@ class Api(Reader):
                 text = f"strict decoding error: {', '.join(texts)}"
                 if patch is None:
                     raise cannot_handle(kind, text)
-                raise bad_patch(patch if media_type == patching.STRATEGIC_PATCH else body, text)
+                strategic = media_type == patching.STRATEGIC_PATCH
+                raise bad_patch(patch if strategic else body, text, as_map=strategic)
             options.warnings.extend(texts)
         return to_storage(kind, obj)
 

@@ -3,13 +3,9 @@
 `NOT_YET` names the steps that still differ, each with the reason; it must only shrink.
 """
 
-import asyncio
-import importlib.util
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +13,8 @@ import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.repository import TRANSCRIPTS
+from tests.support.served_cluster import served
+from tests.support.transcripts import load
 
 COMPACTED = ("lists", "watch")
 SLOW = ("lists", "watch", "crd")
@@ -60,7 +58,6 @@ NOT_YET: dict[str, dict[int, str]] = {
         17: "fields that stand twice in a body are not noticed",
         18: "fields that stand twice in a body are not noticed",
         20: _FIELDS,
-        22: "the answer quotes the patch as Go prints maps",
         23: "the JSON parser words its errors differently",
         25: _FIELDS,
         31: "the HTTP library refuses unknown methods itself",
@@ -95,16 +92,6 @@ NOT_YET: dict[str, dict[int, str]] = {
 }
 
 
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, TRANSCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="module")
 def replay() -> Iterator[ModuleType]:
     if not TRANSCRIPTS.is_dir():
@@ -113,23 +100,6 @@ def replay() -> Iterator[ModuleType]:
     yield load("replay")
     for name in ("normalise", "replay"):
         del sys.modules[name]
-
-
-@contextmanager
-def serving(options: ClusterOptions) -> Iterator[str]:
-    """An empty cluster in a thread of its own: the replay client blocks."""
-    loop = asyncio.new_event_loop()
-    cluster = EmbeddedCluster(0, options=options)
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(cluster.start(), loop).result(10)
-    try:
-        yield cluster.url
-    finally:
-        asyncio.run_coroutine_threadsafe(cluster.stop(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
 
 
 def without_descriptions(value: Any) -> Any:
@@ -163,8 +133,8 @@ def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -
         compaction_seconds=3 if scenario in COMPACTED else None,
     )
     differences = []
-    with serving(options) as url:
-        client = replay.Replay(url, {"admin": "admin"})
+    with served(EmbeddedCluster(0, options=options)) as cluster:
+        client = replay.Replay(cluster.url, {"admin": "admin"})
         client.on_restart = None
         for text in (TRANSCRIPTS / "api" / f"{scenario}.jsonl").read_text().splitlines():
             line = json.loads(text)
