@@ -49,8 +49,17 @@ def document_message(document: JsonObject) -> bytes:
         "paths": {"path": _named(document["paths"], _path_item)},
         "definitions": {"additional_properties": _named(document["definitions"], _schema)},
     }
-    message = json_format.ParseDict(shape, _messages()["Document"]())
+    message = json_format.ParseDict(shape, message_class("Document")())
     return bytes(message.SerializeToString(deterministic=True))
+
+
+def message_class(name: str) -> type[Message]:
+    """The class of one message of openapi_messages.txt.
+
+    Raises:
+        KeyError: the file has no such message.
+    """
+    return _messages()[name]
 
 
 @cache

@@ -3,7 +3,6 @@
 `DIFFERENT` names the commands that end differently, each with the reason; it must only shrink.
 """
 
-import http.client
 import json
 import re
 import threading
@@ -19,7 +18,7 @@ import pytest
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.kubectls import Kubectl, program_of
 from tests.support.repository import TRANSCRIPTS
-from tests.support.served_cluster import served
+from tests.support.served_cluster import send, served
 from tests.support.transcripts import load
 
 RECORDED_WITH = 33
@@ -79,18 +78,6 @@ def setup(url: str, line: dict[str, Any]) -> None:
     content = None if body is None else json.dumps(body).encode()
     status, answer = send(url, request["method"], path, content, request.get("headers") or {})
     assert status < HTTPStatus.BAD_REQUEST, answer
-
-
-def send(
-    url: str, method: str, path: str, content: bytes | None = None, headers: Any = None
-) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
-    try:
-        connection.request(method, path, content, headers or {})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
 def shown(text: str, normalise: ModuleType) -> list[str]:
