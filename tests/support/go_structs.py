@@ -90,7 +90,7 @@ class GoProgram:
             try:
                 self._base = base
                 if all(self.name(base + link).startswith(_STARTS) for link in sample):
-                    return base
+                    return int(base)
             except (KeyError, UnicodeDecodeError):
                 continue
         raise ValueError("the program has no types where Go keeps them")

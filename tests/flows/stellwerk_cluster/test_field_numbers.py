@@ -107,9 +107,10 @@ def recorded_bodies() -> Iterator[tuple[str, bytes]]:
 
 
 def unknown_numbers(message: Message) -> list[Any]:
+    unknown = unknown_fields.UnknownFieldSet(message)
     found: list[Any] = [
-        (message.DESCRIPTOR.full_name, field.field_number)
-        for field in unknown_fields.UnknownFieldSet(message)  # type: ignore[no-untyped-call]
+        (message.DESCRIPTOR.full_name, unknown[position].field_number)
+        for position in range(len(unknown))
     ]
     for descriptor, value in message.ListFields():
         if descriptor.message_type is None or descriptor.message_type.GetOptions().map_entry:
