@@ -23,6 +23,7 @@ from stellwerk_cluster.apimachinery.failures import (
     internal,
     method_not_allowed,
     no_process,
+    too_large_body,
     too_large_revision,
     unsupported_patch,
 )
@@ -107,6 +108,8 @@ class HttpServer:
             return await self._dispatch(request)
         except StatusError as error:
             return _failure(error)
+        except web.HTTPRequestEntityTooLarge:
+            return _failure(too_large_body(LARGEST_BODY_BYTES))
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001  (the top of the request's task: the connection lives on)
@@ -123,6 +126,8 @@ class HttpServer:
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
+            if target.subresource in NEEDS_PROCESS:
+                raise self._without_process(target)
             answer = await method(request, target)
             if target.kind.warning and not answer.prepared:
                 _warn(answer, target.kind.warning)
@@ -167,8 +172,6 @@ class HttpServer:
 
     def _read_subresource(self, target: Target, form: Form) -> Answer:
         _check_verb(target, "get")
-        if target.subresource in NEEDS_PROCESS:
-            raise self._without_process(target)
         entry = self._api.get(target.kind, *target.key)
         if target.subresource == "scale":
             return json_answer(read_scale(target.kind, entry.obj))
@@ -211,8 +214,6 @@ class HttpServer:
 
     async def _post_subresource(self, request: web.BaseRequest, target: Target) -> Answer:
         _check_verb(target, "create")
-        if target.subresource in NEEDS_PROCESS:
-            raise self._without_process(target)
         content = await request.read()
         body = plain_body(content, _media_type(request), _body_kind(target))
         dry_run = request.query.get("dryRun") == "All"

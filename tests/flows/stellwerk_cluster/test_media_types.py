@@ -144,6 +144,19 @@ def test_a_malformed_body_is_refused_with_a_status(
     assert (failure["kind"], failure["code"]) == ("Status", status)
 
 
+def test_a_body_of_nothing_but_mistakes_is_answered_with_some_of_them(url: str) -> None:
+    containers = [{} for _ in range(5_000)]
+    body = protobuf.write_body("Pod", pod("x") | {"spec": {"containers": containers}})
+    status, answer = send(url, "POST", PODS, body, SENT)
+    assert status == 422
+    assert len(answer) < 1 << 20
+
+
+def test_a_body_beyond_all_limits_is_refused_with_a_status(url: str) -> None:
+    status, answer = send(url, "POST", PODS, b"k8s\0" + bytes(4 << 20), SENT)
+    assert (status, json.loads(answer)["reason"]) == (413, "RequestEntityTooLarge")
+
+
 def test_a_definition_in_protobuf_is_an_unsupported_media_type(url: str) -> None:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     assert send(url, "POST", path, b"k8s\0", SENT)[0] == 415
