@@ -71,9 +71,14 @@ class Step:
 STEPS = (
     # Writing lists and single objects.
     Step("apply -f web.yaml", "deployment.apps/web created"),
-    Step("apply -f web.yaml", "deployment.apps/web unchanged"),
+    Step("apply -f web.yaml", "deployment.apps/web unchanged", note="and changes nothing"),
     Step("apply -f list.yaml", "configmap/two created", note="a manifest of kind List"),
-    Step("apply -f -", "configmap/two", stdin_of="get configmap one two -o yaml"),
+    Step(
+        "apply -f -",
+        "configmap/two",
+        stdin_of="get configmap one two -o yaml",
+        note="a List again",
+    ),
     Step("rollout status deployment/web --timeout=15s", "successfully rolled out"),
     # Creating: protobuf from 1.32 on.
     Step("create deployment idle --image=registry.example/x:1 --replicas=0", "created"),

@@ -1,4 +1,4 @@
-"""Objects and lists in the form a client accepts: JSON, YAML, Table, metadata only.
+"""Objects and lists in the form a client accepts: JSON, YAML, protobuf, Table, metadata.
 
 Called by the HTTP layer and by watches. Invariant: plain JSON is put together from the stored
 bytes, never serialised again.
