@@ -68,7 +68,7 @@ _CREATED: Final[JsonObject] = {
     "status": "Success",
     "code": 201,
 }
-NEEDS_PROCESS: Final = {
+_NEEDS_PROCESS: Final = {
     "attach": "process to attach to",
     "exec": "process to run a command beside",
     "log": "logs",
@@ -126,7 +126,7 @@ class HttpServer:
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
-            if target.subresource in NEEDS_PROCESS:
+            if target.subresource in _NEEDS_PROCESS:
                 raise self._without_process(target)
             answer = await method(request, target)
             if target.kind.warning and not answer.prepared:
@@ -228,7 +228,7 @@ class HttpServer:
     def _without_process(self, target: Target) -> StatusError:
         """The refusal of what only a process can do, once the pod exists."""
         self._api.get(target.kind, *target.key)
-        return no_process(target.name, NEEDS_PROCESS[target.subresource])
+        return no_process(target.name, _NEEDS_PROCESS[target.subresource])
 
     async def _put(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
