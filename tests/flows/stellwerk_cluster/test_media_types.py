@@ -145,7 +145,7 @@ def test_a_malformed_body_is_refused_with_a_status(
 
 
 def test_a_body_of_nothing_but_mistakes_is_answered_with_some_of_them(url: str) -> None:
-    containers = [{} for _ in range(5_000)]
+    containers: list[dict[str, Any]] = [{} for _ in range(5_000)]
     body = protobuf.write_body("Pod", pod("x") | {"spec": {"containers": containers}})
     status, answer = send(url, "POST", PODS, body, SENT)
     assert status == 422
