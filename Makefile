@@ -46,7 +46,7 @@ test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
 
 .PHONY: test-all
 test-all: test ## the tests that run for minutes, too
-	@$(BIN)/pytest --quiet -m long
+	@$(BIN)/pytest --quiet -m "long or all_versions"
 
 .PHONY: check
 check: lint types layers test ## everything that a change must pass

@@ -12,7 +12,7 @@ In order of reading, from what a client sees to what all of it rests on:
 `controllers`   Deployments to garbage collection; `hollow` beside them: nodes and a kubelet
 `registry`      the verbs over the store; begin with `api`, where every write passes
 `admission`     the rules of each kind; begin with `strategy`, then `strategies`
-`apimachinery`  what objects are: kinds (kinds.toml), types (types.txt), names, failures
+`apimachinery`  what objects are: kinds (kinds.toml), types (types.txt), their protobuf, failures
 
 A room uses the rooms below it and none beside or above it. Invariant: nothing outside this package
 depends on the cluster being embedded; it is reached through its HTTP API or through

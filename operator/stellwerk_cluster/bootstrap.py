@@ -16,8 +16,13 @@ if TYPE_CHECKING:
 
 NAMESPACES: Final = ("kube-system", "kube-public", "default", "kube-node-lease")
 _DESCRIPTIONS: Final = {
-    "system-cluster-critical": "For pods the cluster cannot do without; they may move.",
-    "system-node-critical": "For pods a node cannot do without; they stay where they are.",
+    "system-cluster-critical": (
+        "Used for system critical pods that must run in the cluster, but can be moved to another "
+        "node if necessary."
+    ),
+    "system-node-critical": (
+        "Used for system critical pods that must not be moved from their current node."
+    ),
 }
 API_ADDRESS: Final = "10.0.0.1"
 _LEASE_SECONDS: Final = 3600

@@ -17,6 +17,7 @@ from stellwerk_cluster.admission import (
     pod_validation,
     scheduling_classes,
     services,
+    stored_only,
     volumes,
     workloads,
 )
@@ -138,6 +139,14 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate=workloads.validate_job,
         validate_update=workloads.validate_job_update,
     ),
+    "CronJob": Strategy(default=stored_only.default_cron_job),
+    "HorizontalPodAutoscaler": Strategy(default=stored_only.default_autoscaler),
+    "HorizontalPodAutoscalerV1": Strategy(default=stored_only.default_autoscaler),
+    "NetworkPolicy": Strategy(default=stored_only.default_network_policy),
+    "RoleBinding": Strategy(default=stored_only.default_role_binding),
+    "ClusterRoleBinding": Strategy(default=stored_only.default_role_binding),
+    "Endpoints": Strategy(default=stored_only.default_endpoints),
+    "EndpointSlice": Strategy(default=stored_only.default_endpoint_slice),
     "PodTemplate": Strategy(default=workloads.default_pod_template),
 }
 

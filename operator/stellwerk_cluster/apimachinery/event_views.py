@@ -1,6 +1,6 @@
 """Two groups, one store: events are kept in their core/v1 form and shown in either.
 
-Called by the verbs on the way in and by rendering on the way out. Invariant: converting there and
+Used by `views`, and by selectors of fields. Invariant: converting there and
 back loses nothing.
 """
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
-_NEW_GROUP: Final = "events.k8s.io"
+NEW_GROUP: Final = "events.k8s.io"
 _CORE_NAME: Final = {
     "note": "message",
     "regarding": "involvedObject",
@@ -41,31 +41,22 @@ _EMPTY_IN_NEW: Final[JsonObject] = {
 }
 
 
-def is_view(kind: ResourceKind) -> bool:
-    """Whether objects of the kind are stored in another form than they are shown."""
-    return kind.group == _NEW_GROUP
-
-
-def to_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
-    """The stored form of an object that a client sent."""
-    if not is_view(kind):
-        return obj
+def to_core(obj: JsonObject) -> JsonObject:
+    """The core/v1 form of an event in events.k8s.io."""
     core = {_CORE_NAME.get(name, name): value for name, value in obj.items()}
     # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
     return {"kind": "Event", "apiVersion": "v1", **_EMPTY_IN_CORE, **_without_type(core)}
 
 
-def from_storage(kind: ResourceKind, obj: JsonObject) -> JsonObject:
-    """The form of a stored object that clients of the kind see."""
-    if not is_view(kind):
-        return obj
+def from_core(obj: JsonObject) -> JsonObject:
+    """The events.k8s.io form of an event in core/v1."""
     empty = ("reportingComponent", "reportingInstance")
     shown = {
         _NEW_NAME.get(name, name): value
         for name, value in obj.items()
         if value != "" or name not in empty
     }
-    type_ = {"kind": "Event", "apiVersion": f"{_NEW_GROUP}/v1"}
+    type_ = {"kind": "Event", "apiVersion": f"{NEW_GROUP}/v1"}
     return {**type_, **_EMPTY_IN_NEW, **_without_type(shown)}
 
 

@@ -8,6 +8,7 @@ failure is the same everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.objects import JsonValue
 
 ACCEPTED_BODIES: Final = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+
+
+_MOST_CAUSES: Final = 1000
 
 
 class StatusError(Exception):
@@ -182,7 +186,8 @@ def invalid(kind: ResourceKind, name: str, causes: Iterable[Cause]) -> StatusErr
 
 def invalid_as(kind: str, group: str, name: str, causes: Iterable[Cause]) -> StatusError:
     """Like `invalid`, for things that are no resources (options of a request, a patch)."""
-    listed = list(causes)
+    # A body of 3 MiB has room for a million mistakes, and their texts for gigabytes.
+    listed = list(islice(causes, _MOST_CAUSES))
     # The API drops a repeated error from the text and keeps it among the causes.
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in listed))
     text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
@@ -226,6 +231,12 @@ def method_not_allowed() -> StatusError:
     )
 
 
+def too_large_body(limit_bytes: int) -> StatusError:
+    """The body of a request is larger than any object may be."""
+    message = f"Request entity too large: limit is {limit_bytes}"
+    return StatusError(413, "RequestEntityTooLarge", message, details={})
+
+
 def unsupported_body() -> StatusError:
     """The body of a create or update has a media type that is not read here."""
     return StatusError(
@@ -249,6 +260,14 @@ def patch_rejected() -> StatusError:
         "the server rejected our request due to an error in our request",
         details={},
     )
+
+
+def no_process(pod: str, missing: str) -> StatusError:
+    """The request needs a process of the pod, where nodes are hollow."""
+    message = (
+        f"nodes of the embedded cluster are hollow and run no processes: pod {pod} has no {missing}"
+    )
+    return StatusError(405, "MethodNotAllowed", message, details={})
 
 
 def too_large_revision(asked: int, current: int) -> StatusError:

@@ -78,6 +78,8 @@ class ResourceKind:
     """Name of one object for kubectl; empty: the kind in lower case."""
     list_kind: str = ""
     """Kind of a list; empty: the kind and `List`."""
+    warning: str = ""
+    """What every answer about the kind warns of."""
     custom: bool = False
     """Whether a CustomResourceDefinition added the kind."""
 

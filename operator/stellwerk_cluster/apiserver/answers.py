@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apiserver.rendering import JSON, YAML, Form
+from stellwerk_cluster.apiserver.rendering import JSON, Form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,8 +29,7 @@ def json_answer(document: JsonObject, status: int = 200) -> web.Response:
 
 def body_answer(content: bytes, form: Form, status: int = 200) -> web.Response:
     """The answer that carries rendered objects, in the media type of their form."""
-    content_type = YAML if form.media_type == YAML else JSON
-    return web.Response(body=content, status=status, headers={"Content-Type": content_type})
+    return web.Response(body=content, status=status, headers={"Content-Type": form.media_type})
 
 
 def tagged_answer(

@@ -18,6 +18,7 @@ from stellwerk_cluster.apimachinery.objects import (
     pick,
 )
 from stellwerk_cluster.apimachinery.selectors import selector_text
+from stellwerk_cluster.apiserver import stored_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,17 @@ _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 def age(obj: JsonObject, now: datetime) -> str:
     """The time since the object was created."""
     return age_text(obj["metadata"].get("creationTimestamp"), now)
+
+
+def age_of(obj: JsonObject, now: datetime, path: str) -> str:
+    """The time since what stands under a path, if anything does."""
+    found = _at(obj, path)
+    return age_text(found, now) if found else _NONE
+
+
+def truth(obj: JsonObject, _now: datetime, path: str) -> str:
+    """True or False, as a word."""
+    return str(bool(_at(obj, path)))
 
 
 def list_length(obj: JsonObject, _now: datetime, path: str) -> int:
@@ -53,9 +65,11 @@ def selector(obj: JsonObject, _now: datetime, path: str) -> str:
     return ",".join(f"{key}={value}" for key, value in sorted((found or {}).items())) or _NONE
 
 
-def template_containers(obj: JsonObject, _now: datetime, part: str) -> str:
+def template_containers(
+    obj: JsonObject, _now: datetime, part: str, template: str = "spec.template"
+) -> str:
     """One field of every container in the pod template of a workload."""
-    containers = pick(obj, ("spec", "template", "spec", "containers")) or ()
+    containers = _at(obj, f"{template}.spec.containers") or ()
     return ",".join(each.get(part, "") for each in containers)
 
 
@@ -249,6 +263,7 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
     for function in (
         access_modes,
         age,
+        age_of,
         budget_limit,
         claim_of,
         data_count,
@@ -272,7 +287,19 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         readiness_gates,
         restarts,
         selector,
+        stored_cells.autoscaler_reference,
+        stored_cells.autoscaler_targets,
+        stored_cells.endpoint_addresses,
+        stored_cells.ingress_address,
+        stored_cells.ingress_hosts,
+        stored_cells.ingress_ports,
+        stored_cells.quota_usage,
+        stored_cells.role_reference,
+        stored_cells.slice_addresses,
+        stored_cells.slice_ports,
+        stored_cells.subjects,
         template_containers,
+        truth,
     )
 }
 """The functions by the names that columns.toml uses."""

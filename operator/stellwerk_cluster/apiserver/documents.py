@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apimachinery.failures import StatusError, no_such_resource
+from stellwerk_cluster.apimachinery.failures import (
+    ACCEPTED_BODIES,
+    StatusError,
+    no_such_resource,
+)
 from stellwerk_cluster.apiserver.answers import Answer, json_answer, no_page, tagged_answer
 from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery
 
@@ -70,21 +74,12 @@ class Documents:
         raise no_such_resource()
 
     def _discovery_root(self, request: web.BaseRequest, root: str) -> Answer:
-        accept = request.headers.get("Accept", "")
-        if "as=APIGroupDiscoveryList" not in accept:
+        if not _wants_aggregated(request.headers.get("Accept", "")):
             return json_answer(
                 self._discovery.versions(self.address)
                 if root == "api"
                 else self._discovery.groups()
             )
-        if "v=v2;" not in f"{accept};".replace(",", ";") and "application/json" not in accept.split(
-            ","
-        ):
-            message = (
-                "only the following media types are accepted: "
-                "application/json, application/yaml, application/vnd.kubernetes.protobuf"
-            )
-            raise StatusError(406, "NotAcceptable", message)
         document = orjson.dumps(self._discovery.aggregated(core=root == "api"))
         return tagged_answer(request, document, AGGREGATED, {"Vary": "Accept"})
 
@@ -101,3 +96,23 @@ class Documents:
             lines = "".join(f"[+]{check} ok\n" for check in known)
             return web.Response(text=f"{lines}{probe} check passed\n")
         return web.Response(text="ok")
+
+
+def _wants_aggregated(accept: str) -> bool:
+    """Whether the first acceptable clause asks for everything in one document.
+
+    Clients up to 1.29 ask for a version that is gone (v2beta1), and for plain JSON otherwise.
+
+    Raises:
+        StatusError: no clause is acceptable (406).
+    """
+    if not accept:
+        return False
+    for clause in accept.split(","):
+        _media_type, *parameters = (part.strip() for part in clause.split(";"))
+        if "as=APIGroupDiscoveryList" not in parameters:
+            return False
+        if "v=v2" in parameters:
+            return True
+    message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
+    raise StatusError(406, "NotAcceptable", message)

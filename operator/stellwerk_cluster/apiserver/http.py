@@ -22,6 +22,8 @@ from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     internal,
     method_not_allowed,
+    no_process,
+    too_large_body,
     too_large_revision,
     unsupported_patch,
 )
@@ -31,11 +33,11 @@ from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotia
 from stellwerk_cluster.apiserver.requests import (
     Target,
     object_body,
-    parse_body,
     parse_path,
+    plain_body,
     write_options,
 )
-from stellwerk_cluster.apiserver.reviews import answer_review
+from stellwerk_cluster.apiserver.reviews import REVIEW_GROUPS, answer_review
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import (
     DeleteOptions,
@@ -45,6 +47,7 @@ from stellwerk_cluster.registry.deletion import (
 )
 from stellwerk_cluster.registry.eviction import evict
 from stellwerk_cluster.registry.scale import read_scale, write_scale
+from stellwerk_cluster.registry.tokens import issue_token
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -65,6 +68,14 @@ _CREATED: Final[JsonObject] = {
     "status": "Success",
     "code": 201,
 }
+_NEEDS_PROCESS: Final = {
+    "attach": "process to attach to",
+    "exec": "process to run a command beside",
+    "log": "logs",
+    "portforward": "ports to forward",
+    "proxy": "server to talk to",
+}
+"""Subresources of pods that answer with what a process says, and what of it is missing."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
@@ -97,6 +108,8 @@ class HttpServer:
             return await self._dispatch(request)
         except StatusError as error:
             return _failure(error)
+        except web.HTTPRequestEntityTooLarge:
+            return _failure(too_large_body(LARGEST_BODY_BYTES))
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
             raise
         except Exception:  # noqa: BLE001  (the top of the request's task: the connection lives on)
@@ -113,14 +126,20 @@ class HttpServer:
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
-            return await method(request, target)
+            if target.subresource in _NEEDS_PROCESS:
+                raise self._without_process(target)
+            answer = await method(request, target)
+            if target.kind.warning and not answer.prepared:
+                _warn(answer, target.kind.warning)
+            return answer
         return self._documents.answer(request, parts)
 
     # Reading.
 
     async def _read(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
-        form = negotiate(request.headers.get("Accept", ""))
+        accept = request.headers.get("Accept", "")
+        form = negotiate(accept, kind)
         query = dict(request.query)
         if target.subresource:
             return self._read_subresource(target, form)
@@ -133,6 +152,8 @@ class HttpServer:
             query["watch"] = "true"
         options = parse_list_options(kind, target.namespace, target.name, query)
         if options.watch:
+            # Streams are JSON for every client that takes JSON at all.
+            form = negotiate(accept).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
         return body_answer(
@@ -176,10 +197,10 @@ class HttpServer:
             or (kind.namespaced and target.namespace is None)
         ):
             raise method_not_allowed()
-        form = negotiate(request.headers.get("Accept", ""))
+        form = negotiate(request.headers.get("Accept", ""), kind)
         options = write_options(request.query, "Create")
         body = object_body(await request.read(), _media_type(request), kind, self._api.kinds)
-        if kind.group == "authorization.k8s.io":
+        if kind.group in REVIEW_GROUPS:
             return json_answer(
                 answer_review({**body, "kind": kind.kind, "apiVersion": kind.api_version}), 201
             )
@@ -194,30 +215,31 @@ class HttpServer:
     async def _post_subresource(self, request: web.BaseRequest, target: Target) -> Answer:
         _check_verb(target, "create")
         content = await request.read()
-        try:
-            body = parse_body(content, _media_type(request))
-        except ValueError as error:
-            raise bad_request(f"the object provided is unrecognized: {error}") from error
-        if not isinstance(body, dict):
-            message = "the object provided is unrecognized"
-            raise bad_request(message)
+        body = plain_body(content, _media_type(request), _body_kind(target))
+        dry_run = request.query.get("dryRun") == "All"
+        if target.subresource == "token":
+            return json_answer(issue_token(self._api, target.kind, target.key, body), 201)
         if target.subresource == "binding":
-            dry_run = request.query.get("dryRun") == "All"
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
         else:
             evict(self._api, target.kind, target.key, body, dict(request.query))
         return json_answer(_CREATED, 201)
+
+    def _without_process(self, target: Target) -> StatusError:
+        """The refusal of what only a process can do, once the pod exists."""
+        self._api.get(target.kind, *target.key)
+        return no_process(target.name, _NEEDS_PROCESS[target.subresource])
 
     async def _put(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
         if not target.name or "update" not in kind.verbs:
             raise method_not_allowed()
         _check_verb(target, "update")
-        form = negotiate(request.headers.get("Accept", ""))
+        form = negotiate(request.headers.get("Accept", ""), kind)
         options = write_options(request.query, "Update")
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
-            scale = parse_body(content, media_type)
+            scale = plain_body(content, media_type, "Scale")
             return json_answer(
                 write_scale(self._api, kind, target.key, scale, options, merge=False)
             )
@@ -238,7 +260,7 @@ class HttpServer:
         media_type = _media_type(request)
         if media_type not in _PATCHES:
             raise unsupported_patch()
-        form = negotiate(request.headers.get("Accept", ""))
+        form = negotiate(request.headers.get("Accept", ""), kind)
         options = write_options(request.query, "Patch")
         try:
             patch = orjson.loads(await request.read())
@@ -259,9 +281,9 @@ class HttpServer:
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
         content = await request.read()
-        body = parse_body(content, _media_type(request)) if content else {}
+        body = plain_body(content, _media_type(request), "DeleteOptions") if content else {}
         query = dict(request.query)
-        options = parse_delete_options(body if isinstance(body, dict) else {}, query)
+        options = parse_delete_options(body, query)
         if not target.name:
             return self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
@@ -288,7 +310,7 @@ class HttpServer:
             self._renderer.one(target.kind, entry, form.for_one(target.kind)), form, status
         )
         for warning in warnings:
-            response.headers.add("Warning", f'299 - "{_quoted(warning)}"')
+            _warn(response, warning)
         return response
 
 
@@ -300,8 +322,17 @@ def _check_verb(target: Target, verb: str) -> None:
         raise method_not_allowed()
 
 
+def _body_kind(target: Target) -> str:
+    found = target.kind.subresource(target.subresource)
+    return found.kind if found is not None else ""
+
+
 def _media_type(request: web.BaseRequest) -> str:
     return request.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _warn(answer: Answer, text: str) -> None:
+    answer.headers.add("Warning", f'299 - "{_quoted(text)}"')
 
 
 def _quoted(text: str) -> str:

@@ -16,6 +16,11 @@ from stellwerk_cluster.apimachinery.schema import Field, types
 from stellwerk_cluster.apiserver.answers import etag, no_page, tagged_answer
 from stellwerk_cluster.apiserver.descriptions import describe_field, describe_type
 from stellwerk_cluster.apiserver.discovery import VERSION
+from stellwerk_cluster.apiserver.openapi_protobuf import (
+    MEDIA_TYPE,
+    document_message,
+    wants_protobuf,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,18 +44,19 @@ _SCALARS: Final[dict[str, JsonObject]] = {
     "bytes": {"type": "string", "format": "byte"},
     "any": {"type": "object"},
 }
-_WRITE_PARAMETERS: Final = [
-    {
-        "name": name,
-        "in": "query",
-        "description": text,
-        "schema": {"type": "string", "uniqueItems": True},
-    }
-    for name, text in (
-        ("dryRun", "All: answer as if, change nothing."),
-        ("fieldManager", "Name of the program that writes."),
-        ("fieldValidation", "Ignore, Warn or Strict: what to do about unknown fields."),
-    )
+_OPTIONS: Final = {
+    "dryRun": "All: answer as if, change nothing.",
+    "fieldManager": "Name of the program that writes.",
+    "fieldValidation": "Ignore, Warn or Strict: what to do about unknown fields.",
+}
+_OPTION_TYPE: Final[JsonObject] = {"type": "string", "uniqueItems": True}
+_V2_PARAMETERS: Final[list[JsonObject]] = [
+    {"name": name, "in": "query", "description": text, **_OPTION_TYPE}
+    for name, text in _OPTIONS.items()
+]
+_V3_PARAMETERS: Final[list[JsonObject]] = [
+    {"name": name, "in": "query", "description": text, "schema": _OPTION_TYPE}
+    for name, text in _OPTIONS.items()
 ]
 _VERBS: Final = {
     "post": "create",
@@ -75,6 +81,9 @@ class OpenApi:
         """The document of one path."""
         self._forget_outdated()
         match rest:
+            case ["v2"] if wants_protobuf(request.headers.get("Accept", "")):
+                content = self._protobuf_v2()
+                return tagged_answer(request, content, MEDIA_TYPE, {"Vary": "Accept"})
             case ["v2"]:
                 content = self._cached("v2", self._v2)
             case ["v3"]:
@@ -98,6 +107,12 @@ class OpenApi:
             found = self._documents[name] = orjson.dumps(make())
         return found
 
+    def _protobuf_v2(self) -> bytes:
+        found = self._documents.get("v2 protobuf")
+        if found is None:
+            found = self._documents["v2 protobuf"] = document_message(self._v2())
+        return found
+
     def _index(self) -> JsonObject:
         paths = {}
         for group, versions in self._kinds.groups().items():
@@ -114,7 +129,7 @@ class OpenApi:
         paths: JsonObject = {}
         for row in self._kinds.served(group, version):
             self._add_schemas(row, schemas, _PREFIX)
-            paths.update(_paths(row))
+            paths.update(_paths(row, _V3_PARAMETERS))
         return {
             "openapi": "3.0.0",
             "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
@@ -124,12 +139,14 @@ class OpenApi:
 
     def _v2(self) -> JsonObject:
         definitions: JsonObject = {}
+        paths: JsonObject = {}
         for row in self._kinds:
             self._add_schemas(row, definitions, "#/definitions/")
+            paths.update(_paths(row, _V2_PARAMETERS))
         return {
             "swagger": "2.0",
             "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-            "paths": {},
+            "paths": paths,
             "definitions": definitions,
         }
 
@@ -202,7 +219,7 @@ def _property(type_name: str, field: Field, prefix: str) -> JsonObject:
     return {"description": text, **schema}
 
 
-def _paths(row: ResourceKind) -> JsonObject:
+def _paths(row: ResourceKind, write_parameters: list[JsonObject]) -> JsonObject:
     root = f"/apis/{row.group}/{row.version}" if row.group else f"/api/{row.version}"
     space = "/namespaces/{namespace}" if row.namespaced else ""
     identity = {"group": row.group, "version": row.version, "kind": row.kind}
@@ -210,7 +227,7 @@ def _paths(row: ResourceKind) -> JsonObject:
     def operation(method: str) -> JsonObject:
         return {
             "operationId": f"{method}{row.group}{row.version}{row.kind}",
-            "parameters": _WRITE_PARAMETERS if method in ("post", "put", "patch") else [],
+            "parameters": write_parameters if method in ("post", "put", "patch") else [],
             "responses": {"200": {"description": "OK"}},
             "x-kubernetes-action": method,
             "x-kubernetes-group-version-kind": identity,

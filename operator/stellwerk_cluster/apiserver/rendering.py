@@ -1,4 +1,4 @@
-"""Objects and lists in the form a client accepts: JSON, YAML, Table, metadata only.
+"""Objects and lists in the form a client accepts: JSON, YAML, protobuf, Table, metadata.
 
 Called by the HTTP layer and by watches. Invariant: plain JSON is put together from the stored
 bytes, never serialised again.
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 import yaml
 
-from stellwerk_cluster.apimachinery.event_views import from_storage, is_view
+from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
+from stellwerk_cluster.apimachinery.messages import has_message
+from stellwerk_cluster.apimachinery.views import from_storage, is_view
 from stellwerk_cluster.registry.store import Entry
 
 if TYPE_CHECKING:
@@ -91,8 +93,8 @@ def _not_acceptable() -> StatusError:
 PLAIN: Final = Form()
 
 
-def negotiate(accept: str) -> Form:
-    """The first acceptable form of an Accept header.
+def negotiate(accept: str, kind: ResourceKind | None = None) -> Form:
+    """The first acceptable form of an Accept header; protobuf only if the kind has a message.
 
     Raises:
         StatusError: nothing in it can be produced (406).
@@ -108,12 +110,21 @@ def negotiate(accept: str) -> Form:
                 unknown_version = True
                 continue
             return Form(JSON, named.get("as", ""), named.get("v", "v1"))
-        if media_type == YAML and "as" not in named:
+        if "as" in named:
+            continue
+        if media_type == YAML:
             return Form(YAML)
+        if media_type == protobuf.MEDIA_TYPE and kind is not None and writes_protobuf(kind):
+            return Form(protobuf.MEDIA_TYPE)
     if unknown_version:
         message = f"only the following media types are accepted: {ACCEPTED_BODIES}"
         raise StatusError(406, "NotAcceptable", message)
     raise _not_acceptable()
+
+
+def writes_protobuf(kind: ResourceKind) -> bool:
+    """Whether objects of the kind can be answered as protobuf."""
+    return not kind.custom and has_message(kind.type_name)
 
 
 class Renderer:
@@ -133,6 +144,8 @@ class Renderer:
             return orjson.dumps(_partial(entry.obj, form))
         if form.media_type == YAML:
             return to_yaml(from_storage(kind, entry.obj))
+        if form.media_type == protobuf.MEDIA_TYPE:
+            return protobuf.write_body(kind.type_name, from_storage(kind, entry.obj))
         if is_view(kind):
             return orjson.dumps(from_storage(kind, entry.obj))
         return entry.data
@@ -151,7 +164,7 @@ class Renderer:
             return orjson.dumps(
                 _list_of(f"{_PARTIAL}List", f"meta.k8s.io/{form.version}", metadata, items)
             )
-        if form.media_type == YAML or is_view(kind):
+        if form.media_type != JSON or is_view(kind):
             return self._converted_list(kind, page, metadata, form)
         return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
             kind.list_name.encode(),
@@ -183,6 +196,8 @@ class Renderer:
                 for item in items
             ]
         body = _list_of(kind.list_name, kind.api_version, metadata, items)
+        if form.media_type == protobuf.MEDIA_TYPE:
+            return protobuf.write_body(f"{kind.type_name}List", body)
         return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
 
     def _table(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 import yaml
 
+from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     invalid_as,
@@ -19,6 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
     unsupported_body,
 )
+from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.registry.api import WriteOptions
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
 _LONGEST_MANAGER: Final = 128
+_SHOWN_BYTES: Final = 200
 _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 
 
@@ -84,13 +87,19 @@ def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
     return Target(kind, namespace, name, subresource, watch)
 
 
-def parse_body(content: bytes, media_type: str) -> JsonValue:
-    """The value in a body.
+def parse_body(content: bytes, media_type: str, type_name: str = "") -> JsonValue:
+    """The value in a body; in protobuf, it must be an object of the type.
 
     Raises:
         StatusError: the media type is not read here (415).
         ValueError: the body is malformed.
     """
+    if media_type == protobuf.MEDIA_TYPE and has_message(type_name):
+        envelope = protobuf.open_envelope(content)
+        if envelope.kind != type_name:
+            message = f"expected {type_name}, found {envelope.kind or 'no kind'}"
+            raise protobuf.MalformedError(message)
+        return protobuf.read_message(type_name, envelope.raw)
     if media_type in (_JSON, ""):
         return orjson.loads(content)
     if media_type == _YAML:
@@ -101,6 +110,22 @@ def parse_body(content: bytes, media_type: str) -> JsonValue:
     raise unsupported_body()
 
 
+def plain_body(content: bytes, media_type: str, type_name: str) -> JsonObject:
+    """The object in a body that is no object of a resource: options, a scale, an eviction.
+
+    Raises:
+        StatusError: it is malformed (400), or in another format (415).
+    """
+    try:
+        body = parse_body(content, media_type, type_name)
+    except ValueError as error:
+        raise bad_request(f"the object provided is unrecognized: {error}") from error
+    if not isinstance(body, dict):
+        message = "the object provided is unrecognized"
+        raise bad_request(message)
+    return body
+
+
 def object_body(
     content: bytes, media_type: str, kind: ResourceKind, kinds: KindTable
 ) -> JsonObject:
@@ -109,6 +134,8 @@ def object_body(
     Raises:
         StatusError: it is malformed or of another kind (400), or in another format (415).
     """
+    if media_type == protobuf.MEDIA_TYPE and not kind.custom and has_message(kind.type_name):
+        return _protobuf_object(content, kind, kinds)
     try:
         body = parse_body(content, media_type)
     except ValueError:
@@ -123,6 +150,26 @@ def object_body(
         raise _unrecognized(kind, why, content.hex())
     _check_kind(body, kind, kinds)
     return body
+
+
+def _protobuf_object(content: bytes, kind: ResourceKind, kinds: KindTable) -> JsonObject:
+    try:
+        envelope = protobuf.open_envelope(content)
+    except protobuf.MalformedError as error:
+        shown = f"{content[:_SHOWN_BYTES].hex()} ..." if content[_SHOWN_BYTES:] else content.hex()
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {error} "
+            f"({shown or '<empty>'})"
+        ) from None
+    named: JsonObject = {"kind": envelope.kind, "apiVersion": envelope.api_version}
+    _check_kind(named, kind, kinds)
+    try:
+        obj = protobuf.read_message(kind.type_name, envelope.raw)
+    except protobuf.MalformedError as error:
+        raise bad_request(
+            f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {error}'
+        ) from None
+    return {**named, **obj}
 
 
 def _unrecognized(kind: ResourceKind, why: str, shown: str) -> Exception:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 import orjson
 from aiohttp import web
 
-from stellwerk_cluster.apimachinery.event_views import is_view
 from stellwerk_cluster.apimachinery.failures import expired
 from stellwerk_cluster.apimachinery.objects import with_value
 from stellwerk_cluster.apimachinery.schema import types, zero
+from stellwerk_cluster.apimachinery.views import is_view
 from stellwerk_cluster.registry.store import (
     ADDED,
     DELETED,

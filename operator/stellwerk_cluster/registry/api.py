@@ -16,7 +16,6 @@ from typing_extensions import override
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
-from stellwerk_cluster.apimachinery.event_views import from_storage, to_storage
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_request,
@@ -29,6 +28,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET, metadata_causes
 from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
+from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.store import Entry, Store
 from stellwerk_cluster.registry.write_rules import (
@@ -262,7 +262,8 @@ class Api(Reader):
                 text = f"strict decoding error: {', '.join(texts)}"
                 if patch is None:
                     raise cannot_handle(kind, text)
-                raise bad_patch(patch if media_type == patching.STRATEGIC_PATCH else body, text)
+                strategic = media_type == patching.STRATEGIC_PATCH
+                raise bad_patch(patch if strategic else body, text, as_map=strategic)
             options.warnings.extend(texts)
         return to_storage(kind, obj)
 

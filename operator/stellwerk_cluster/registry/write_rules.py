@@ -172,9 +172,21 @@ def cannot_handle(kind: ResourceKind, why: str) -> StatusError:
     )
 
 
-def bad_patch(shown: JsonValue, why: str) -> StatusError:
-    """A patch whose result cannot be read."""
-    return invalid_as("", "", "", [bad_value("patch", orjson.dumps(shown).decode(), why)])
+def bad_patch(shown: JsonValue, why: str, *, as_map: bool = False) -> StatusError:
+    """A patch whose result cannot be read; what is shown of it as JSON, or as Go prints maps."""
+    text = go_text(shown) if as_map else orjson.dumps(shown).decode()
+    return invalid_as("", "", "", [bad_value("patch", text, why)])
+
+
+def go_text(value: JsonValue) -> str:
+    """A value as Go's %v prints it: maps with their keys in order, strings bare."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(go_text(each) for each in value)}]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:

@@ -1,17 +1,12 @@
 """kubectl works on the embedded cluster, command by command."""
 
-import asyncio
-import shutil
-import subprocess
-import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from stellwerk_cluster.cluster import EmbeddedCluster
-
-KUBECTL = shutil.which("kubectl") or shutil.which("kubectl.1.33")
+from tests.support.kubectls import Kubectl, newest, program_of
+from tests.support.served_cluster import served
 
 DEPLOYMENT = """
 apiVersion: apps/v1
@@ -28,48 +23,12 @@ spec:
 """
 
 
-class Kubectl:
-    """Runs kubectl against one cluster."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self._kubeconfig = kubeconfig
-
-    def __call__(self, *arguments: str, stdin: str = "") -> str:
-        assert KUBECTL is not None
-        environment = {
-            "KUBECONFIG": str(self._kubeconfig),
-            "HOME": str(self._kubeconfig.parent),
-            "PATH": "/usr/bin:/bin",
-        }
-        done = subprocess.run(
-            [KUBECTL, *arguments],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-            env=environment,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-
 @pytest.fixture(scope="module")
 def kubectl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
-    if KUBECTL is None:
-        pytest.skip("kubectl is not installed")
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    cluster = EmbeddedCluster(3)
-    asyncio.run_coroutine_threadsafe(cluster.start(), loop).result(10)
-    kubeconfig = tmp_path_factory.mktemp("kubectl") / "kubeconfig"
-    cluster.write_kubeconfig(kubeconfig)
-    yield Kubectl(kubeconfig)
-    asyncio.run_coroutine_threadsafe(cluster.stop(), loop).result(10)
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join(10)
-    loop.close()
+    program, home = program_of(newest()), tmp_path_factory.mktemp("kubectl")
+    with served(EmbeddedCluster(3)) as cluster:
+        cluster.write_kubeconfig(home / "kubeconfig")
+        yield Kubectl(program, home, home / "kubeconfig")
 
 
 def test_get_wide_shows_ready_nodes_in_three_zones(kubectl: Kubectl) -> None:

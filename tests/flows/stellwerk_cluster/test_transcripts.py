@@ -3,11 +3,8 @@
 `NOT_YET` names the steps that still differ, each with the reason; it must only shrink.
 """
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recordings import transcript, transcript_modules
+from tests.support.served_cluster import served
 
 COMPACTED = ("lists", "watch")
 SLOW = ("lists", "watch", "crd")
@@ -58,7 +56,6 @@ NOT_YET: dict[str, dict[int, str]] = {
         17: "fields that stand twice in a body are not noticed",
         18: "fields that stand twice in a body are not noticed",
         20: _FIELDS,
-        22: "the answer quotes the patch as Go prints maps",
         23: "the JSON parser words its errors differently",
         25: _FIELDS,
         31: "the HTTP library refuses unknown methods itself",
@@ -99,23 +96,6 @@ def replay() -> Iterator[ModuleType]:
         yield replay
 
 
-@contextmanager
-def serving(options: ClusterOptions) -> Iterator[str]:
-    """An empty cluster in a thread of its own: the replay client blocks."""
-    loop = asyncio.new_event_loop()
-    cluster = EmbeddedCluster(0, options=options)
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(cluster.start(), loop).result(10)
-    try:
-        yield cluster.url
-    finally:
-        asyncio.run_coroutine_threadsafe(cluster.stop(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(10)
-        loop.close()
-
-
 def without_descriptions(value: Any) -> Any:
     """Texts on table columns are our own."""
     if isinstance(value, dict):
@@ -147,8 +127,8 @@ def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -
         compaction_seconds=3 if scenario in COMPACTED else None,
     )
     differences = []
-    with serving(options) as url:
-        client = replay.Replay(url, {"admin": "admin"})
+    with served(EmbeddedCluster(0, options=options)) as cluster:
+        client = replay.Replay(cluster.url, {"admin": "admin"})
         client.on_restart = None
         for text in transcript(f"api/{scenario}.jsonl").read_text().splitlines():
             line = json.loads(text)

@@ -57,6 +57,6 @@ def test_every_built_in_kind_has_a_type_of_its_own() -> None:
     assert [kind.kind for kind in built_in_kinds() if kind.type_name not in types()] == []
 
 
-def test_no_two_built_in_kinds_share_a_name_in_their_group() -> None:
-    names = [(kind.group, kind.kind) for kind in built_in_kinds()]
+def test_no_two_built_in_kinds_share_a_name_in_their_group_and_version() -> None:
+    names = [(kind.api_version, kind.kind) for kind in built_in_kinds()]
     assert len(names) == len(set(names))

@@ -61,4 +61,4 @@ def test_every_kind_can_show_an_object_of_which_nothing_is_known(kind: str) -> N
 
 
 def test_a_kind_without_columns_of_its_own_shows_name_and_creation() -> None:
-    assert [column.name for column in columns_of("Endpoints")] == ["Name", "Created At"]
+    assert [column.name for column in columns_of("LimitRange")] == ["Name", "Created At"]

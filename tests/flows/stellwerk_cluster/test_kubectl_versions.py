@@ -1,0 +1,52 @@
+"""Old and new kubectls do on the embedded cluster what docs/embedded-cluster.md says they do."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.support.kubectl_tour import document_with_table, take
+from tests.support.kubectls import MINORS, Kubectl, installed, newest, oldest, program_of
+from tests.support.repository import ROOT
+from tests.support.served_cluster import served
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("cluster") / "kubeconfig"
+    with served(EmbeddedCluster(3)) as cluster:
+        cluster.write_kubeconfig(path)
+        yield path
+
+
+def toured(minor: int | None, kubeconfig: Path, home: Path, namespace: str) -> list[str]:
+    program = program_of(minor)
+    assert minor is not None
+    Kubectl(program, home, kubeconfig)("create", "namespace", namespace)
+    return take(Kubectl(program, home, kubeconfig, namespace), minor)
+
+
+def test_the_newest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path: Path) -> None:
+    assert toured(newest(), kubeconfig, tmp_path, "newest") == []
+
+
+def test_the_oldest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path: Path) -> None:
+    if newest() == oldest():
+        pytest.skip("only one kubectl is installed")
+    assert toured(oldest(), kubeconfig, tmp_path, "oldest") == []
+
+
+@pytest.mark.all_versions
+@pytest.mark.parametrize("minor", MINORS)
+def test_every_kubectl_does_what_the_table_says(
+    minor: int, kubeconfig: Path, tmp_path: Path
+) -> None:
+    if minor not in installed():
+        pytest.skip(f"no kubectl 1.{minor} here")
+    assert toured(minor, kubeconfig, tmp_path, f"tour-{minor}") == []
+
+
+def test_the_documented_table_is_the_one_that_is_tested() -> None:
+    document = ROOT / "docs" / "embedded-cluster.md"
+    assert document.read_text() == document_with_table(document)

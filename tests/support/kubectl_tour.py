@@ -1,0 +1,262 @@
+"""What kubectl does on the embedded cluster, command by command: run by tests, shown in the docs.
+
+A step is one line of a shell; `{pod}` is a pod of the deployment `web`. The steps run in this order
+in one namespace. `python -m tests.support.kubectl_tour` writes the table of the docs anew.
+"""
+
+import re
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.kubectls import Kubectl
+from tests.support.repository import ROOT
+
+HOLLOW = "nodes of the embedded cluster are hollow and run no processes"
+
+FILES = {
+    "web.yaml": """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      nodeName: node-1
+      terminationGracePeriodSeconds: 0
+      containers: [{name: c, image: registry.example/web:1, resources: {requests: {cpu: 100m}}}]
+""",
+    "list.yaml": """\
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {a: b}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: two}, data: {a: b}}
+""",
+    "typo.yaml": """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: typo}
+dada: {a: b}
+""",
+    "x.txt": "x\n",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command and what must be in its output."""
+
+    command: str
+    says: str
+    fails: bool = False
+    since: int = 27
+    until: int = 99
+    stdin_of: str = ""
+    """A command whose output goes into this one."""
+    note: str = ""
+    """What the table in the docs adds."""
+
+    @property
+    def versions(self) -> str:
+        if self.since > 27:
+            return f"from 1.{self.since}"
+        return f"up to 1.{self.until}" if self.until < 99 else "all"
+
+
+STEPS = (
+    # Writing lists and single objects.
+    Step("apply -f web.yaml", "deployment.apps/web created"),
+    Step("apply -f web.yaml", "deployment.apps/web unchanged", note="and changes nothing"),
+    Step("apply -f list.yaml", "configmap/two created", note="a manifest of kind List"),
+    Step(
+        "apply -f -",
+        "configmap/two",
+        stdin_of="get configmap one two -o yaml",
+        note="a List again",
+    ),
+    Step("rollout status deployment/web --timeout=15s", "successfully rolled out"),
+    # Creating: protobuf from 1.32 on.
+    Step("create deployment idle --image=registry.example/x:1 --replicas=0", "created"),
+    Step("create namespace other-{namespace}", "created"),
+    Step("create configmap settings --from-literal=a=b", "created"),
+    Step("create secret generic keys --from-literal=a=b", "created"),
+    Step("create serviceaccount robot", "created"),
+    Step("create job once --image=registry.example/x:1 -- true", "created"),
+    Step(
+        "create cronjob often --image=registry.example/x:1 --schedule='* * * * *' -- true",
+        "created",
+        note="stored; no controller makes its jobs",
+    ),
+    Step("create job now --from=cronjob/often", "created"),
+    Step("create quota small --hard=cpu=100,pods=100", "created", note="stored, not enforced"),
+    Step("create poddisruptionbudget web --selector=app=web --min-available=0", "created"),
+    Step("create priorityclass high-{namespace} --value=10", "created"),
+    Step("create role reader --verb=get --resource=pods", "created", note="stored, not enforced"),
+    Step("create rolebinding readers --role=reader --user=bob", "created"),
+    Step("create clusterrole reader-{namespace} --verb=get --resource=nodes", "created"),
+    Step(
+        "create clusterrolebinding readers-{namespace} --clusterrole=reader-{namespace} --group=x",
+        "created",
+    ),
+    Step("create service clusterip web --tcp=80:8080", "created"),
+    Step("create service nodeport doors --tcp=80", "created"),
+    Step("create service externalname away --external-name=a.example", "created"),
+    Step(
+        "create ingress front --rule=a.example/=web:80",
+        "created",
+        note="stored; nothing serves it",
+    ),
+    Step("create token robot", "embedded-", note="opens nothing: no client is asked for a token"),
+    Step("create configmap dry --from-literal=a=b --dry-run=server", "created (server dry run)"),
+    Step("run single --image=registry.example/x:1 --restart=Never", "pod/single created"),
+    Step("expose deployment web --port=80 --name=exposed", "service/exposed exposed"),
+    Step(
+        "autoscale deployment web --min=1 --max=3 --cpu-percent=50",
+        "autoscaled",
+        note="stored; nothing scales by it",
+    ),
+    Step("get hpa web", "Deployment/web"),
+    Step("get ingress front", "a.example"),
+    Step("get cronjob often", "* * * * *"),
+    Step("get rolebindings -o wide", "Role/reader"),
+    Step("describe quota small", "Name:"),
+    # Who am I, what may I do.
+    Step("auth can-i create pods", "yes"),
+    Step("auth can-i --list", "[*]"),
+    Step("auth whoami", "system:masters", since=28),
+    Step("auth whoami", "APISelfSubjectReview", fails=True, until=27, note="1.27 asks for a beta"),
+    # What needs a process.
+    Step("exec {pod} -- true", HOLLOW, fails=True),
+    Step("attach {pod}", HOLLOW, fails=True),
+    Step("cp x.txt {pod}:/x.txt", HOLLOW, fails=True),
+    Step("cp {pod}:/x.txt y.txt", HOLLOW, fails=True),
+    Step("port-forward {pod} 18080:80", HOLLOW, fails=True),
+    Step(
+        "logs {pod}",
+        HOLLOW,
+        fails=True,
+        note="`logs -f` of 1.36 asks again every second until it is interrupted",
+    ),
+    # Looking and waiting.
+    Step("events", "ScalingReplicaSet"),
+    Step("get events", "ScalingReplicaSet"),
+    Step("wait --for=condition=Ready pod/{pod} --timeout=10s", "condition met"),
+    Step("wait --for=jsonpath={{.status.phase}}=Running pod/{pod} --timeout=10s", "condition met"),
+    Step("wait --for=condition=Available deployment/web --timeout=10s", "condition met"),
+    Step("explain pods.spec.nodeSelector", "<map[string]string>"),
+    Step("explain cronjob.spec.schedule", "<string>"),
+    Step("api-resources --api-group=batch", "cronjobs"),
+    Step("get all", "deployment.apps/web"),
+    # Changing.
+    Step("label pod {pod} x=y", "labeled"),
+    Step("label pod {pod} x=z", "already has a value", fails=True),
+    Step("annotate pod {pod} note=1", " annotate"),
+    Step("patch deployment web --subresource=status --type=merge -p '{{}}'", "web patched"),
+    Step(
+        "patch deployment web --subresource=scale --type=merge "
+        """-p '{{"spec":{{"replicas":1}}}}'""",
+        "web patched",
+    ),
+    Step("scale deployment web --replicas=2", "deployment.apps/web scaled"),
+    Step("set image deployment/web c=registry.example/web:2", "image updated"),
+    Step("rollout restart deployment/web", "restarted"),
+    Step("rollout history deployment/web", "REVISION"),
+    Step("rollout undo deployment/web", "rolled back"),
+    Step("rollout status deployment/web --timeout=15s", "successfully rolled out"),
+    Step("create -f web.yaml --dry-run=server", "already exists", fails=True),
+    Step("replace -f web.yaml --dry-run=server", "replaced (server dry run)"),
+    Step("apply -f web.yaml --dry-run=server", "(server dry run)"),
+    Step("replace -f web.yaml", "replaced"),
+    Step("apply -f typo.yaml", 'unknown field "dada"', fails=True),
+    Step("create -f typo.yaml --validate=warn", 'unknown field "dada"'),
+    # Nodes.
+    Step("taint node node-2 dedicated=x:NoSchedule", "tainted"),
+    Step("taint node node-2 dedicated-", "untainted"),
+    Step("cordon node-2", "cordoned"),
+    Step("uncordon node-2", "uncordoned"),
+    Step("drain node-2 --ignore-daemonsets --force --timeout=15s", "drained"),
+    Step("drain node-3 --ignore-daemonsets --dry-run=server", "drained (server dry run)"),
+    Step("uncordon node-2", "uncordoned"),
+    # What is not there.
+    Step(
+        "apply --server-side -f web.yaml",
+        "Server-side apply not available",
+        fails=True,
+        note="field ownership is not kept",
+    ),
+    Step("top nodes", "Metrics API not available", fails=True),
+    Step("delete deployment web --timeout=15s", "deleted"),
+    Step("delete namespace other-{namespace} --timeout=15s", "deleted"),
+)
+
+
+def take(kubectl: Kubectl, minor: int) -> list[str]:
+    """Run all steps of a version; what went otherwise than said."""
+    for name, content in FILES.items():
+        (kubectl.home / name).write_text(content)
+    return [
+        problem
+        for step in STEPS
+        if step.since <= minor <= step.until
+        for problem in _run(kubectl, step)
+    ]
+
+
+def _run(kubectl: Kubectl, step: Step) -> list[str]:
+    stdin = kubectl(*shlex.split(step.stdin_of)) if step.stdin_of else ""
+    words = shlex.split(_filled(step.command, kubectl))
+    done = kubectl.run(*words, stdin=stdin)
+    if (done.code != 0) == step.fails and step.says in done.text:
+        return []
+    return [f"{step.command}: exit {done.code}, said {done.text!r}"]
+
+
+def _filled(command: str, kubectl: Kubectl) -> str:
+    command = command.replace("{namespace}", kubectl.namespace)
+    command = command.replace("{{", "{").replace("}}", "}")
+    if "{pod}" in command:
+        command = command.replace("{pod}", _running_pod(kubectl))
+    return command
+
+
+def _running_pod(kubectl: Kubectl) -> str:
+    """A pod of the deployment that stays: rolling out leaves some that are about to go."""
+    for _ in range(50):
+        pods = kubectl("get", "pods", "-l", "app=web", "--no-headers").splitlines()
+        running = sorted(row.split()[0] for row in pods if " Running " in f"{row} ")
+        if running:
+            return running[0]
+        time.sleep(0.1)
+    raise AssertionError("no pod of the deployment is running")
+
+
+def table() -> str:
+    """The steps as the table of docs/embedded-cluster.md."""
+    rows = ["| command | kubectl | what happens |", "| --- | --- | --- |"]
+    for step in STEPS:
+        shown = re.sub(r"-?\{namespace\}", "", step.command).replace("{{", "{").replace("}}", "}")
+        shown = shown.replace("{pod}", "POD")
+        before = f"{step.stdin_of} \\| kubectl " if step.stdin_of else ""
+        outcome = "refused" if step.fails else "works"
+        said = f": `{step.says}`" if step.fails else ""
+        note = f"; {step.note}" if step.note else ""
+        rows.append(f"| `{before}{shown}` | {step.versions} | {outcome}{said}{note} |")
+    return "\n".join(rows) + "\n"
+
+
+def document_with_table(document: Path) -> str:
+    """The document with the table between its two marks."""
+    text = document.read_text()
+    before, _, rest = text.partition("<!-- kubectl: begin -->\n")
+    _old, _, after = rest.partition("<!-- kubectl: end -->")
+    return f"{before}<!-- kubectl: begin -->\n{table()}<!-- kubectl: end -->{after}"
+
+
+if __name__ == "__main__":
+    target = ROOT / "docs" / "embedded-cluster.md"
+    target.write_text(document_with_table(target))
