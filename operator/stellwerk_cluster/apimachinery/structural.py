@@ -1,8 +1,7 @@
 """Structural schemas of custom resources: pruning, defaulting, validation.
 
-Called by `custom`. Schemas are the JSON of `openAPIV3Schema`. Invariant: pruning and defaulting
-build new objects; validation only reads. CEL rules (`x-kubernetes-validations`) are not evaluated
-here.
+Called by `registry.custom_kinds`. Schemas are the JSON of `openAPIV3Schema`. Invariant: pruning and
+defaulting build new objects; validation only reads. CEL rules are `rules`' business.
 """
 
 from __future__ import annotations
@@ -85,12 +84,20 @@ def validate(value: JsonValue, schema: JsonObject, path: str) -> list[Cause]:
     return list(_validate(value, schema, path))
 
 
+_HIDING: Final = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+
+
 def hides_rules(causes: list[Cause]) -> bool:
     """Whether the errors are of the sort that keeps CEL rules from being checked."""
-    return any(
-        cause.reason != "FieldValueDuplicate" and "should be" not in cause.message
-        for cause in causes
-    )
+    return any(cause.reason in _HIDING for cause in causes)
 
 
 def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:
