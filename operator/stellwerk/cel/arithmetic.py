@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from stellwerk.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
 from stellwerk.cel.comparison import contains
+from stellwerk.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
 from stellwerk.cel.values import (
     LOWEST_INT,
     Duration,

@@ -65,9 +65,7 @@ def _lists_equal(left: list[Value], right: list[Value]) -> bool:
         return all(contains(right, each) for each in left)
     if isinstance(left, MapList):
         mine = {left.key(each): each for each in left}
-        return all(
-            left.key(each) in mine and equal(mine[left.key(each)], each) for each in right
-        )
+        return all(left.key(each) in mine and equal(mine[left.key(each)], each) for each in right)
     return all(equal(mine, other) for mine, other in zip(left, right, strict=True))
 
 

@@ -89,9 +89,7 @@ class Environment:
             return found
         tree = _tree(source)
         checked = check(source, tree, self._variables, self._library)
-        program = Program(
-            source, checked.result, checked.variables, compiled(tree, self._library)
-        )
+        program = Program(source, checked.result, checked.variables, compiled(tree, self._library))
         self._programs[source] = program
         if len(self._programs) > _PROGRAMS:
             self._programs.popitem(last=False)

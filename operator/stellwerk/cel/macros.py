@@ -137,7 +137,11 @@ def _name(node: Node) -> str:
 def _variable(node: Node, what: str) -> str:
     if isinstance(node, Name) and not node.name.startswith("."):
         return node.name
-    text = "argument must be a simple name" if what == "argument" else f"{what} must be simple identifiers"
+    text = (
+        "argument must be a simple name"
+        if what == "argument"
+        else f"{what} must be simple identifiers"
+    )
     raise MacroError(Issue(node.at, text))
 
 
@@ -148,4 +152,3 @@ def qualified_name(node: Node) -> str | None:
         parts.append(node.field)
         node = node.operand
     return ".".join([node.name, *reversed(parts)]) if isinstance(node, Name) else None
-

@@ -67,7 +67,9 @@ def parse(source: str) -> Node:
         CompileError: it is no CEL, or longer or deeper than can be parsed.
     """
     if len(source) > LONGEST_TEXT:
-        text = f"expression code point size exceeds limit: size: {len(source)}, limit {LONGEST_TEXT}"
+        text = (
+            f"expression code point size exceeds limit: size: {len(source)}, limit {LONGEST_TEXT}"
+        )
         raise CompileError("", [Issue(0, text)])
     try:
         serialized = _grammar().compile(source, disable_check=True).serialize()
@@ -88,7 +90,9 @@ def _refused(source: str, text: str) -> CompileError:
     text = text.rpartition(" [")[0]
     if "recursion" in text:
         return CompileError(source, [Issue(0, "expression recursion limit exceeded: 32")])
-    return SyntaxIssues(text) if text.startswith("ERROR") else CompileError(source, [Issue(0, text)])
+    return (
+        SyntaxIssues(text) if text.startswith("ERROR") else CompileError(source, [Issue(0, text)])
+    )
 
 
 @cache

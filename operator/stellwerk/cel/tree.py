@@ -95,6 +95,4 @@ class Bind:
     result: Node
 
 
-Node: TypeAlias = (
-    Literal | Name | Select | Call | ListLiteral | MapLiteral | MessageLiteral | Bind
-)
+Node: TypeAlias = Literal | Name | Select | Call | ListLiteral | MapLiteral | MessageLiteral | Bind

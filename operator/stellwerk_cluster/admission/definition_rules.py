@@ -77,9 +77,7 @@ class _Inspection:
         return [*malformed, *own], [*found, *own]
 
     @staticmethod
-    def _parts(
-        schema: JsonObject, path: str, limit: str
-    ) -> Iterator[tuple[JsonObject, str, str]]:
+    def _parts(schema: JsonObject, path: str, limit: str) -> Iterator[tuple[JsonObject, str, str]]:
         inside = limit or (path if schema.get("x-kubernetes-map-type") == "atomic" else "")
         for name, part in sorted((schema.get("properties") or EMPTY).items()):
             yield part, f"{path}.properties[{name}]", inside
@@ -112,7 +110,9 @@ def _rule_form(rule: JsonObject, schema: JsonObject, where: str) -> Iterator[Cau
     elif len(message) > _LONGEST_MESSAGE:
         shown = f"{message[:10]}..."
         yield bad_value(
-            f"{where}.message", shown, f"must have a maximum length of {_LONGEST_MESSAGE} characters"
+            f"{where}.message",
+            shown,
+            f"must have a maximum length of {_LONGEST_MESSAGE} characters",
         )
     elif _LINE_BREAK.search(message.strip()):
         yield bad_value(f"{where}.message", message, "must not contain line breaks")

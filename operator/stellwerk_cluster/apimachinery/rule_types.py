@@ -39,8 +39,29 @@ if TYPE_CHECKING:
 Converter: TypeAlias = "Callable[[JsonValue], Value]"
 
 _KEYWORDS: Final = frozenset(
-    "true false null in as break const continue else for function if import let loop package "
-    "namespace return var void while".split()
+    [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _NAME: Final = re.compile(r"[a-zA-Z_./-][a-zA-Z0-9_./-]*")
 _SPECIAL: Final = re.compile(r"__|[-./]")
@@ -52,7 +73,10 @@ _FORMATS: Final = {
     "date": TIMESTAMP,
     "date-time": TIMESTAMP,
 }
-_METADATA: Final = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
+_METADATA: Final = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}},
+}
 _ROOT_FIELDS: Final = {
     "apiVersion": {"type": "string"},
     "kind": {"type": "string"},

@@ -59,9 +59,7 @@ def _type(value: Value) -> TypeValue:
 _SIZED: Final = ("string", "bytes", "list(A)", "map(A, B)")
 
 
-@CONVERSIONS.function(
-    "size", *(f"{dot}({each}) -> int" for dot in ("", ".") for each in _SIZED)
-)
+@CONVERSIONS.function("size", *(f"{dot}({each}) -> int" for dot in ("", ".") for each in _SIZED))
 def _size(value: Value) -> int:
     return len(value)
 
@@ -124,16 +122,17 @@ def _bool(value: Value) -> bool:
     return bool(value)
 
 
-@CONVERSIONS.function(
-    "bytes", "(bytes) -> bytes", "(string) -> bytes", cost=cost.traversal
-)
+@CONVERSIONS.function("bytes", "(bytes) -> bytes", "(string) -> bytes", cost=cost.traversal)
 def _bytes(value: Value) -> bytes:
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else bytes(value)
 
 
 @CONVERSIONS.function(
     "string",
-    *(f"({each}) -> string" for each in ("string", "bool", "int", "uint", "double", "timestamp", "duration")),
+    *(
+        f"({each}) -> string"
+        for each in ("string", "bool", "int", "uint", "double", "timestamp", "duration")
+    ),
 )
 def string_of(value: Value) -> str:
     """A value of CEL's own scalar types as text."""

@@ -151,9 +151,7 @@ def _hexadecimal(value: Value, _precision: int) -> str:
     if isinstance(value, bytes):
         return value.hex()
     if type(value) not in (int, Uint):
-        raise _mismatch(
-            "only integers, byte buffers, and strings can be formatted as hex", value
-        )
+        raise _mismatch("only integers, byte buffers, and strings can be formatted as hex", value)
     return f"{int(value):x}"
 
 

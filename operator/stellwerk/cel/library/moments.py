@@ -22,14 +22,16 @@ _UNIT_NANOS: Final = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,
-    "μs": 1_000,  # noqa: RUF001  (Go knows both letters)
+    "μs": 1_000,
     "ms": 1_000_000,
     "s": NANOS,
     "m": 60 * NANOS,
     "h": 3600 * NANOS,
 }
-_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")  # noqa: RUF001
-_DURATION: Final = re.compile(rf"([+-]?)((?:{_PART.pattern.replace('(', '(?:').replace('(?:?:', '(?:')})+)")
+_PART: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?(ns|us|µs|μs|ms|s|m|h)")
+_DURATION: Final = re.compile(
+    rf"([+-]?)((?:{_PART.pattern.replace('(', '(?:').replace('(?:?:', '(?:')})+)"
+)
 _TIMESTAMP: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(Z|[+-]\d\d:\d\d)"
 )
@@ -132,9 +134,7 @@ for _name, _part in _PARTS.items():
     _declare(_name, _part)
 
 
-@MOMENTS.function(
-    "getMilliseconds", ".(timestamp) -> int", ".(timestamp, string) -> int"
-)
+@MOMENTS.function("getMilliseconds", ".(timestamp) -> int", ".(timestamp, string) -> int")
 def _milliseconds(value: Timestamp, zone: str = "UTC") -> int:
     _zone(zone)
     return value.nanos % NANOS // 1_000_000

@@ -261,7 +261,11 @@ def parse_url(text: str) -> Url:
         raise EvaluationError(shown) from None
     host = parts.netloc.rpartition("@")[2]
     hostname, port = _host_parts(host)
-    path = quote(unquote(parts.path), safe="/:@&=+$,;~!*'()-._[]") if "%" not in parts.path else parts.path
+    path = (
+        quote(unquote(parts.path), safe="/:@&=+$,;~!*'()-._[]")
+        if "%" not in parts.path
+        else parts.path
+    )
     return Url(parts.scheme, host, hostname, port, path, parts.query)
 
 

@@ -43,9 +43,9 @@ OPERATORS.function("_/_", *_SAME)(arithmetic.divide)
 OPERATORS.function("_%_", "(int, int) -> int", "(uint, uint) -> uint")(arithmetic.modulo)
 OPERATORS.function("-_", "(int) -> int", "(double) -> double")(arithmetic.negate)
 OPERATORS.function("_==_", "(A, A) -> bool", cost=cost.comparison)(equal)
-OPERATORS.function(
-    "@in", "(A, list(A)) -> bool", "(A, map(A, B)) -> bool", cost=cost.containment
-)(contained)
+OPERATORS.function("@in", "(A, list(A)) -> bool", "(A, map(A, B)) -> bool", cost=cost.containment)(
+    contained
+)
 OPERATORS.function(
     "_[_]",
     "(list(A), int) -> A",

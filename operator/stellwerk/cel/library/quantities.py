@@ -18,8 +18,24 @@ _FORM: Final = re.compile(
     r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(Ki|Mi|Gi|Ti|Pi|Ei|n|u|m|k|M|G|T|P|E|[eE][+-]?[0-9]+)?"
 )
 _SUFFIXES: Final = {
-    **{suffix: Fraction(1024) ** power for power, suffix in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))},
-    **{suffix: Fraction(1000) ** power for suffix, power in (("n", -3), ("u", -2), ("m", -1), ("k", 1), ("M", 2), ("G", 3), ("T", 4), ("P", 5), ("E", 6))},
+    **{
+        suffix: Fraction(1024) ** power
+        for power, suffix in enumerate(("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"))
+    },
+    **{
+        suffix: Fraction(1000) ** power
+        for suffix, power in (
+            ("n", -3),
+            ("u", -2),
+            ("m", -1),
+            ("k", 1),
+            ("M", 2),
+            ("G", 3),
+            ("T", 4),
+            ("P", 5),
+            ("E", 6),
+        )
+    },
 }
 _SYNTAX: Final = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
 _NANO: Final = 10**9

@@ -127,9 +127,7 @@ def _semver(text: str, normalize: bool = False) -> Semver:  # noqa: FBT001, FBT0
     return _normalized(text) if normalize else parse_version(text)
 
 
-@VERSIONS.function(
-    "isSemver", "(string) -> bool", "(string, bool) -> bool", cost=cost.traversal
-)
+@VERSIONS.function("isSemver", "(string) -> bool", "(string, bool) -> bool", cost=cost.traversal)
 def _is_semver(text: str, normalize: bool = False) -> bool:  # noqa: FBT001, FBT002
     try:
         _semver(text, normalize)
