@@ -59,8 +59,12 @@ class CustomKinds:
         self._versions.pop((row.group, row.version, row.plural), None)
         self._kinds.remove(row)
 
-    def decode(self, kind: ResourceKind, body: JsonObject) -> tuple[JsonObject, list[str]]:
+    def decode(
+        self, kind: ResourceKind, body: JsonObject, *, other_kind: bool = False
+    ) -> tuple[JsonObject, list[str]]:
         """The body without unknown fields and with defaults, and the paths of the unknown fields.
+
+        The schema says nothing about the fields of a body that claims to be of another kind.
 
         Raises:
             DecodeError: the metadata is malformed.
@@ -73,6 +77,8 @@ class CustomKinds:
             for name, value in body.items()
             if name not in ("kind", "apiVersion", "metadata")
         }
+        if other_kind:
+            return {"metadata": metadata, **content}, []
         pruned = with_defaults(prune(content, schema, "", unknown), schema)
         return {"metadata": metadata, **pruned}, [
             *(f"metadata.{path}" for path in unknown_metadata),
