@@ -134,8 +134,8 @@ class Unifier:
     def assignable(self, source: Type, target: Type) -> bool:
         """Whether a value of type `source` may stand where `target` is wanted; binds variables."""
         source, target = self._root(source), self._root(target)
-        if source is target or source == target:
-            return True
+        if source is target or source == target or source.name == target.name == "type":
+            return True  # types compare with each other, whatever they are types of
         for variable, other in ((target, source), (source, target)):
             if _is_variable(variable):
                 if self._occurs(variable, other):

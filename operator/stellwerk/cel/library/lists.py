@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.cel import cost
@@ -50,12 +51,13 @@ def _flattened(values: list[Value], *_rest: Value) -> int:
 
 @LISTS.function("isSorted", *_PREDICATE, cost=cost.elements)
 def _is_sorted(values: list[Value]) -> bool:
-    return all(order(left, right) <= 0 for left, right in zip(values, values[1:], strict=False))
+    return all(order(left, right) <= 0 for left, right in pairwise(values))
 
 
 def _declare_sum(name: str, zero: Value) -> None:
     def total(values: list[Value]) -> Value:
-        result = zero
+        # A list of dyn chooses among the forms without a look at its elements.
+        result = type(values[0])(0) if values and type(values[0]) in _SUMMABLE else zero
         for each in values:
             result = add(result, each)
         return result
@@ -63,6 +65,7 @@ def _declare_sum(name: str, zero: Value) -> None:
     LISTS.function("sum", f".(list({name})) -> {name}", cost=cost.elements)(total)
 
 
+_SUMMABLE: Final = (int, Uint, float, Duration)
 for _name, _zero in (("int", 0), ("uint", Uint(0)), ("double", 0.0), ("duration", Duration(0))):
     _declare_sum(_name, _zero)
 
@@ -128,9 +131,8 @@ def _sorted_by(values: list[Value], keys: list[Value]) -> list[Value]:
         raise EvaluationError("list elements must have the same type")
     if len(keys) == 1:
         order(keys[0], keys[0])
-    places = sorted(
-        range(len(values)), key=cmp_to_key(lambda one, other: order(keys[one], keys[other]))
-    )
+    places = list(range(len(values)))
+    places.sort(key=cmp_to_key(lambda one, other: order(keys[one], keys[other])))
     return [values[place] for place in places]
 
 
