@@ -6,6 +6,7 @@ defaulting build new objects; validation only reads. CEL rules are `rules`' busi
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -228,9 +229,24 @@ def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[Ca
         if value < lowest or (exclusive and value == lowest):
             text = "greater than" if exclusive else "greater than or equal to"
             yield bad_value(path, value, f"{path} in body should be {text} {lowest}")
+    if schema.get("type") == "integer" and not _in_range(value, schema.get("format", "")):
+        text = f"Checked value must be of type integer with format {schema['format']} in {path}"
+        yield bad_value("<nil>", "", text)
     factor = schema.get("multipleOf")
     if factor and value % factor:
         yield bad_value(path, value, f"{path} in body should be a multiple of {factor}")
+
+
+def _in_range(value: float, format_: str) -> bool:
+    lowest, highest = _RANGES.get(format_, (-math.inf, math.inf))
+    return lowest <= value <= highest
+
+
+_RANGES: Final = {
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "uint64": (0, (1 << 64) - 1),
+}
 
 
 def _validate_combined(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:
