@@ -1,8 +1,8 @@
 """The types of a tree before it runs.
 
 Called by `environment`. Gives the type of the result and the variables that are mentioned, or every
-issue with its place, in cel-go's words. Invariant: what the checker passes fails at run time only by
-its values, or where a type is dyn.
+issue with its place, in cel-go's words. Invariant: what the checker passes fails at run time only
+by its values, or where a type is dyn.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Checker:
     issues: list[Issue] = field(default_factory=list)
     mentioned: set[str] = field(default_factory=set)
 
-    def type_of(self, node: Node, scope: _Scope) -> Type:
+    def type_of(self, node: Node, scope: _Scope) -> Type:  # noqa: PLR0911  (one way out for each node)
         """The type of a node, in which macros around it have bound `scope`."""
         match node:
             case Literal():
@@ -161,7 +161,7 @@ class _Checker:
             result = DYN
         return optional_of(result) if optional else result
 
-    def _call(self, node: Call, scope: _Scope) -> Type:
+    def _call(self, node: Call, scope: _Scope) -> Type:  # noqa: PLR0911  (one way out for each form)
         try:
             macro = expanded(node)
         except MacroError as error:

@@ -19,7 +19,7 @@ _NUMBERS = (int, float, Uint)
 _ORDERED = (str, bytes, bool, Timestamp, Duration)
 
 
-def equal(left: Value, right: Value) -> bool:
+def equal(left: Value, right: Value) -> bool:  # noqa: PLR0911  (one way out for each type)
     """Whether two values are equal.
 
     Raises:
@@ -104,7 +104,5 @@ def order(left: Value, right: Value) -> int:
             raise EvaluationError("NaN values cannot be ordered")
     elif kind is not other or kind not in _ORDERED:
         raise EvaluationError(NO_SUCH_OVERLOAD)
-    if kind is str:
-        # cel-go compares the bytes of UTF-8; code points have the same order.
-        return (left > right) - (left < right)
+    # cel-go compares the bytes of UTF-8; code points have the same order.
     return int(left > right) - int(left < right)

@@ -1,8 +1,8 @@
 """From tree to closures: what an expression computes.
 
-Called by `environment` with a tree that the checker has passed or, for expressions without types, with
-any. A closure takes a `Frame` and returns a value. Invariant: the values of variables are never
-changed, and each step charges its cost.
+Called by `environment` with a tree that the checker has passed. A closure takes a `Frame` and
+returns a value. Invariant: the values of variables are never changed, and each step charges its
+cost.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Compiler:
     def __init__(self, library: Library) -> None:
         self._library = library
 
-    def closure(self, node: Node, local: frozenset[str]) -> Closure:
+    def closure(self, node: Node, local: frozenset[str]) -> Closure:  # noqa: PLR0911  (one way out for each node)
         """What computes a node; `local` are the variables that macros around it bind."""
         match node:
             case Literal():
@@ -119,7 +119,7 @@ class _Compiler:
         operand, field, has = self.closure(node.operand, local), node.field, lookup.has
         return lambda frame: has(operand(frame), field)
 
-    def _call(self, node: Call, local: frozenset[str]) -> Closure:
+    def _call(self, node: Call, local: frozenset[str]) -> Closure:  # noqa: PLR0911  (one way out for each form)
         try:
             macro = expanded(node)
         except MacroError as error:

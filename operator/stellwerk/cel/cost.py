@@ -1,7 +1,7 @@
 """What an evaluation may use up, in cel-go's units.
 
-A `Frame` holds the variables of one evaluation and counts its cost; closures of `compiler` charge it.
-Invariant: nothing whose effort grows with its input runs before its cost is charged.
+A `Frame` holds the variables of one evaluation and counts its cost, which closures of `compiler`
+charge. Invariant: nothing whose effort grows with its input runs before its cost is charged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the rest of the project uses: environments, and the programs compiled in them.
 
-An environment names the variables and functions that expressions may use. Called by those who carry
-expressions: definitions of resources in the embedded cluster, and selectors of devices. Invariant: a
-distinct expression is parsed, checked and compiled once, as long as the cache holds it.
+An environment names the variables and functions that expressions may use. Called by what carries
+expressions, such as the definitions of resources in the embedded cluster. Invariant: a distinct
+expression is parsed, checked and compiled once, as long as the cache holds it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The macros: calls that bind variables, and `has`.
 
-`checker` and `compiler` treat each kind by its own rule; here they are told from functions. Invariant:
-a call is a macro by its name and number of arguments, as the parser of cel-go decides.
+`checker` and `compiler` treat each kind by its own rule; here they are told from functions.
+Invariant: a call is a macro by its name and number of arguments, as the parser of cel-go decides.
 """
 
 from __future__ import annotations

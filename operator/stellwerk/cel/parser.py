@@ -1,14 +1,14 @@
 """From text to tree, by the grammar of the `cel-expr-python` package (cel-cpp).
 
 Called by `environment`. The package gives its syntax tree only serialized, as the message
-`cel.expr.ParsedExpr`, which protobuf reads here over a table of its fields; its own evaluator is not
-used. Invariant: macros arrive as calls; only optMap and optFlatMap come expanded, as `Bind`.
+`cel.expr.ParsedExpr`, which protobuf reads here over a table of its fields; its own evaluator is
+not used. Invariant: macros arrive as calls; only optMap and optFlatMap come expanded, as `Bind`.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from stellwerk.cel.errors import CompileError, Issue, SyntaxIssues
 from stellwerk.cel.tree import (
@@ -28,7 +28,9 @@ from stellwerk.cel.values import Uint
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from google.protobuf.message import Message
+
+_Untyped: TypeAlias = Any
+"""A message, or a thing of the parser: neither has types."""
 
 LONGEST_TEXT: Final = 100_000
 """Characters of an expression; cel-go's limit."""
@@ -96,7 +98,7 @@ def _refused(source: str, text: str) -> CompileError:
 
 
 @cache
-def _grammar() -> Any:
+def _grammar() -> _Untyped:
     # The package is 14 MiB of machine code; only those who meet an expression load it.
     from cel_expr_python import cel  # noqa: PLC0415
     from cel_expr_python.ext.ext_optional import ExtOptional  # noqa: PLC0415
@@ -106,7 +108,7 @@ def _grammar() -> Any:
 
 
 @cache
-def _messages() -> tuple[Any, type[Message]]:
+def _messages() -> tuple[Any, _Untyped]:
     """A message that holds any other, and the class of ParsedExpr."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
     from google.protobuf.any_pb2 import Any as AnyMessage  # noqa: PLC0415
@@ -138,7 +140,7 @@ class _Reader:
     def __init__(self, positions: Mapping[int, int]) -> None:
         self._positions = positions
 
-    def node(self, expr: Any) -> Node:
+    def node(self, expr: _Untyped) -> Node:  # noqa: PLR0911  (one way out for each node)
         at = self._positions.get(expr.id, 0)
         if expr.HasField("const_expr"):
             return Literal(at, _constant(expr.const_expr))
@@ -156,11 +158,11 @@ class _Reader:
         fold = expr.comprehension_expr
         return Bind(at, fold.accu_var, self.node(fold.accu_init), self.node(fold.result))
 
-    def _call(self, at: int, call: Any) -> Call:
+    def _call(self, at: int, call: _Untyped) -> Call:
         target = self.node(call.target) if call.HasField("target") else None
         return Call(at, call.function, target, tuple(self.node(each) for each in call.args))
 
-    def _map(self, at: int, struct: Any) -> Node:
+    def _map(self, at: int, struct: _Untyped) -> Node:
         if struct.message_name:
             return MessageLiteral(at, struct.message_name)
         return MapLiteral(
@@ -172,7 +174,7 @@ class _Reader:
         )
 
 
-def _constant(constant: Any) -> object:
+def _constant(constant: _Untyped) -> object:
     match constant.ListFields():
         case [(field, value)]:
             if field.name == "null_value":

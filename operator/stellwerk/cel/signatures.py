@@ -13,7 +13,7 @@ from stellwerk.cel.cost import unit
 from stellwerk.cel.types import Type, parse_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from stellwerk.cel.values import Value
 
@@ -40,9 +40,8 @@ class Library:
         """Begin with the functions of other libraries."""
         self._overloads: dict[tuple[str, bool], list[Overload]] = {}
         for part in parts:
-            for found in part._overloads.values():
-                for each in found:
-                    self._add(each)
+            for each in part.overloads():
+                self._add(each)
 
     def _add(self, overload: Overload) -> None:
         self._overloads.setdefault((overload.function, overload.member), []).append(overload)
@@ -71,6 +70,7 @@ class Library:
         """The forms of a function."""
         return self._overloads.get((name, member), [])
 
-    def names(self) -> Iterable[str]:
-        """The names of all functions that are not members."""
-        return {name for name, member in self._overloads if not member}
+    def overloads(self) -> Iterator[Overload]:
+        """All forms of all functions."""
+        for found in self._overloads.values():
+            yield from found

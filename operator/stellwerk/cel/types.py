@@ -1,7 +1,7 @@
 """Static types, and how they fit together.
 
-Used by `checker` and `signatures`. Invariant: types are immutable; what a type variable stands for is
-kept by the `Unifier` of one check.
+Used by `checker` and `signatures`. Invariant: types are immutable; what a type variable stands for
+is kept by the `Unifier` of one check.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Unifier:
             found = self._bound[found.name]
         return found
 
-    def assignable(self, source: Type, target: Type) -> bool:
+    def assignable(self, source: Type, target: Type) -> bool:  # noqa: PLR0911  (one way out for each rule)
         """Whether a value of type `source` may stand where `target` is wanted; binds variables."""
         source, target = self._root(source), self._root(target)
         if source is target or source == target or source.name == target.name == "type":

@@ -126,7 +126,7 @@ class MapList(list[Value]):
 
 
 class DefaultMap(dict[Value, Value]):
-    """A map whose missing keys read as an empty map, while `in`, size and macros do not see them."""
+    """A map whose missing keys read as an empty map; `in`, size and macros do not see them."""
 
     __slots__ = ()
 

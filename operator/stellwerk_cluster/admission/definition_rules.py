@@ -55,10 +55,10 @@ class _Inspection:
     def causes(
         self, schema: JsonObject, path: str, *, root: bool, uncorrelatable: str
     ) -> tuple[list[Cause], list[Cause]]:
-        """Errors of form, and then all errors; a level below which the form is wrong is not compiled.
+        """Errors of form, and all errors; a level below which the form is wrong is not compiled.
 
-        `uncorrelatable` is the path of a list or map around the schema whose elements cannot be told
-        from those they replace.
+        `uncorrelatable` is the path of a list or map around the schema whose elements cannot be
+        told from those they replace.
         """
         malformed: list[Cause] = []
         found: list[Cause] = []

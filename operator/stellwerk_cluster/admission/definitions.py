@@ -65,7 +65,7 @@ def validate_definition(definition: JsonObject) -> list[Cause]:
 
 
 def _schema_path(versions: list[JsonObject], position: int) -> str:
-    """Where errors place the schema of a version: one that all versions share is that of the whole."""
+    """Where errors place the schema of a version; all versions may share one."""
     schemas = [each.get("schema") for each in versions]
     if all(each == schemas[0] for each in schemas):
         return "spec.validation.openAPIV3Schema"

@@ -1,7 +1,7 @@
 """What CEL rules see of a custom object: the types that a schema declares, and the values.
 
-Called by `rules`. Invariant: a value is converted only where the schema gives it another type than JSON
-does, or a name that rules cannot write; otherwise rules read the object itself.
+Called by `rules`. Invariant: a value is converted only where the schema gives it another type than
+JSON does, or a name that rules cannot write; otherwise rules read the object itself.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 Converter: TypeAlias = "Callable[[JsonValue], Value]"
 
 _KEYWORDS: Final = frozenset(
+    # A list of words is easier to compare with the grammar than a set of literals.
     [
         "true",
         "false",
@@ -73,14 +74,13 @@ _FORMATS: Final = {
     "date": TIMESTAMP,
     "date-time": TIMESTAMP,
 }
-_METADATA: Final = {
-    "type": "object",
-    "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}},
-}
 _ROOT_FIELDS: Final = {
     "apiVersion": {"type": "string"},
     "kind": {"type": "string"},
-    "metadata": _METADATA,
+    "metadata": {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}},
+    },
 }
 
 

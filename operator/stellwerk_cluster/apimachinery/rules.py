@@ -1,14 +1,15 @@
 """The CEL rules of a custom kind: `x-kubernetes-validations` at every level of its schema.
 
-`compiled_rules` compiles those of one level, for the definition's own validation; a `RuleTree` holds
-those of all levels and validates objects. Called by `admission.definition_rules` and
-`registry.custom_kinds`. Invariant: one validation spends at most `cost.VALIDATION_LIMIT`, one rule at
-most `cost.CALL_LIMIT`.
+`compile_rule` compiles one, also for the definition's own validation; a `RuleTree` holds those of
+all levels and validates objects. Called by `admission.definition_rules` and
+`registry.custom_kinds`. Invariant: one validation spends at most `cost.VALIDATION_LIMIT`, one rule
+at most `cost.CALL_LIMIT`.
 """
 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -173,8 +174,8 @@ def field_path(path: str, schema: JsonObject) -> str | None:
 class _Run:
     """One validation: what it found, and what it may still spend."""
 
+    budget: int
     causes: list[Cause] = field(default_factory=list)
-    budget: int = VALIDATION_LIMIT
 
 
 class _BudgetSpentError(Exception):
@@ -208,18 +209,23 @@ class RuleTree:
         """Whether there is no rule at all."""
         return not (self._rules or self._items or self._additional or self._properties)
 
-    def validate(self, value: JsonValue, old: JsonValue = None) -> list[Cause]:
+    def validate(
+        self, value: JsonValue, old: JsonValue = None, budget: int = VALIDATION_LIMIT
+    ) -> list[Cause]:
         """What rules find wrong with an object; `old` is the object that it replaces."""
-        run = _Run()
-        try:
-            self._validate(value, old, "", run, unchanged=old is not None and value == old)
-        except _BudgetSpentError:
-            pass
+        run = _Run(budget)
+        with suppress(_BudgetSpentError):
+            self.check(value, old, "", run, unchanged=old is not None and value == old)
         return run.causes
 
-    def _validate(
+    def check(
         self, value: JsonValue, old: JsonValue, path: str, run: _Run, *, unchanged: bool
     ) -> None:
+        """Add to `run` what is wrong with the value at `path`.
+
+        `unchanged` says that the value, or the nearest part around it whose old value is known, is
+        as it was.
+        """
         if value is None:
             return
         if self._rules:
@@ -228,7 +234,7 @@ class RuleTree:
             if self._items is not None:
                 for place, (item, before) in enumerate(self._paired(value, old)):
                     same = unchanged if before is None else item == before
-                    self._items._validate(item, before, f"{path}[{place}]", run, unchanged=same)
+                    self._items.check(item, before, f"{path}[{place}]", run, unchanged=same)
         elif isinstance(value, dict):
             self._validate_fields(value, old, path, run, unchanged=unchanged)
 
@@ -245,7 +251,7 @@ class RuleTree:
             if tree is not None:
                 previous = before.get(name)
                 same = unchanged if previous is None else item == previous
-                tree._validate(item, previous, where, run, unchanged=same)
+                tree.check(item, previous, where, run, unchanged=same)
 
     def _paired(
         self, value: list[JsonValue], old: JsonValue
@@ -319,6 +325,8 @@ class RuleTree:
                 return required(where, message)
             case "FieldValueDuplicate":
                 return Cause(where, "FieldValueDuplicate", "Duplicate value")
+            case _:
+                pass
         if self._schema.get("type") in ("object", "array"):
             return Cause(where, "FieldValueInvalid", f"Invalid value: {message}")
         return bad_value(where, value, message)

@@ -1,4 +1,5 @@
 """What expressions come to, topic by topic, as in CEL's conformance suite."""
+# ruff: noqa: E501, RUF001  (a line of a table is one expression; cel-go marks places with wide dots)
 
 from typing import Any
 
@@ -382,7 +383,9 @@ TYPES = [
 ]
 
 
-@pytest.mark.parametrize(("source", "expected"), [pytest.param(*each, id=each[0]) for each in TYPES])
+@pytest.mark.parametrize(
+    ("source", "expected"), [pytest.param(*each, id=each[0]) for each in TYPES]
+)
 def test_the_checker_knows_the_type_of_the_result(source: str, expected: str) -> None:
     assert str(_ENVIRONMENT.compile(source).result_type) == expected
 

@@ -78,7 +78,7 @@ def _string(value: Value, _precision: int = 0) -> str:
     raise _mismatch(rule, value)
 
 
-def _literal(value: Value) -> str:
+def _literal(value: Value) -> str:  # noqa: PLR0911  (one way out for each type)
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, bytes):

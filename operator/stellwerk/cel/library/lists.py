@@ -131,8 +131,12 @@ def _sorted_by(values: list[Value], keys: list[Value]) -> list[Value]:
         raise EvaluationError("list elements must have the same type")
     if len(keys) == 1:
         order(keys[0], keys[0])
-    places = list(range(len(values)))
-    places.sort(key=cmp_to_key(lambda one, other: order(keys[one], keys[other])))
+    places: list[int] = list(range(len(values)))
+
+    def compare(one: int, other: int) -> int:
+        return order(keys[one], keys[other])
+
+    places.sort(key=cmp_to_key(compare))
     return [values[place] for place in places]
 
 
@@ -157,7 +161,7 @@ def _range(length: int) -> list[Value]:
 
 @LISTS.function("reverse", ".(list(T)) -> list(T)", cost=_length)
 def _reverse(values: list[Value]) -> list[Value]:
-    return values[::-1]
+    return list(reversed(values))
 
 
 @LISTS.function("distinct", ".(list(T)) -> list(T)", cost=_squared)

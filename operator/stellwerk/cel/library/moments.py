@@ -37,6 +37,7 @@ _TIMESTAMP: Final = re.compile(
 )
 _LONGEST_TEXT: Final = 256
 _MINUTES: Final = 60
+_HOURS: Final = 24
 
 
 def parse_duration(text: str) -> Duration | None:
@@ -75,7 +76,7 @@ def parse_timestamp(text: str) -> Timestamp | None:
     seconds = int((moment - datetime(1970, 1, 1, tzinfo=timezone.utc)) / timedelta(seconds=1))  # noqa: UP017
     if found[8] != "Z":
         hours, minutes = int(found[8][1:3]), int(found[8][4:])
-        if minutes >= _MINUTES or hours > 23:
+        if minutes >= _MINUTES or hours >= _HOURS:
             return None
         offset = hours * 3600 + minutes * 60
         seconds += offset if found[8][0] == "-" else -offset

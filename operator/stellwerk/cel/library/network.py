@@ -269,7 +269,7 @@ def parse_url(text: str) -> Url:
     return Url(parts.scheme, host, hostname, port, path, parts.query)
 
 
-def _wrong_with_url(text: str) -> str:
+def _wrong_with_url(text: str) -> str:  # noqa: PLR0911  (one way out for each error)
     if not text:
         return "empty url"
     if _CONTROL.search(text):

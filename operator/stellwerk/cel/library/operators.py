@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.cel import arithmetic, cost
 from stellwerk.cel.comparison import equal, order
 from stellwerk.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
 from stellwerk.cel.lookup import contained, index, optional_index
 from stellwerk.cel.signatures import Library
-from stellwerk.cel.values import Value
+
+if TYPE_CHECKING:
+    from stellwerk.cel.values import Value
 
 OPERATORS: Final = Library()
 

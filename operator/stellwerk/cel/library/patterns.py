@@ -6,7 +6,7 @@ Patterns run on RE2, in time linear in the text, as cel-go's do.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from stellwerk.cel import cost
 from stellwerk.cel.errors import EvaluationError
@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 PATTERNS: Final = Library()
 
+_Pattern: TypeAlias = Any
+"""A compiled pattern; the package that makes them has no types."""
+
 
 @lru_cache(maxsize=256)
-def compiled_pattern(pattern: str) -> Any:
+def compiled_pattern(pattern: str) -> _Pattern:
     """The pattern, ready to search with.
 
     Raises:
         EvaluationError: it is no pattern of RE2.
     """
-    import re2  # type: ignore[import-untyped]  # noqa: PLC0415  (only patterns need it)
+    import re2  # noqa: PLC0415  (only patterns need it)
 
     options = re2.Options()
     options.log_errors = False
@@ -49,7 +52,7 @@ def _valid(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
-def _legal(pattern: str) -> Any:
+def _legal(pattern: str) -> _Pattern:
     try:
         return compiled_pattern(pattern)
     except EvaluationError as error:

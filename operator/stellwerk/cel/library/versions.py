@@ -68,15 +68,17 @@ def parse_version(text: str) -> Semver:
     found = _CORE.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if found is None:
         raise EvaluationError(_wrong_number(text))
-    numbers = [int(found[group]) for group in (1, 2, 3) if len(found[group]) < _LONGEST_NUMBER]
-    if len(numbers) < _PARTS or max(numbers) > HIGHEST_UINT:
+    if max(len(found[group]) for group in (1, 2, 3)) > _LONGEST_NUMBER:
+        raise EvaluationError(_wrong_number(text))
+    major, minor, patch = (int(found[group]) for group in (1, 2, 3))
+    if max(major, minor, patch) > HIGHEST_UINT:
         raise EvaluationError(_wrong_number(text))
     prerelease, build = (
         tuple(found[group].split(".")) if found[group] is not None else () for group in (4, 5)
     )
     _check(prerelease, "Prerelease")
     _check(build, "Build meta data")
-    return Semver(*numbers, prerelease, build)
+    return Semver(major, minor, patch, prerelease, build)
 
 
 _LONGEST_NUMBER: Final = 21
@@ -106,7 +108,7 @@ def _check(identifiers: tuple[str, ...], name: str) -> None:
 
 
 def _normalized(text: str) -> Semver:
-    """The version of a text that may have a leading v, leading zeroes, or fewer than three parts."""
+    """The version of a text that may have a leading v, leading zeroes, or less than three parts."""
     parts = text.removeprefix("v").split(".", _PARTS - 1)
     for place, part in enumerate(parts):
         if len(part) > 1:
