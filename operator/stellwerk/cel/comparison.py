@@ -29,7 +29,8 @@ def equal(left: Value, right: Value) -> bool:  # noqa: PLR0911  (one way out for
     if kind is other and kind in _PLAIN:
         return bool(left == right)
     if kind in _NUMBERS and other in _NUMBERS:
-        return bool(left == right)
+        # cel-go compares an integer with a double as doubles.
+        return float(left) == float(right) if float in (kind, other) else bool(left == right)
     if isinstance(left, OpaqueValue) or isinstance(right, OpaqueValue):
         return _opaque_equal(left, right)
     if isinstance(left, list) and isinstance(right, list):
@@ -102,6 +103,8 @@ def order(left: Value, right: Value) -> int:
     if kind in _NUMBERS and other in _NUMBERS:
         if (kind is float and math.isnan(left)) or (other is float and math.isnan(right)):
             raise EvaluationError("NaN values cannot be ordered")
+        if float in (kind, other):
+            left, right = float(left), float(right)
     elif kind is not other or kind not in _ORDERED:
         raise EvaluationError(NO_SUCH_OVERLOAD)
     # cel-go compares the bytes of UTF-8; code points have the same order.

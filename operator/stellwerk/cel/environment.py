@@ -57,15 +57,21 @@ class Program:
         Raises:
             EvaluationError: it has none, or costs more than `limit`.
         """
-        return self._closure(Frame(variables, limit))
+        return self._run(Frame(variables, limit))
 
     def outcome(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> Outcome:
         """The value of the expression or its error, and what it cost."""
         frame = Frame(variables, limit)
         try:
-            return Outcome(self._closure(frame), None, frame.cost)
+            return Outcome(self._run(frame), None, frame.cost)
         except EvaluationError as error:
             return Outcome(None, error, frame.cost)
+
+    def _run(self, frame: Frame) -> Value:
+        try:
+            return self._closure(frame)
+        except RecursionError:
+            raise EvaluationError("the values are nested too deep") from None
 
 
 class Environment:

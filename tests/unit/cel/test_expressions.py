@@ -51,7 +51,7 @@ doubles: (0.0 / 0.0) != (0.0 / 0.0)
 doubles: -0.0 == 0.0
 numbers compare across types: 1 < 1.5 && 2u > 1 && 1.0 <= 1u
 numbers compare across types: dyn(1) == 1.0 && dyn(1u) == 1
-numbers compare across types: dyn(9223372036854775807) != 9223372036854775808.0
+numbers compare across types: dyn(9223372036854775807) == 9223372036854775808.0
 numbers compare across types: 1 in [dyn(1.0)]
 strings: 'a' + 'b' == "ab"
 strings: 'a' < 'b' && 'Z' < 'a' && 'é' > 'z'
@@ -441,3 +441,15 @@ def test_compiled_programs_are_bounded() -> None:
         environment.compile(str(number))
     assert environment.compile("399") is environment.compile("399")
     assert environment.compile("0") is not first
+
+
+def test_values_of_any_depth_end_in_an_answer() -> None:
+    def nested() -> list[Any]:
+        value: list[Any] = []
+        for _ in range(20_000):
+            value = [value]
+        return value
+
+    program = _ENVIRONMENT.compile("x == d")
+    with pytest.raises(EvaluationError, match="nested too deep"):
+        program.evaluate({"x": nested(), "d": nested()})
