@@ -27,6 +27,8 @@ LIST_COST: Final = 10
 MAP_COST: Final = 30
 _TRAVERSAL: Final = 0.1
 _PATTERN: Final = 0.25
+_LONG_TEXT: Final = 1000
+_SCANNED: Final = 20
 
 
 class Frame:
@@ -67,7 +69,7 @@ def rewriting(value: Value, *_rest: Value) -> int:
 
 
 def weight(value: Value) -> int:
-    """How many values a value consists of, however deep.
+    """How many values a value consists of, however deep; a long text counts as several.
 
     A list that holds one list twice counts it twice: that is what comparing or showing it costs.
 
@@ -84,13 +86,27 @@ def weight(value: Value) -> int:
         if count > CALL_LIMIT:
             raise CostLimitError
         inner = found.values() if isinstance(found, dict) else found
-        waiting += [each for each in inner if isinstance(each, (list, dict))]
+        for each in inner:
+            if isinstance(each, (list, dict)):
+                waiting.append(each)
+            elif isinstance(each, (str, bytes)):
+                count += len(each) // _LONG_TEXT
     return count
 
 
-def containment(_element: Value, container: Value) -> int:
-    """The cost of looking for an element in a list."""
-    return weight(container) if isinstance(container, list) else 1
+def containment(element: Value, container: Value) -> int:
+    """The cost of looking for an element in a list, or for a key in a map."""
+    return weight(container) if isinstance(container, list) else keyed(container, element)
+
+
+def keyed(container: Value, key: Value) -> int:
+    """The cost of taking a value out of a list or map.
+
+    Python takes 1 for true and 0 for false, so that these keys are looked for one by one.
+    """
+    if isinstance(container, dict) and not isinstance(key, str) and key in (0, 1):
+        return 1 + len(container) // _SCANNED
+    return 1
 
 
 def comparison(left: Value, right: Value) -> int:
@@ -127,6 +143,12 @@ def elements(values: Value, *_rest: Value) -> int:
     if isinstance(values, list):
         return sum(ceil(size_of(each) * _TRAVERSAL) for each in values) + weight(values) // 10
     return ceil(size_of(values) * _TRAVERSAL)
+
+
+def sorting(values: Value, keys: Value | None = None) -> int:
+    """The cost of sorting a list, by itself or by as many keys."""
+    compared = values if keys is None else keys
+    return LIST_COST + len(values) + elements(compared) * max(1, len(compared).bit_length())
 
 
 def pairs(left: Value, right: Value) -> int:

@@ -50,6 +50,7 @@ def loop_closure(
                 values.append(value)
                 keys.append(body(frame))
                 frame.charge(_KEPT_COST)
+            frame.charge(cost.sorting(values, keys))
             return sorting(values, keys)
 
         fold: _Fold = sort

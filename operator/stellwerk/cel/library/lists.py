@@ -140,12 +140,12 @@ def _sorted_by(values: list[Value], keys: list[Value]) -> list[Value]:
     return [values[place] for place in places]
 
 
-@LISTS.function("sort", *_SORTING, cost=_length)
+@LISTS.function("sort", *_SORTING, cost=cost.sorting)
 def _sort(values: list[Value]) -> list[Value]:
     return _sorted_by(values, values)
 
 
-@LISTS.function("@sortByAssociatedKeys", *_KEYED, cost=_length)
+@LISTS.function("@sortByAssociatedKeys", *_KEYED, cost=cost.sorting)
 def _sort_by_keys(values: list[Value], keys: list[Value]) -> list[Value]:
     return _sorted_by(values, keys)
 

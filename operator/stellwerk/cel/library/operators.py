@@ -54,6 +54,7 @@ OPERATORS.function(
     "(map(A, B), A) -> B",
     "(optional_type(list(A)), int) -> optional_type(A)",
     "(optional_type(map(A, B)), A) -> optional_type(B)",
+    cost=cost.keyed,
 )(index)
 OPERATORS.function(
     "_[?_]",
@@ -61,6 +62,7 @@ OPERATORS.function(
     "(map(A, B), A) -> optional_type(B)",
     "(optional_type(list(A)), int) -> optional_type(A)",
     "(optional_type(map(A, B)), A) -> optional_type(B)",
+    cost=cost.keyed,
 )(optional_index)
 
 
