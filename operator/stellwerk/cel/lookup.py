@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.cel.comparison import contains, lookup_key
 from stellwerk.cel.errors import NO_SUCH_OVERLOAD, EvaluationError
-from stellwerk.cel.values import NONE, DefaultMap, Optional, Uint
+from stellwerk.cel.values import NONE, DefaultMap, Optional, Uint, type_name
 
 if TYPE_CHECKING:
     from stellwerk.cel.values import Value
@@ -30,23 +30,20 @@ def select(container: Value, field: str) -> Value:
             raise EvaluationError(f"no such key: {field}") from None
     if type(container) is Optional:
         return optional_index(container, field)
-    found = _find(container, field)
-    if found is _MISSING:
-        raise EvaluationError(f"no such key: {field}")
-    return found
+    return index(container, field)
 
 
 def has(container: Value, field: str) -> bool:
-    """`has(container.field)`.
+    """`has(container.field)`; what has no keys, such as a string, has no field.
 
     Raises:
-        EvaluationError: the container has no keys.
+        EvaluationError: the container is a list.
     """
     if type(container) is Optional:
         return container.present and has(container.value, field)
-    if not isinstance(container, dict):
-        raise EvaluationError(f"no such key: {field}")
-    return field in container or isinstance(container, DefaultMap)
+    if isinstance(container, list):
+        raise EvaluationError(_wrong_position(field))
+    return isinstance(container, DefaultMap) or (isinstance(container, dict) and field in container)
 
 
 def index(container: Value, key: Value) -> Value:
@@ -71,8 +68,6 @@ def optional_index(container: Value, key: Value) -> Optional:
         if not container.present:
             return NONE
         container = container.value
-    if not isinstance(container, (dict, list)):
-        raise EvaluationError(NO_SUCH_OVERLOAD)
     found = _find(container, key)
     return NONE if found is _MISSING else Optional(found)
 
@@ -94,22 +89,26 @@ def _find(container: Value, key: Value) -> Value:
         return {} if isinstance(container, DefaultMap) else _MISSING
     if isinstance(container, list):
         position = _position(key)
+        if position is None:
+            raise EvaluationError(_wrong_position(key))
         return container[position] if 0 <= position < len(container) else _MISSING
     return _MISSING
 
 
-def _position(key: Value) -> int:
+def _position(key: Value) -> int | None:
     if type(key) in (int, Uint):
         return int(key)
     if type(key) is float and key.is_integer():
         return int(key)
-    return -1
+    return None
 
 
 def _wrong_position(key: Value) -> str:
-    if type(key) in (int, Uint, float):
+    if _position(key) is not None:
         return f"index out of bounds: {_shown(key)}"
-    return f"unsupported index value {_shown(key)} in list"
+    if type(key) is float:
+        return f"unsupported index value {key} in list"
+    return f"unsupported index type '{type_name(key)}' in list"
 
 
 def _shown(key: Value) -> str:

@@ -36,7 +36,7 @@ SIGNS: Final = "+ - * / % == != < <= > >= in && ||".split()  # noqa: SIM905  (re
 MACROS: Final = ("all", "exists", "exists_one", "filter", "map")
 CONVERSIONS: Final = ("int", "uint", "double", "string", "size", "bytes")
 MEMBERS: Final = ("startsWith", "endsWith", "contains")
-PATHS: Final = ("i", "missing", "m.k", "m.z", "s.q", "missing.q")
+PATHS: Final = ("i", "missing", "m.k", "m.z", "missing.q")
 
 
 def form(template: str, *parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:

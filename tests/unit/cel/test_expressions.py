@@ -135,6 +135,7 @@ optionals: [?x.?a, ?x.?missing, 5] == [1, 5] && {?'a': x.?a, ?'b': x.?missing} =
 optionals: optional.of(1) == optional.of(1) && optional.none() != optional.of(1)
 optionals: [optional.of(1), optional.none()].unwrapOpt() == [1]
 optionals: has(x.?m.k)
+optionals: !has(x.s.q) && !has(x.n.q) && !x.?s.?q.hasValue() && !x.a[?0].hasValue()
 types: type(1) == int && type(1u) == uint && type(1.0) == double && type('') == string
 types: type(b'') == bytes && type(true) == bool && type(null) == null_type
 types: type([]) == list && type({}) == map && type(int) == type && type(type(1)) == type
@@ -253,6 +254,10 @@ ERRORS = [
     ("{true: 2}[false]", "no such key: false"),
     ("x.missing.deeper", "no such key: missing"),
     ("x.s.field", "no such key: field"),
+    ("x.l.field", "unsupported index type 'string' in list"),
+    ("x.l[true]", "unsupported index type 'bool' in list"),
+    ("x.l[dyn(1.5)]", "unsupported index value 1.5 in list"),
+    ("has(x.l.field)", "unsupported index type 'string' in list"),
     ("l[3]", "index out of bounds: 3"),
     ("l[-1]", "index out of bounds: -1"),
     ("x.a + 'b'", "no such overload"),
