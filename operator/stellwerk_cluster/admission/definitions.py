@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.definition_rules import rule_causes
 from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
@@ -58,8 +59,17 @@ def validate_definition(definition: JsonObject) -> list[Cause]:
         if schema is None:
             causes.append(required(f"spec.versions[{position}].schema.openAPIV3Schema"))
         else:
-            causes += _untyped_causes(schema, "spec.validation.openAPIV3Schema")
+            path = _schema_path(versions, position)
+            causes += [*_untyped_causes(schema, path), *rule_causes(schema, path)]
     return [*causes, *_protected_group_causes(definition)]
+
+
+def _schema_path(versions: list[JsonObject], position: int) -> str:
+    """Where errors place the schema of a version; all versions may share one."""
+    schemas = [each.get("schema") for each in versions]
+    if all(each == schemas[0] for each in schemas):
+        return "spec.validation.openAPIV3Schema"
+    return f"spec.versions[{position}].schema.openAPIV3Schema"
 
 
 def _untyped_causes(schema: JsonObject, path: str) -> Iterator[Cause]:

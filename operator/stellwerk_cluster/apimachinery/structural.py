@@ -1,12 +1,12 @@
 """Structural schemas of custom resources: pruning, defaulting, validation.
 
-Called by `custom`. Schemas are the JSON of `openAPIV3Schema`. Invariant: pruning and defaulting
-build new objects; validation only reads. CEL rules (`x-kubernetes-validations`) are not evaluated
-here.
+Called by `registry.custom_kinds`. Schemas are the JSON of `openAPIV3Schema`. Invariant: pruning and
+defaulting build new objects; validation only reads. CEL rules are `rules`' business.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -85,12 +85,20 @@ def validate(value: JsonValue, schema: JsonObject, path: str) -> list[Cause]:
     return list(_validate(value, schema, path))
 
 
+_HIDING: Final = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
+
+
 def hides_rules(causes: list[Cause]) -> bool:
     """Whether the errors are of the sort that keeps CEL rules from being checked."""
-    return any(
-        cause.reason != "FieldValueDuplicate" and "should be" not in cause.message
-        for cause in causes
-    )
+    return any(cause.reason in _HIDING for cause in causes)
 
 
 def _validate(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:
@@ -221,9 +229,24 @@ def _validate_number(value: float, schema: JsonObject, path: str) -> Iterator[Ca
         if value < lowest or (exclusive and value == lowest):
             text = "greater than" if exclusive else "greater than or equal to"
             yield bad_value(path, value, f"{path} in body should be {text} {lowest}")
+    if schema.get("type") == "integer" and not _in_range(value, schema.get("format", "")):
+        text = f"Checked value must be of type integer with format {schema['format']} in {path}"
+        yield bad_value("<nil>", "", text)
     factor = schema.get("multipleOf")
     if factor and value % factor:
         yield bad_value(path, value, f"{path} in body should be a multiple of {factor}")
+
+
+def _in_range(value: float, format_: str) -> bool:
+    lowest, highest = _RANGES.get(format_, (-math.inf, math.inf))
+    return lowest <= value <= highest
+
+
+_RANGES: Final = {
+    "int32": (-(1 << 31), (1 << 31) - 1),
+    "uint32": (0, (1 << 32) - 1),
+    "uint64": (0, (1 << 64) - 1),
+}
 
 
 def _validate_combined(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:

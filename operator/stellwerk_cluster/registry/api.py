@@ -42,6 +42,8 @@ from stellwerk_cluster.registry.write_rules import (
     keep_all_but_status,
     keep_field,
     keep_server_owned,
+    kind_as_given,
+    kind_causes,
     name_causes,
     specification,
     terminating_namespace,
@@ -138,9 +140,13 @@ class Api(Reader):
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
         strategy.admit_create(obj, self, kind)
-        causes = [*name_causes(obj, strategy.name_errors), *strategy.validate(obj)]
+        causes = [
+            *kind_causes(kind, body),
+            *name_causes(obj, strategy.name_errors),
+            *strategy.validate(obj),
+        ]
         if causes:
-            raise invalid(kind, obj["metadata"].get("name", ""), causes)
+            raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), causes)
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
@@ -174,6 +180,9 @@ class Api(Reader):
         check_version(kind, name, metadata.get("resourceVersion", ""), stored)
         if metadata.get("uid", stored.obj["metadata"]["uid"]) != stored.obj["metadata"]["uid"]:
             raise wrong_uid(kind, key, metadata["uid"], stored)
+        wrong_kind = kind_causes(kind, body)
+        if wrong_kind:
+            raise invalid(kind_as_given(kind, body), name, wrong_kind)
         return self._replace(kind, stored, obj, options, subresource)
 
     def patch(
@@ -245,7 +254,8 @@ class Api(Reader):
         """
         try:
             if kind.custom:
-                obj, unknown = self.custom.decode(kind, body)
+                other = patch is None and body.get("kind", kind.kind) != kind.kind
+                obj, unknown = self.custom.decode(kind, body, other_kind=other)
             else:
                 obj, unknown = decode(kind.type_name, body)
         except DecodeError as error:

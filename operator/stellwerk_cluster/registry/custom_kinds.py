@@ -6,20 +6,20 @@ a version is in the table of kinds exactly while its rules are here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.strategy import Strategy
 from stellwerk_cluster.apimachinery.failures import Cause
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.rules import RuleTree
 from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.structural import hides_rules, prune, validate, with_defaults
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable
-    from stellwerk_cluster.apimachinery.objects import JsonValue
 
 _NOT_CHECKED: Final = Cause(
     "<nil>",
@@ -59,8 +59,12 @@ class CustomKinds:
         self._versions.pop((row.group, row.version, row.plural), None)
         self._kinds.remove(row)
 
-    def decode(self, kind: ResourceKind, body: JsonObject) -> tuple[JsonObject, list[str]]:
+    def decode(
+        self, kind: ResourceKind, body: JsonObject, *, other_kind: bool = False
+    ) -> tuple[JsonObject, list[str]]:
         """The body without unknown fields and with defaults, and the paths of the unknown fields.
+
+        The schema says nothing about the fields of a body that claims to be of another kind.
 
         Raises:
             DecodeError: the metadata is malformed.
@@ -73,6 +77,8 @@ class CustomKinds:
             for name, value in body.items()
             if name not in ("kind", "apiVersion", "metadata")
         }
+        if other_kind:
+            return {"metadata": metadata, **content}, []
         pruned = with_defaults(prune(content, schema, "", unknown), schema)
         return {"metadata": metadata, **pruned}, [
             *(f"metadata.{path}" for path in unknown_metadata),
@@ -129,23 +135,38 @@ def custom_row(spec: JsonObject, version: JsonObject) -> ResourceKind:
 
 
 def _strategy(schema: JsonObject) -> Strategy:
+    rules = RuleTree(schema, root=True)
+
+    def with_rules(causes: list[Cause], obj: JsonObject, old: JsonObject | None) -> list[Cause]:
+        if rules.empty:
+            return causes
+        if hides_rules(causes):
+            return [*causes, _NOT_CHECKED]
+        return [*causes, *rules.validate(obj, old)]
+
     def causes_of(obj: JsonObject) -> list[Cause]:
-        content = {
-            name: value
-            for name, value in obj.items()
-            if name not in ("kind", "apiVersion", "metadata")
-        }
-        causes = validate(content, schema, "")
-        return [*causes, _NOT_CHECKED] if _has_rules(schema) and hides_rules(causes) else causes
+        return with_rules(_content_causes(obj, schema), obj, None)
 
-    return Strategy(
-        validate=causes_of, validate_update=lambda new, _old, _subresource: causes_of(new)
-    )
+    def update_causes(new: JsonObject, old: JsonObject, subresource: str) -> list[Cause]:
+        find = _status_causes if subresource == "status" else _content_causes
+        return with_rules(find(new, schema), new, old)
+
+    return Strategy(validate=causes_of, validate_update=update_causes)
 
 
-def _has_rules(schema: JsonValue) -> bool:
-    if isinstance(schema, dict):
-        return "x-kubernetes-validations" in schema or any(
-            _has_rules(each) for each in schema.values()
-        )
-    return False
+def _content_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:
+    content = {
+        name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
+    }
+    return validate(content, schema, "")
+
+
+def _status_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:
+    """What is wrong with the status; the texts name its fields from there."""
+    part = (schema.get("properties") or EMPTY).get("status")
+    if part is None or "status" not in obj:
+        return []
+    return [
+        replace(cause, field=f"status.{cause.field}" if cause.field else "status")
+        for cause in validate(obj["status"], part, "")
+    ]

@@ -6,6 +6,7 @@ the fresh object they are given.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -75,6 +76,19 @@ def check_body_namespace(namespace: str, metadata: JsonObject) -> None:
             "the namespace of the provided object does not match the namespace sent on the request"
         )
         raise bad_request(message)
+
+
+def kind_as_given(kind: ResourceKind, body: JsonObject) -> ResourceKind:
+    """The kind under the name that the body gives it: so errors call a custom object."""
+    return replace(kind, kind=body.get("kind") or kind.kind) if kind.custom else kind
+
+
+def kind_causes(kind: ResourceKind, body: JsonObject) -> list[Cause]:
+    """What is wrong with the kind that the body of a custom object names."""
+    given = body.get("kind") or kind.kind
+    if not kind.custom or given == kind.kind:
+        return []
+    return [bad_value("kind", given, f"must be {kind.kind}")]
 
 
 def name_causes(obj: JsonObject, name_errors: Callable[[str], Iterable[str]]) -> list[Cause]:

@@ -19,8 +19,6 @@ SLOW = ("lists", "watch", "crd")
 
 _GO_DUMP = "the API server appends a dump of its own data structures to the message"
 _FIELDS = "the answer quotes the object with its managedFields"
-_CEL = "CEL rules of definitions are not evaluated"
-_AFTER_CEL = "follows from a write that a CEL rule would have refused"
 
 NOT_YET: dict[str, dict[int, str]] = {
     "binding": {},
@@ -28,26 +26,10 @@ NOT_YET: dict[str, dict[int, str]] = {
     "concurrency-more": {},
     "crd": {
         8: "no storageVersionHash; verbs in another order",
-        20: _CEL,
-        23: _CEL,
-        24: _CEL,
-        32: _CEL,
         33: "the API version is checked before the fields",
         39: "the answer to an unknown kind of patch names other media types",
-        42: _CEL,
-        44: _AFTER_CEL,
-        45: _AFTER_CEL,
-        46: "errors below status are named from the root",
-        47: _AFTER_CEL,
-        50: _AFTER_CEL,
-        51: _AFTER_CEL,
-        52: _AFTER_CEL,
         54: "a missing scale subresource is named like a missing object",
-        61: _AFTER_CEL,
-        66: _CEL,
         67: _GO_DUMP,
-        82: _AFTER_CEL,
-        83: _AFTER_CEL,
     },
     "default-tolerations": {},
     "deletion": {},

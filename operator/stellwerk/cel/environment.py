@@ -1,0 +1,107 @@
+"""What the rest of the project uses: environments, and the programs compiled in them.
+
+An environment names the variables and functions that expressions may use. Called by what carries
+expressions, such as the definitions of resources in the embedded cluster. Invariant: a distinct
+expression is parsed, checked and compiled once, as long as the cache holds it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.cel.checker import check
+from stellwerk.cel.compiler import compiled
+from stellwerk.cel.cost import CALL_LIMIT, Frame
+from stellwerk.cel.errors import EvaluationError
+from stellwerk.cel.library.kubernetes import KUBERNETES
+from stellwerk.cel.parser import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from stellwerk.cel.signatures import Library
+    from stellwerk.cel.tree import Node
+    from stellwerk.cel.types import Type
+    from stellwerk.cel.values import Value
+
+_TREES: Final = 1024
+_PROGRAMS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an evaluation came to."""
+
+    value: Value
+    """The result; None if it failed."""
+    error: EvaluationError | None
+    cost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled expression."""
+
+    source: str
+    result_type: Type
+    variables: frozenset[str]
+    """The variables that the expression mentions."""
+    _closure: Callable[[Frame], Value]
+
+    def evaluate(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> Value:
+        """The value of the expression.
+
+        Raises:
+            EvaluationError: it has none, or costs more than `limit`.
+        """
+        return self._run(Frame(variables, limit))
+
+    def outcome(self, variables: Mapping[str, Value], limit: int = CALL_LIMIT) -> Outcome:
+        """The value of the expression or its error, and what it cost."""
+        frame = Frame(variables, limit)
+        try:
+            return Outcome(self._run(frame), None, frame.cost)
+        except EvaluationError as error:
+            return Outcome(None, error, frame.cost)
+
+    def _run(self, frame: Frame) -> Value:
+        try:
+            return self._closure(frame)
+        except RecursionError:
+            raise EvaluationError("the values are nested too deep") from None
+
+
+class Environment:
+    """The variables, with their types, and the functions of expressions."""
+
+    def __init__(self, variables: Mapping[str, Type], library: Library = KUBERNETES) -> None:
+        """Declare what expressions may use."""
+        self._variables = dict(variables)
+        self._library = library
+        self._programs: OrderedDict[str, Program] = OrderedDict()
+
+    def compile(self, source: str) -> Program:
+        """The program of an expression.
+
+        Raises:
+            CompileError: it is no CEL, or its types do not fit.
+        """
+        found = self._programs.get(source)
+        if found is not None:
+            self._programs.move_to_end(source)
+            return found
+        tree = _tree(source)
+        checked = check(source, tree, self._variables, self._library)
+        program = Program(source, checked.result, checked.variables, compiled(tree, self._library))
+        self._programs[source] = program
+        if len(self._programs) > _PROGRAMS:
+            self._programs.popitem(last=False)
+        return program
+
+
+@lru_cache(maxsize=_TREES)
+def _tree(source: str) -> Node:
+    return parse(source)
