@@ -349,7 +349,7 @@ def test_a_waiting_pod_that_another_plugin_rejects_waits_for_events(script: Scri
             "Unschedulable",
             "0/1 nodes are available: 1 not you.",
         )
-        entry = world.queue.entry(world.pod("a")["metadata"]["uid"])
+        entry = world.queue.entries.get(world.pod("a")["metadata"]["uid"])
         assert entry is not None
         assert entry.unschedulable_plugins == {"Second"}
 
@@ -446,7 +446,7 @@ def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind(script: Scri
         world.delete("Pod", "a")
         await quiet()
         assert unreserved(script) == ["Second", "First"]
-        assert len(world.queue) == len(world.operator.bindings) == 0
+        assert len(world.queue.entries) == len(world.operator.bindings) == 0
         assert not world.operator.waiting_pods.all()
         assert not list(world.cache.pods())
 
@@ -819,7 +819,7 @@ def test_pods_that_a_plugin_wants_activated_move_when_their_cycle_has_succeeded(
             return OK
 
         script.answers = {"First.reserve": reserve}
-        entry = world.queue.entry(sibling.uid)
+        entry = world.queue.entries.get(sibling.uid)
         assert entry is not None
         world.apply(pod("a"))
         await eventually(lambda: world.node_of("waiting"), 0.5)

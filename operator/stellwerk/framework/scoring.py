@@ -16,6 +16,7 @@ from stellwerk.framework.extension_points import (
     PRE_SCORE,
     SCORE,
     PluginsByPoint,
+    is_keyed_by_spec,
 )
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.plugin_failure import PluginFailure
@@ -73,6 +74,8 @@ class _Scorer:
     normalize: Normalize | None
     weight: int
     trusted: bool
+    keyed_by_spec: bool
+    """Whether its reuse key is the pod's spec, without being asked."""
 
 
 class ScorePhase:
@@ -95,6 +98,7 @@ class ScorePhase:
                 plugin.normalize if NORMALIZE_SCORE.implemented_by(plugin) else None,
                 weights.get(plugin.name, 1),
                 is_trusted(plugin),
+                is_keyed_by_spec(plugin, "score_key"),
             )
             for plugin, call in self._scores.calls
         ]
@@ -108,7 +112,7 @@ class ScorePhase:
         """Total scores of feasible rows."""
         self._pre_score(state, pod, nodes)
         if not self._scorers:
-            return Scores(nodes, np.ones(len(nodes), np.int64), ())
+            return Scores(nodes, np.ones(nodes.size, np.int64), ())
         skipped = state.skipped_scores
         with self._scores.timed() as timing:
             by_plugin = [
@@ -116,7 +120,7 @@ class ScorePhase:
                 for scorer in self._scorers
                 if scorer.plugin.name not in skipped
             ]
-            scores = Scores(nodes, _total(by_plugin, len(nodes)), by_plugin)
+            scores = Scores(nodes, _total(by_plugin, nodes.size), by_plugin)
             timing.code = Code.SUCCESS
         self._scores.evaluated(skipped)
         return scores
@@ -135,14 +139,15 @@ class ScorePhase:
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> PluginScore:
         plugin = scorer.plugin
-        reuse = plugin.score_reuse
-        key = None if reuse is Reuse.NEVER else plugin.score_key(state, pod)
-        few = not nodes.whole and len(nodes) * 4 < nodes.snapshot.size
-        if key is None or few:
+        few = not nodes.whole and nodes.size * 4 < nodes.snapshot.size
+        key: Hashable | None = None
+        if plugin.score_reuse is not Reuse.NEVER and not few:
+            key = pod.spec if scorer.keyed_by_spec else plugin.score_key(state, pod)
+        if key is None:
             raw = self._answer(scorer, state, pod, nodes)
             return self._normalized(scorer, state, pod, raw)
         cached = self._cached(scorer, key, state, pod)
-        raw = nodes.gather(cached.values)
+        raw = cached.values[nodes.rows]
         if cached.uniform is None or not scorer.trusted:
             return self._normalized(scorer, state, pod, raw)
         if cached.normalized is None:
@@ -185,7 +190,7 @@ class ScorePhase:
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> IntColumn:
         raw = self._scores.ask(scorer.plugin, scorer.call, state, pod, nodes)
-        if raw.shape != (len(nodes),):
+        if raw.shape != (nodes.size,):
             message = f"{raw.shape} scores for {len(nodes)} nodes"
             raise PluginFailure(scorer.plugin.name, self._scores.label, message)
         return raw

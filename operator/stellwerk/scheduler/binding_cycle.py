@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.services import pod_reference
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.metrics import Metrics, attempts_label
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_tasks import BindingTasks

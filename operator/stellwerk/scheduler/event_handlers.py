@@ -143,7 +143,7 @@ class EventHandlers(WatchHandlers):
 
     def _pod_unbound(self, pod: PodInfo) -> str:
         world, now = self.world, self.world.clock.monotonic()
-        if pod.uid not in world.queue:
+        if pod.uid not in world.queue.entries:
             if world.profiles.of(pod) is not None:
                 world.queue.add(pod, now)
             else:

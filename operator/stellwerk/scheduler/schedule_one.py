@@ -11,8 +11,8 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.services import pod_reference
 from stellwerk.metrics import Metrics
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle

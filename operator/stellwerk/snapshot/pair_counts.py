@@ -14,7 +14,7 @@ from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import Requirement
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.copy_on_write import Counts
-from stellwerk.snapshot.existing_terms import ExistingTerms, MatchingTerms, has_terms
+from stellwerk.snapshot.existing_terms import ExistingTerms, MatchingTerms
 from stellwerk.snapshot.pair_terms import PodSelection, PodTerm
 from stellwerk.snapshot.term_index import TermIndex, most_selective
 
@@ -88,7 +88,7 @@ class PairCounts(Book):
                 term.add(row, change)
         if change < 0 and label_set not in pods:
             self._leave(label_set)
-        if has_terms(pod.spec.pod_affinity):
+        if not pod.spec.pod_affinity.empty:
             self._existing.count_pods(row, pod.spec, change)
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:

@@ -329,7 +329,7 @@ def test_a_malformed_pod_is_a_value_error_and_changes_nothing(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         world.handlers.on_pod("ADDED", obj)
-    assert len(world.queue) == 0
+    assert len(world.queue.entries) == 0
 
 
 def test_a_malformed_node_is_a_value_error_and_changes_nothing(world: World) -> None:

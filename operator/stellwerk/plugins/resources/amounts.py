@@ -27,22 +27,24 @@ def is_counted(resource: str) -> bool:
 
 def offered(nodes: NodeView, resource: str) -> Amount:
     """What nodes can give to pods; 0 where a node lacks the resource."""
-    if len(nodes) != 1:
+    row = nodes.only_row
+    if row is None:
         return nodes.allocatable(resource)
     resource_row = nodes.snapshot.resource_row.get(resource)
     if resource_row is None:
         return 0
-    return nodes.snapshot.allocatable.item(resource_row, _only_row(nodes))
+    return nodes.snapshot.allocatable.item(resource_row, row)
 
 
 def used(nodes: NodeView, resource: str) -> Amount:
     """What the pods on the nodes request."""
-    if len(nodes) != 1:
+    row = nodes.only_row
+    if row is None:
         return nodes.requested(resource)
     resource_row = nodes.snapshot.resource_row.get(resource)
     if resource_row is None:
         return 0
-    amount = nodes.snapshot.requested.item(resource_row, _only_row(nodes))
+    amount = nodes.snapshot.requested.item(resource_row, row)
     return (
         amount if nodes.overlay is None else amount + int(nodes.overlay.requested(resource_row)[0])
     )
@@ -53,9 +55,10 @@ def used_for_scoring(nodes: NodeView, resource: str) -> Amount:
     index = _NONZERO_INDEX.get(resource)
     if index is None:
         return used(nodes, resource)
-    if len(nodes) != 1:
+    row = nodes.only_row
+    if row is None:
         return nodes.nonzero_requested(resource)
-    amount = nodes.snapshot.nonzero_requested.item(index, _only_row(nodes))
+    amount = nodes.snapshot.nonzero_requested.item(index, row)
     return (
         amount if nodes.overlay is None else amount + int(nodes.overlay.nonzero_requested(index)[0])
     )
@@ -81,7 +84,7 @@ def column(nodes: NodeView, values: Amount) -> IntColumn:
     """(n,) int64, the values as a column again."""
     if isinstance(values, np.ndarray):
         return values
-    return np.full(len(nodes), values, np.int64)
+    return np.full(nodes.size, values, np.int64)
 
 
 def _only_row(nodes: NodeView) -> int:

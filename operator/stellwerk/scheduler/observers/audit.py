@@ -105,7 +105,7 @@ class Audit:
         world = self.world
         return (
             world.cache.pod(uid) is not None
-            or uid in world.queue
+            or uid in world.queue.entries
             or uid in self.without_profile.pods
         )
 
@@ -113,7 +113,7 @@ class Audit:
         for pod in self.world.cache.pods():
             if pod.uid not in living:
                 yield pod.key
-        for entry in self.world.queue.entries():
+        for entry in self.world.queue.entries.values():
             if entry.pod.uid not in living:
                 yield entry.pod.key
 
@@ -130,7 +130,7 @@ class Audit:
         The one that is being decided is in flight, and one that is going away stays where it was.
         """
         cache, queue = self.world.cache, self.world.queue
-        for entry in [each for each in queue.entries() if each.place in POPPED]:
+        for entry in [each for each in queue.entries.values() if each.place in POPPED]:
             uid = entry.pod.uid
             if uid in self.bindings or cache.is_assumed(uid) or entry.newest.terminating:
                 continue

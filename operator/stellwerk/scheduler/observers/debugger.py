@@ -52,7 +52,7 @@ class Debugger:
             pods = world.nominator.pods_for_node(name)
             yield f"nominated to {name}: {', '.join(pod.key for pod in pods)}"
         yield world.queue.describe()
-        for entry in world.queue.entries():
+        for entry in world.queue.entries.values():
             rejectors = ", ".join(sorted(entry.rejectors)) or "no plugin"
             yield (
                 f"  {entry.pod.key}: {entry.place.name}, attempts {entry.attempts}, "

@@ -174,7 +174,7 @@ class Gauges:
         """Every pod that is known: those on nodes, then those in the queue."""
         cache = self._world.cache
         yield from cache.pods()
-        for entry in self._world.queue.entries():
+        for entry in self._world.queue.entries.values():
             if cache.pod(entry.newest.uid) is None:
                 yield entry.newest
 

@@ -96,7 +96,7 @@ async def test_nodes_that_all_extenders_reject_are_counted_with_their_reasons(
     )
     # The patch of its own status wakes the pod once more, as any event would.
     await eventually(lambda: len(first.calls) == 2 and world.queue.counted(Place.UNSCHEDULABLE))
-    entry = world.queue.entry("uid-default-p")
+    entry = world.queue.entries.get("uid-default-p")
     assert entry is not None
     assert entry.unschedulable_plugins == {"Extender", "NodeUnschedulable"}
 
