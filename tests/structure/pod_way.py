@@ -6,9 +6,9 @@ profile of one pod that an operator in process schedules after a few alike: its 
 scheduling cycle, the binding, the MODIFIED event that confirms it. Comprehensions, generator
 expressions and lambdas have no name and are not counted, nor are returns, nor readings of the
 virtual clock, whose place the standard library's own function takes in a cluster. The pods carry
-`spec.priority`, as every pod from a cluster does: the Priority admission plugin sets it. A module counts
-once however often the way comes back to it; a change of module is two entries in a row in different
-modules, those of plugins, models and metrics among them.
+`spec.priority`, as every pod from a cluster does: the Priority admission plugin sets it.
+A module counts once however often the way comes back to it; a change of module is two entries in a
+row in different modules, those of plugins, models and metrics among them.
 """
 
 import sys

@@ -182,7 +182,6 @@ class Cache:
             for name in self._dirty:
                 self._write(self._record(name))
             self._dirty.clear()
-            snapshot.trim()
         snapshot.fill_books()
         return snapshot
 

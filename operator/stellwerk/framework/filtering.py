@@ -68,14 +68,13 @@ class FilterPhase:
         if not found.pre_filter.ok:
             found.fits = np.zeros_like(found.fits)
             return found
-        with self.filters.runner.timed() as timing:
+        with self.filters.runner.timed(state) as timing:
             nominated_first = sample and not self._extenders_choose
             if not (nominated_first and self._evaluate_nominated_node(pod, found)):
                 self._filter(pod, found)
                 if sample and self._sampling is not None:
                     self._sampling.narrow(pod, found)
-            timing.code = Code.SUCCESS
-        self.filters.runner.evaluated(state.skipped_filters)
+            timing.code, timing.skipped = Code.SUCCESS, state.skipped_filters
         return found
 
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
@@ -91,14 +90,19 @@ class FilterPhase:
     def _pre_filter(self, pod: PodInfo, state: CycleState) -> Feasibility:
         """Every PreFilter looks at the pod; no filter has run yet."""
         found = Feasibility(state, self._snapshot.alive)
-        with self._pre_filters.timed() as timing:
+        point = self._pre_filters
+        with point.timed(state) as timing:
             everything = NodeView(self._snapshot)
-            for plugin, result in self._pre_filters.run(state, pod, everything):
+            for plugin, pre_filter in point.calls_in(state):
+                try:
+                    result = pre_filter(state, pod, everything)
+                except Exception as failure:
+                    raise point.failure(plugin, failure) from failure
                 code = result.status.code
                 if code is Code.SKIP:
                     state.skipped_filters.add(plugin.name)
                 elif code is not Code.SUCCESS:
-                    found.pre_filter = self._pre_filters.named(plugin, result.status)
+                    found.pre_filter = point.named(plugin, result.status)
                     if code is not Code.UNSCHEDULABLE:
                         break
                     # Preemption may help, and then needs the state of every PreFilter.
@@ -106,8 +110,7 @@ class FilterPhase:
                     found.restrict(plugin.name, result.node_names)
                     if not found.node_names:
                         break
-            timing.noted(found.pre_filter)
-        self._pre_filters.evaluated(state.skipped_filters)
+            timing.code, timing.skipped = found.pre_filter.code, state.skipped_filters
         return found
 
     # --- Filter ---------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Protocol, TypeAlias
 from typing_extensions import override
 
 from stellwerk.framework.containment import UNLIMITED, PluginGuard
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
 from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.services import (
@@ -57,6 +58,9 @@ class ServedFramework(Protocol):
 
     @property
     def filtering(self) -> FilterPhase: ...
+
+    @property
+    def stopwatch(self) -> Stopwatch: ...
 
 
 StopwatchOf: TypeAlias = Callable[[str, PluginsByPoint], Stopwatch]
@@ -145,7 +149,11 @@ class ProfileHandle(Handle):
 
     @override
     def feasible(self, pod: PodInfo) -> Mask:
-        return self._served().filtering.find_feasible(pod, sample=False).fits
+        framework, state = self._served(), CycleState()
+        try:
+            return framework.filtering.find_feasible(pod, state, sample=False).fits
+        finally:
+            framework.stopwatch.attempt(state)
 
     @override
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

@@ -72,7 +72,7 @@ class Framework:
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Look for a way to make room, until a plugin finds it or proves that there is none."""
-        with self._post_filters.timed() as timing:
+        with self._post_filters.timed(state) as timing:
             result = self._post_filter(state, pod, diagnosis)
             timing.noted(result.status)
         return result
@@ -82,7 +82,9 @@ class Framework:
     ) -> PostFilterResult:
         reasons: tuple[str, ...] = ()
         clear_nomination = False
-        for _, result in self._post_filters.run(state, pod, diagnosis):
+        point = self._post_filters
+        for plugin, call in point.calls:
+            result = point.ask(plugin, call, state, pod, diagnosis)
             if result.status.code is not Code.UNSCHEDULABLE:
                 return replace(result, earlier_reasons=reasons) if result.candidates else result
             clear_nomination |= result.clear_nomination

@@ -114,26 +114,29 @@ class ScorePhase:
         if not self._scorers:
             return Scores(nodes, np.ones(nodes.size, np.int64), ())
         skipped = state.skipped_scores
-        with self._scores.timed() as timing:
+        with self._scores.timed(state) as timing:
             by_plugin = [
                 self._score(scorer, state, pod, nodes)
                 for scorer in self._scorers
                 if scorer.plugin.name not in skipped
             ]
             scores = Scores(nodes, _total(by_plugin, nodes.size), by_plugin)
-            timing.code = Code.SUCCESS
-        self._scores.evaluated(skipped)
+            timing.code, timing.skipped = Code.SUCCESS, skipped
         return scores
 
     def _pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> None:
-        with self._pre_scores.timed() as timing:
-            for plugin, status in self._pre_scores.run(state, pod, nodes):
+        point = self._pre_scores
+        with point.timed(state) as timing:
+            for plugin, pre_score in point.calls_in(state):
+                try:
+                    status = pre_score(state, pod, nodes)
+                except Exception as failure:
+                    raise point.failure(plugin, failure) from failure
                 if status.code is Code.SKIP:
                     state.skipped_scores.add(plugin.name)
                 elif status.code is not Code.SUCCESS:
-                    raise PluginFailure(plugin.name, self._pre_scores.label, status.message)
-            timing.code = Code.SUCCESS
-        self._pre_scores.evaluated(state.skipped_scores)
+                    raise PluginFailure(plugin.name, point.label, status.message)
+            timing.code, timing.skipped = Code.SUCCESS, state.skipped_scores
 
     def _score(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView

@@ -65,6 +65,12 @@ class BindingCycle:
 
     async def run(self, attempt: Attempt) -> None:
         """Bind the pod, or undo everything."""
+        try:
+            await self._run(attempt)
+        finally:
+            attempt.profile.framework.stopwatch.attempt(attempt.state)
+
+    async def _run(self, attempt: Attempt) -> None:
         assumed, profile = attempt.assumed, attempt.profile
         try:
             failure = await self._bind(attempt)

@@ -68,17 +68,21 @@ class ScheduleOne:
             return
         now = world.clock.monotonic
         started_seconds = now()
+        self._attempts += 1
+        state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
-            decision = await self._scheduling_cycle(pod, profile)
+            decision = await self._scheduling_cycle(pod, profile, state)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
         self._algorithm_duration.observe(decided_seconds - started_seconds)
         if isinstance(decision, Failure):
+            profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
         effects = apply(world, queued, decision)
+        profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
@@ -88,7 +92,7 @@ class ScheduleOne:
         attempt = Attempt(
             queued,
             profile,
-            found.state,
+            state,
             effects.bind,
             started_seconds,
             found.evaluated,
@@ -109,12 +113,12 @@ class ScheduleOne:
             )
         self._world.queue.done(pod.uid)
 
-    async def _scheduling_cycle(self, pod: PodInfo, profile: ServedProfile) -> Decision:
+    async def _scheduling_cycle(
+        self, pod: PodInfo, profile: ServedProfile, state: CycleState
+    ) -> Decision:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
         world, extenders = self._world, profile.extenders
         snapshot = world.cache.update_snapshot()
-        self._attempts += 1
-        state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         if extenders is None:
             decision = decide(world, pod, profile, state)
         else:
