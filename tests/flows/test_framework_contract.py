@@ -608,10 +608,10 @@ def test_what_fails_is_undone_forgotten_requeued_and_then_told(
         requeue, tell = queue.add_unschedulable_if_not_present, world.notes.event
 
         def undone(_: object, each: Any, __: str) -> None:
-            order.append(f"unreserve, assumed {cache.is_assumed(each.uid)}")
+            order.append(f"unreserve, assumed {each.uid in cache.assumed_pods}")
 
         def requeued(entry: Any, *args: Any, **kwargs: Any) -> Place | None:
-            order.append(f"requeue, assumed {cache.is_assumed(entry.pod.uid)}")
+            order.append(f"requeue, assumed {entry.pod.uid in cache.assumed_pods}")
             return requeue(entry, *args, **kwargs)
 
         def told(regarding: Any, *args: Any, **kwargs: Any) -> None:

@@ -90,9 +90,9 @@ class FilterPhase:
     def _pre_filter(self, pod: PodInfo, state: CycleState) -> Feasibility:
         """Every PreFilter looks at the pod; no filter has run yet."""
         found = Feasibility(state, self._snapshot.alive)
+        everything = NodeView(self._snapshot)
         point = self._pre_filters
         with point.timed(state) as timing:
-            everything = NodeView(self._snapshot)
             for plugin, pre_filter in point.calls_in(state):
                 try:
                     result = pre_filter(state, pod, everything)
@@ -154,9 +154,10 @@ class FilterPhase:
         fits = self._cached_fits(state, pod, cached) & snapshot.alive
         if candidates is not None:
             fits &= candidates
-        everything = NodeView(snapshot)
-        for call in others:
-            fits &= filters.answer(call, state, pod, everything).codes == 0
+        if others:
+            everything = NodeView(snapshot)
+            for call in others:
+                fits &= filters.answer(call, state, pod, everything).codes == 0
         return fits
 
     def _filter_nominated(self, found: Feasibility, pod: PodInfo) -> None:

@@ -185,11 +185,12 @@ class BindingCycle:
         """The API has the binding: an event, metrics, and the watch is to confirm it."""
         assumed, profile, queued = attempt.assumed, attempt.profile, attempt.queued
         metrics, now = self.metrics, self.world.clock.monotonic()
-        if self.world.cache.is_assumed(assumed.uid):
+        if assumed.uid in self.world.cache.assumed_pods:
             self.bindings.unconfirmed[assumed.uid] = now
+        key = assumed.key
         logger.debug(
             "%s is bound to %s (%d nodes evaluated, %d feasible)",
-            assumed.key,
+            key,
             assumed.node_name,
             attempt.evaluated,
             attempt.feasible,
@@ -199,7 +200,7 @@ class BindingCycle:
             "Normal",
             "Scheduled",
             "Binding",
-            f"Successfully assigned {assumed.key} to {assumed.node_name}",
+            f"Successfully assigned {key} to {assumed.node_name}",
             reporting_controller=profile.scheduler_name,
         )
         profile.activity.scheduled_pods += 1

@@ -63,7 +63,7 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        if pod.terminating or world.cache.is_assumed(pod.uid):
+        if pod.terminating or pod.uid in world.cache.assumed_pods:
             self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic

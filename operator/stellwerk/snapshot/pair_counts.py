@@ -40,6 +40,8 @@ class PairCounts(Book):
         self._term_index: TermIndex[PodTerm] = TermIndex()
         self._uses = 0
         self._existing = ExistingTerms()
+        self.pods_with_terms = 0
+        """Existing pods with (anti-)affinity terms; without any, there is nothing to match."""
 
     # --- what plugins ask -----------------------------------------------------------------------
 
@@ -89,6 +91,7 @@ class PairCounts(Book):
         if change < 0 and label_set not in pods:
             self._leave(label_set)
         if not pod.spec.pod_affinity.empty:
+            self.pods_with_terms += change
             self._existing.count_pods(row, pod.spec, change)
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:
@@ -111,7 +114,7 @@ class PairCounts(Book):
         fork = PairCounts()
         fork.namespaces = self.namespaces.copy()
         fork._pods, fork._terminating = self._pods.fork(), self._terminating.fork()
-        fork._existing = self._existing.fork()
+        fork._existing, fork.pods_with_terms = self._existing.fork(), self.pods_with_terms
         return fork
 
     # --- label sets and the terms that count them -----------------------------------------------

@@ -107,7 +107,7 @@ def test_the_watch_confirms_an_assumption(world: World) -> None:
     world.cache.assume_pod(pod_info("p", cpu="1", node_name="n1"))
     world.operator.bindings.unconfirmed[UID] = 0.0
     world.handlers.on_pod("MODIFIED", BOUND)
-    assert not world.cache.is_assumed(UID)
+    assert UID not in world.cache.assumed_pods
     assert not world.operator.bindings.unconfirmed
     assert world.requested() == 1000
     assert world.changes == [(Resource.ASSIGNED_POD, Action.ADD)]

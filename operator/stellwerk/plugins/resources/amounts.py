@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -78,6 +79,24 @@ def divisor(amount: Amount) -> Amount:
         return amount or 1
     # A pass less where every row has some, as is usual.
     return amount if amount.min(initial=1) > 0 else amount + (amount == 0)
+
+
+def used_percent(allocatable: Amount, requested: Amount) -> Amount:
+    """Utilization in whole percent, at most 100; 0 where nothing is offered."""
+    return lesser(requested, allocatable) * MAX_NODE_SCORE // divisor(allocatable)
+
+
+def free_percent(allocatable: Amount, requested: Amount) -> Amount:
+    """What is left in whole percent, at least 0; 0 where nothing is offered."""
+    free = allocatable - lesser(requested, allocatable)
+    return free * MAX_NODE_SCORE // divisor(allocatable)
+
+
+def offered_weight(allocatable: Amount, weight: int) -> Amount:
+    """The weight where the resource is offered, else 0; one number where every row offers it."""
+    if not isinstance(allocatable, int) and allocatable.min(initial=1) > 0:
+        return weight
+    return (allocatable > 0) * weight
 
 
 def column(nodes: NodeView, values: Amount) -> IntColumn:

@@ -122,7 +122,7 @@ class Audit:
         counted = self.world.cache.pod(uid)
         if node_name:
             return counted is not None and counted.node_name != node_name
-        return counted is not None and not self.world.cache.is_assumed(uid)
+        return counted is not None and uid not in self.world.cache.assumed_pods
 
     def _stranded(self) -> Iterator[str]:
         """Pods that were popped, but have neither a binding task nor a binding to be confirmed.
@@ -132,7 +132,7 @@ class Audit:
         cache, queue = self.world.cache, self.world.queue
         for entry in [each for each in queue.entries.values() if each.place in POPPED]:
             uid = entry.pod.uid
-            if uid in self.bindings or cache.is_assumed(uid) or entry.newest.terminating:
+            if uid in self.bindings or uid in cache.assumed_pods or entry.newest.terminating:
                 continue
             if entry.place is Place.BINDING or uid != self.deciding():
                 yield entry.pod.key

@@ -63,5 +63,5 @@ class Debugger:
         pods = self._world.cache.pods_on(node.name)
         yield f"node {node.name}: allocatable {dict(node.allocatable)}, {len(pods)} pods"
         for pod in pods.values():
-            assumed = ", assumed" if self._world.cache.is_assumed(pod.uid) else ""
+            assumed = ", assumed" if pod.uid in self._world.cache.assumed_pods else ""
             yield f"  {pod.key}: requests {dict(pod.amounts.requests)}{assumed}"

@@ -253,7 +253,7 @@ async def test_a_binding_that_fails_is_left_to_the_plugins_only_if_ignorable(
     assert world.node_of("p") == ("n1" if ignorable else None)
     if not ignorable:
         assert world.notes.about("p") == [("Warning", "FailedScheduling", "taken")]
-        assert not world.cache.is_assumed("uid-default-p")
+        assert "uid-default-p" not in world.cache.assumed_pods
 
 
 async def test_whole_nodes_and_pods_are_read_when_the_extender_came_later_than_they(

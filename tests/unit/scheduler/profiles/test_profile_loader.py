@@ -474,7 +474,7 @@ async def test_a_pod_whose_binding_fails_after_its_profile_went_is_laid_down() -
             "SchedulerError",
             'no SchedulerProfile serves schedulerName "a" any more',
         )
-        assert not world.cache.is_assumed("uid-default-p")
+        assert "uid-default-p" not in world.cache.assumed_pods
 
 
 async def test_pods_rejected_under_the_old_version_are_retried_under_the_new_one() -> None:
