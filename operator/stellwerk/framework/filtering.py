@@ -61,7 +61,7 @@ class FilterPhase:
     ) -> Feasibility:
         """Every row the pod fits on; with `sample`, as many as a scheduling cycle looks for.
 
-        Those are spared where the node nominated to the pod takes it.
+        A cycle looks at no other node where the one nominated to the pod takes it.
         """
         state = state or CycleState()
         found = self._pre_filter(pod, state)

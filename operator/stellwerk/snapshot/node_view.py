@@ -143,7 +143,7 @@ class NodeView:
         self.whole: bool = isinstance(self.rows, slice)
         """Whether the view is all rows in order, free ones included."""
         self.size: int = self.rows.stop if isinstance(self.rows, slice) else len(self.rows)
-        """n."""
+        """n, as `len`."""
         self.only_row: int | None = None
         """The row of a view of one, for arithmetic in plain integers; None: more or fewer."""
         if self.size == 1:

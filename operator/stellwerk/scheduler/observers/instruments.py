@@ -66,7 +66,9 @@ class ProfileStopwatch(Stopwatch):
             if skipped is None:
                 continue
             counters = self._evaluations.get((label, frozenset(skipped)))
-            for counter in counters or self._evaluation_counters(label, skipped):
+            if counters is None:
+                counters = self._evaluation_counters(label, skipped)
+            for counter in counters:
                 counter.value += 1.0
 
     @override
