@@ -6,7 +6,6 @@ not heap on the one node that happened to pull it; scores are those of v1.36.
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import ClassVar, Final
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from pydantic import BaseModel
@@ -24,6 +23,8 @@ from stellwerk.snapshot.node_view import NodeView
 _MEBIBYTE: Final = 1024 * 1024
 _LEAST_BYTES: Final = 23 * _MEBIBYTE
 _MOST_BYTES_PER_CONTAINER: Final = 1000 * _MEBIBYTE
+_MOST_HELD: Final = 1024
+"""Combinations of images that are remembered until the images of nodes change."""
 _ON_NO_NODE: Final = "no node holds any image"
 
 
@@ -35,9 +36,10 @@ class ImageLocality(ScorePlugin):
 
     def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
         self._images = handle.snapshot.images
-        self._keys: WeakKeyDictionary[SchedulingSpec, Hashable] = WeakKeyDictionary()
+        self._held: dict[tuple[str, ...], bool] = {}
+        """Whether any node holds one of these images, by `spec.images`."""
         self._version = self._images.version
-        """Of the images for which the keys hold."""
+        """Of the images for which that holds."""
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
@@ -52,18 +54,15 @@ class ImageLocality(ScorePlugin):
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        if self._version != self._images.version:
-            self._keys, self._version = WeakKeyDictionary(), self._images.version
-        key = self._keys.get(pod.spec)
-        if key is None:
-            key = self._keys[pod.spec] = self._key(pod.spec)
-        return key
-
-    def _key(self, spec: SchedulingSpec) -> Hashable:
-        if not any(_held_images(self._images, spec)):
-            return _ON_NO_NODE
+        images, spec = self._images, pod.spec
+        if self._version != images.version or len(self._held) >= _MOST_HELD:
+            self._held.clear()
+            self._version = images.version
+        held = self._held.get(spec.images)
+        if held is None:
+            held = self._held[spec.images] = any(_held_images(images, spec))
         # Which other nodes hold an image changes its spread, and with it the score of every row.
-        return (spec.images, spec.container_count, self._version)
+        return (spec.images, spec.container_count, images.version) if held else _ON_NO_NODE
 
 
 def _held_images(images: Images, spec: SchedulingSpec) -> Iterator[Mapping[int, int]]:
