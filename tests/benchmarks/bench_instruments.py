@@ -69,6 +69,7 @@ def attempt(framework: Framework, pod: PodInfo, state: CycleState) -> None:
     binding.pre_bind_pre_flight(state, pod, node_name)
     finish(binding.pre_bind(state, pod, node_name))
     finish(binding.post_bind(state, pod, node_name))
+    framework.stopwatch.attempt(state)
 
 
 def main() -> None:
