@@ -153,7 +153,7 @@ class Operator:
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
-            is_preempting=world.preempting.__contains__,
+            preempting=world.preempting,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic

@@ -51,9 +51,9 @@ def fill(cache: Cache, nodes: int, pods: int) -> None:
 def decide(cache: Cache, framework: Framework, pod: PodInfo) -> str:
     """One decision, as the scheduling cycle makes it; returns the node's name."""
     snapshot = cache.update_snapshot()
-    found = framework.find_feasible(pod)
+    found = framework.filtering.find_feasible(pod)
     view = found.view(NodeView(snapshot))
-    total = framework.prioritize(found.state, pod, view).total
+    total = framework.scoring.prioritize(found.state, pod, view).total
     best = np.flatnonzero(total == total.max())
     chosen = int(best[framework.handle.random(len(best))])
     row = chosen if view.whole else int(view.row_numbers()[chosen])

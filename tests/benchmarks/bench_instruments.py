@@ -60,15 +60,16 @@ def finish(step: Coroutine[Any, Any, object]) -> None:
 
 def attempt(framework: Framework, pod: PodInfo, state: CycleState) -> None:
     """Every extension point but Bind, which would need an API."""
-    found = framework.find_feasible(pod, state)
+    found = framework.filtering.find_feasible(pod, state)
     view = found.view(NodeView(framework.handle.snapshot))
-    framework.prioritize(state, pod, view)
+    framework.scoring.prioritize(state, pod, view)
     binding, node_name = framework.binding, "node-00000"
     binding.reserve(state, pod, node_name)
     finish(binding.permit(state, pod, node_name))
     binding.pre_bind_pre_flight(state, pod, node_name)
     finish(binding.pre_bind(state, pod, node_name))
     finish(binding.post_bind(state, pod, node_name))
+    framework.stopwatch.attempt(state)
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.framework.runtime import Framework
+from stellwerk.framework.filtering import FilterPhase
+from stellwerk.framework.scoring import ScorePhase
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.scheduler import event_handlers
 from stellwerk.scheduler.binding_cycle import BindingCycle
@@ -40,8 +41,8 @@ _SEAMS: Final[dict[str, tuple[tuple[type[Any], str], ...]]] = {
         for name in ("add", "pop", "done", "delete", "move_all_to_active_or_backoff")
     ),
     "update snapshot": ((Cache, "update_snapshot"),),
-    "filter": ((Framework, "find_feasible"),),
-    "score": ((Framework, "prioritize"),),
+    "filter": ((FilterPhase, "find_feasible"),),
+    "score": ((ScorePhase, "prioritize"),),
     "assume": ((Cache, "assume_pod"),),
     "cycle around": ((ScheduleOne, "schedule_one"),),
     "binding task": ((BindingCycle, "run"),),

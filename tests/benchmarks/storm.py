@@ -108,7 +108,7 @@ def _fill(world: InProcess, pods: int) -> list[JsonObject]:
 
 
 def _all_rejected(world: InProcess, pods: int) -> bool:
-    entries = list(world.queue.entries())
+    entries = list(world.queue.entries.values())
     return len(entries) == pods and all(
         entry.place is Place.UNSCHEDULABLE and entry.unschedulable_plugins == REJECTORS
         for entry in entries
@@ -248,7 +248,7 @@ def _grow_cpu(node: JsonObject) -> None:
 
 
 def _attempts(world: InProcess) -> int:
-    return sum(entry.attempts for entry in world.queue.entries())
+    return sum(entry.attempts for entry in world.queue.entries.values())
 
 
 def _hint_calls(world: InProcess) -> int:

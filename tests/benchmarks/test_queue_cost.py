@@ -142,4 +142,4 @@ def test_a_pods_way_through_the_queue() -> None:
         driver.queue.delete(entry.pod.uid)
     spent = time.process_time() - started
     print(f"\nadd, pop, done, delete: {spent / PODS * 1e6:.1f} µs a pod")
-    assert len(driver.queue) == 0
+    assert len(driver.queue.entries) == 0

@@ -12,8 +12,8 @@ from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.clock import SystemClock
 from stellwerk.errors import Conflict, NotFound
-from stellwerk.framework.services import ObjectReference
 from stellwerk.metrics import Metrics
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 
 PODS = "/api/v1/namespaces/default/pods"

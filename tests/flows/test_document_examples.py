@@ -625,7 +625,7 @@ def test_half_of_the_nodes_are_enough_where_the_configuration_says_so() -> None:
         await world.settle()
         assert world.node_of("web")
         profile = world.operator.world.profiles.served["default-scheduler"]
-        found = profile.framework.find_feasible(parse_pod(make_pod("next", cpu="100m")))
+        found = profile.framework.filtering.find_feasible(parse_pod(make_pod("next", cpu="100m")))
         assert found.evaluated == 150
         assert int(found.fits.sum()) == 150
 

@@ -349,7 +349,7 @@ def test_a_waiting_pod_that_another_plugin_rejects_waits_for_events(script: Scri
             "Unschedulable",
             "0/1 nodes are available: 1 not you.",
         )
-        entry = world.queue.entry(world.pod("a")["metadata"]["uid"])
+        entry = world.queue.entries.get(world.pod("a")["metadata"]["uid"])
         assert entry is not None
         assert entry.unschedulable_plugins == {"Second"}
 
@@ -446,7 +446,7 @@ def test_a_pod_that_is_deleted_while_it_waits_leaves_nothing_behind(script: Scri
         world.delete("Pod", "a")
         await quiet()
         assert unreserved(script) == ["Second", "First"]
-        assert len(world.queue) == len(world.operator.bindings) == 0
+        assert len(world.queue.entries) == len(world.operator.bindings) == 0
         assert not world.operator.waiting_pods.all()
         assert not list(world.cache.pods())
 
@@ -608,10 +608,10 @@ def test_what_fails_is_undone_forgotten_requeued_and_then_told(
         requeue, tell = queue.add_unschedulable_if_not_present, world.notes.event
 
         def undone(_: object, each: Any, __: str) -> None:
-            order.append(f"unreserve, assumed {cache.is_assumed(each.uid)}")
+            order.append(f"unreserve, assumed {each.uid in cache.assumed_pods}")
 
         def requeued(entry: Any, *args: Any, **kwargs: Any) -> Place | None:
-            order.append(f"requeue, assumed {cache.is_assumed(entry.pod.uid)}")
+            order.append(f"requeue, assumed {entry.pod.uid in cache.assumed_pods}")
             return requeue(entry, *args, **kwargs)
 
         def told(regarding: Any, *args: Any, **kwargs: Any) -> None:
@@ -819,7 +819,7 @@ def test_pods_that_a_plugin_wants_activated_move_when_their_cycle_has_succeeded(
             return OK
 
         script.answers = {"First.reserve": reserve}
-        entry = world.queue.entry(sibling.uid)
+        entry = world.queue.entries.get(sibling.uid)
         assert entry is not None
         world.apply(pod("a"))
         await eventually(lambda: world.node_of("waiting"), 0.5)

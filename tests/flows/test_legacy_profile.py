@@ -78,10 +78,10 @@ def scores() -> Mapping[str, dict[str, int]]:
     fields = {key: value for key, value in nginx()["spec"].items() if key == "containers"}
     pod, state = pod_info("nginx", labels={"app": "nginx"}, **fields), CycleState()
     snapshot = arena.cache.snapshot
-    found = arena.framework.find_feasible(pod, state)
+    found = arena.framework.filtering.find_feasible(pod, state)
     view = found.view(NodeView(snapshot))
     names = snapshot.names(view.row_numbers().tolist())
-    made = arena.framework.prioritize(state, pod, view)
+    made = arena.framework.scoring.prioritize(state, pod, view)
     return {
         score.plugin: dict(zip(names, (score.normalized * score.weight).tolist(), strict=True))
         for score in made.by_plugin
@@ -130,8 +130,8 @@ async def totals(world: InProcess) -> dict[str, int]:
     assert extenders is not None
     assert pod is not None
     snapshot, state = world.cache.update_snapshot(), CycleState()
-    view = framework.find_feasible(pod, state).view(NodeView(snapshot))
+    view = framework.filtering.find_feasible(pod, state).view(NodeView(snapshot))
     names = snapshot.names(view.row_numbers().tolist())
     added = await extenders.prioritize(pod, names)
-    total = framework.prioritize(state, pod, view).total + added
+    total = framework.scoring.prioritize(state, pod, view).total + added
     return dict(zip(names, total.tolist(), strict=True))

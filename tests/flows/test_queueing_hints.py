@@ -481,7 +481,9 @@ def policy() -> Policy:
 
 
 def requeued(driver: QueueDriver) -> set[str]:
-    return {entry.pod.name for entry in driver.queue.entries() if entry.place is Place.BACKOFF}
+    return {
+        entry.pod.name for entry in driver.queue.entries.values() if entry.place is Place.BACKOFF
+    }
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -5,9 +5,10 @@ each time control enters a named function of `stellwerk` (a coroutine also when 
 profile of one pod that an operator in process schedules after a few alike: its ADDED event, the
 scheduling cycle, the binding, the MODIFIED event that confirms it. Comprehensions, generator
 expressions and lambdas have no name and are not counted, nor are returns, nor readings of the
-virtual clock, whose place the standard library's own function takes in a cluster. A module counts
-once however often the way comes back to it; a change of module is two entries in a row in different
-modules, those of plugins, models and metrics among them.
+virtual clock, whose place the standard library's own function takes in a cluster. The pods carry
+`spec.priority`, as every pod from a cluster does: the Priority admission plugin sets it.
+A module counts once however often the way comes back to it; a change of module is two entries in a
+row in different modules, those of plugins, models and metrics among them.
 """
 
 import sys
@@ -79,7 +80,7 @@ async def _profile_one(clock: VirtualClock) -> PodWay:
 
 
 async def _schedule(world: InProcess, name: str) -> None:
-    world.apply(make_pod(name, cpu="100m", scheduler_name="stellwerk"))
+    world.apply(make_pod(name, cpu="100m", priority=0, scheduler_name="stellwerk"))
     await quiet()
 
 

@@ -29,13 +29,13 @@ class Decider:
     def answers(self, pod: PodInfo) -> tuple[Mapping[str, tuple[str, ...]], Mapping[str, int]]:
         """Return (reasons by node, where no node is feasible; total scores of feasible nodes)."""
         framework, snapshot = self._framework, self._snapshot
-        found = framework.find_feasible(pod, sample=False)
+        found = framework.filtering.find_feasible(pod, sample=False)
         if not found.fits.any():
-            diagnosis = framework.diagnose(found, pod)
+            diagnosis = framework.filtering.diagnose(found, pod)
             reasons = [status.reasons for status in diagnosis.statuses]
             return dict(zip(snapshot.names(diagnosis.rows), reasons, strict=True)), {}
         view = found.view(NodeView(snapshot))
-        totals = framework.prioritize(found.state, pod, view).total
+        totals = framework.scoring.prioritize(found.state, pod, view).total
         names = (node.name if node is not None else "" for node in view.nodes())
         scores = dict(zip(names, totals.tolist(), strict=True))
         return {}, {name: score for name, score in scores.items() if name}

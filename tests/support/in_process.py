@@ -9,9 +9,10 @@ from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
-from stellwerk.framework.services import ObjectReference, Recorder
+from stellwerk.framework.services import Recorder
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL
 from tests.support.memory_client import MemoryClient
 

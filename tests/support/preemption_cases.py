@@ -67,11 +67,11 @@ class Arena:
     def preempt(self, pod: PodInfo, *, every: bool = True) -> PostFilterResult:
         """Run a cycle for a pod that fits nowhere."""
         state = CycleState()
-        found = self.framework.find_feasible(pod, state, sample=False)
+        found = self.framework.filtering.find_feasible(pod, state, sample=False)
         assert not found.fits.any(), "the pod fits without preemption"
         if every:
             state.write(DefaultPreemption.name, EveryCandidate())
-        diagnosis = self.framework.diagnose(found, pod)
+        diagnosis = self.framework.filtering.diagnose(found, pod)
         return self.framework.run_post_filters(state, pod, diagnosis)
 
 

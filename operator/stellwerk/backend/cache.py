@@ -51,7 +51,8 @@ class Cache:
         self._records: CopyOnWrite[str, NodeRecord] = CopyOnWrite()
         self._pods: dict[str, PodInfo] = {}
         """Every pod on a node, assumed ones too, by uid."""
-        self._assumed: dict[str, PodInfo] = {}
+        self.assumed_pods: dict[str, PodInfo] = {}
+        """Those of them that are assumed and not yet confirmed by the watch; written here alone."""
         self._dirty: dict[str, None] = {}
         """Names of nodes that changed since the last update_snapshot, in order of change."""
         self._namespaces: dict[str, Mapping[str, str] | None] = {}
@@ -105,15 +106,6 @@ class Cache:
         record = self._records.get(node_name)
         return record.pods if record else {}
 
-    def is_assumed(self, uid: str) -> bool:
-        """Whether the pod is assumed and not yet confirmed by the watch."""
-        return uid in self._assumed
-
-    @property
-    def assumed_pods(self) -> Mapping[str, PodInfo]:
-        """Assumed pods by uid."""
-        return self._assumed
-
     def assume_pod(self, pod: PodInfo) -> None:
         """Count a pod on `pod.node_name` before it is bound.
 
@@ -125,12 +117,12 @@ class Cache:
             message = f"pod {pod.uid}({pod.key}) is in the cache, so can't be assumed"
             raise ValueError(message)
         self._put(pod)
-        self._assumed[pod.uid] = pod
+        self.assumed_pods[pod.uid] = pod
 
     def forget_pod(self, uid: str) -> PodInfo | None:
         """Take back an assumption; None if the pod is not assumed (any more)."""
         self._refuse_in_trial()
-        pod = self._assumed.pop(uid, None)
+        pod = self.assumed_pods.pop(uid, None)
         if pod is not None:
             self._take(pod)
         return pod
@@ -143,7 +135,7 @@ class Cache:
         """
         self._refuse_in_trial()
         before = self._pods.get(pod.uid)
-        self._assumed.pop(pod.uid, None)
+        self.assumed_pods.pop(pod.uid, None)
         if before is not None:
             if _counts_alike(before, pod):
                 self._replace(before, pod)
@@ -155,7 +147,7 @@ class Cache:
     def remove_pod(self, uid: str) -> PodInfo | None:
         """Remove a deleted or finished pod; returns it as it was counted."""
         self._refuse_in_trial()
-        self._assumed.pop(uid, None)
+        self.assumed_pods.pop(uid, None)
         pod = self._pods.get(uid)
         if pod is not None:
             self._take(pod)
@@ -182,7 +174,6 @@ class Cache:
             for name in self._dirty:
                 self._write(self._record(name))
             self._dirty.clear()
-            snapshot.trim()
         snapshot.fill_books()
         return snapshot
 
@@ -195,7 +186,7 @@ class Cache:
         self._refuse_in_trial()
         fork = Cache(self.snapshot.fork())
         fork._records = self._records.fork()
-        fork._pods, fork._assumed = self._pods.copy(), self._assumed.copy()
+        fork._pods, fork.assumed_pods = self._pods.copy(), self.assumed_pods.copy()
         fork._dirty, fork._namespaces = self._dirty.copy(), self._namespaces.copy()
         return fork
 

@@ -6,15 +6,12 @@ held here is its newest.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from typing_extensions import override
 
 from stellwerk.framework.services import Nominations
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.changes import Changes
-
-_CHANGES_KEPT: Final = 4096
 
 
 class Nominator(Nominations):
@@ -58,7 +55,7 @@ class Nominator(Nominations):
         if node_name:
             self._node_of[pod.uid] = node_name
             self._by_node.setdefault(node_name, {})[pod.uid] = pod
-            self._note(node_name)
+            self._changes.append(node_name)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Follow a pod's update.
@@ -77,7 +74,7 @@ class Nominator(Nominations):
             del pods[uid]
             if not pods:
                 del self._by_node[node_name]
-            self._note(node_name)
+            self._changes.append(node_name)
 
     def fork(self) -> "Nominator":
         """The same nominations; neither side sees what the other changes."""
@@ -86,7 +83,3 @@ class Nominator(Nominations):
         fork._node_of = self._node_of.copy()
         fork._changes = Changes(self._changes.position)
         return fork
-
-    def _note(self, node_name: str) -> None:
-        self._changes.append(node_name)
-        self._changes.trim(_CHANGES_KEPT)

@@ -49,7 +49,7 @@ class _Table:
         """What readers see: stored objects, or what is assumed in their place."""
         self.replaced: dict[ObjectKey, JsonObject] = {}
         """The stored object behind each assumption."""
-        self.changes: Changes[ObjectKey] = Changes()
+        self.changes: Changes[ObjectKey] = Changes(keep=_KEPT_CHANGES)
         self._kind = kind
         self._value_of = _INDEXES.get(kind, {})
         self._found: dict[str, CopyOnWrite[str, dict[ObjectKey, None]]] = {
@@ -67,7 +67,6 @@ class _Table:
             if old != new:
                 self._move(self._found[index], key, old, new)
         self.changes.append(key)
-        self.changes.trim(_KEPT_CHANGES)
 
     def found(self, index: str, value: str) -> Iterator[JsonObject]:
         """The objects with that value, in order of arrival."""
@@ -77,7 +76,7 @@ class _Table:
         """The same objects; the changes before are too long ago to tell."""
         fork = _Table(self._kind)
         fork.objects, fork.replaced = self.objects.copy(), self.replaced.copy()
-        fork.changes = Changes(self.changes.position)
+        fork.changes = Changes(self.changes.position, _KEPT_CHANGES)
         fork._found = {index: found.fork() for index, found in self._found.items()}
         return fork
 

@@ -4,53 +4,39 @@ The base of the scheduling queue, which alone writes it; metrics, debugger and a
 Invariant: reading changes nothing, and what is read often (`pending`, `counted`) is O(1).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from stellwerk.backend.queued_pod import BACKOFF_Q, UNSCHEDULABLE_PODS, Place, QueuedPod
 from stellwerk.models.pod import PodInfo
 
 
 class QueueContents:
-    """Entries by uid; treat those that are handed out as read-only."""
+    """Entries and how many are where; treat them as read-only."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, QueuedPod] = {}
+        self.entries: dict[str, QueuedPod] = {}
+        """By uid, popped pods included; the queue alone puts in and takes out."""
         self._counts = [0] * len(Place)
-
-    def __len__(self) -> int:
-        """How many pods have an entry, popped ones included."""
-        return len(self._entries)
-
-    def __contains__(self, uid: str) -> bool:
-        return uid in self._entries
-
-    def entries(self) -> Iterator[QueuedPod]:
-        """Every entry, popped ones included."""
-        return iter(self._entries.values())
-
-    def entry(self, uid: str) -> QueuedPod | None:
-        """The entry of a pod; None: it is not in the queue."""
-        return self._entries.get(uid)
 
     def pod(self, uid: str) -> PodInfo | None:
         """The pod as the API last showed it."""
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         return entry.newest if entry else None
 
     def place(self, uid: str) -> Place | None:
         """Where a pod is; None: it is not in the queue."""
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         return entry.place if entry else None
 
     def position(self, uid: str) -> int | None:
         """How many pods in activeQ are popped before this one; None: it is not there. O(n)."""
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         if entry is None or entry.place is not Place.ACTIVE:
             return None
         own = (entry.sort_key, entry.sequence)
         return sum(
             other.place is Place.ACTIVE and (other.sort_key, other.sequence) < own
-            for other in self._entries.values()
+            for other in self.entries.values()
         )
 
     def counted(self, *places: Place) -> int:

@@ -29,7 +29,7 @@ from stellwerk.backend.queued_pod import (
     QueueingStrategy,
 )
 from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
-from stellwerk.backend.unschedulable_pods import UnschedulablePods
+from stellwerk.backend.unschedulable_pods import UnschedulablePods, WorthRequeuing
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.pod import PodInfo
 
@@ -69,7 +69,7 @@ class SchedulingQueue(QueueContents):
 
     def add(self, pod: PodInfo, now: float) -> None:
         """Enter a new pod, which has no node."""
-        known = self._entries.get(pod.uid)
+        known = self.entries.get(pod.uid)
         if known is not None:
             _log.error("pod %s was added, but is in the queue: %s", pod.key, known.place.name)
             if known.place in POPPED:
@@ -84,7 +84,7 @@ class SchedulingQueue(QueueContents):
         In activeQ and backoffQ it stays; from unschedulablePods it is moved if a rejector's hint
         answers Queue to its update; for a popped pod the update is remembered.
         """
-        entry = self._entries.get(pod.uid)
+        entry = self.entries.get(pod.uid)
         if entry is None:
             self._enter(pod, QueueEvent.POD_UPDATE, now)
             return None
@@ -109,7 +109,7 @@ class SchedulingQueue(QueueContents):
         The attempt of a popped pod goes on; `add_unschedulable_if_not_present` will refuse it.
         """
         self.nominator.remove(uid)
-        entry = self._entries.pop(uid, None)
+        entry = self.entries.pop(uid, None)
         if entry is None:
             return None
         self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
@@ -129,7 +129,9 @@ class SchedulingQueue(QueueContents):
         `max_priority` limits it to pods that a nomination of that priority stood in the way of;
         `except_uid` is a pod that the change came from.
         """
-        moved = self._unschedulable_pods.worth_requeuing(change, max_priority)
+        moved: WorthRequeuing = []
+        if self._counts[Place.UNSCHEDULABLE] or self._counts[Place.GATED]:
+            moved = self._unschedulable_pods.worth_requeuing(change, max_priority)
         if except_uid:
             moved = [each for each in moved if each[0].pod.uid != except_uid]
         for entry, strategy in moved:
@@ -148,7 +150,7 @@ class SchedulingQueue(QueueContents):
 
     def pop_from_backoff(self) -> QueuedPod | None:
         """Put the next pod of podBackoffQ in flight if activeQ is empty; None: there is none."""
-        if self._counts[Place.ACTIVE]:
+        if self._counts[Place.ACTIVE] or not self._counts[Place.BACKOFF]:
             return None
         entry = self._backoff_q.pop_backoff()
         if entry is None:
@@ -172,8 +174,8 @@ class SchedulingQueue(QueueContents):
         queue, or was given back already.
         """
         uid = entry.pod.uid
-        if self._entries.get(uid) is not entry:
-            if uid not in self._entries:
+        if self.entries.get(uid) is not entry:
+            if uid not in self.entries:
                 self._in_flight.end(uid)
             return None
         if entry.place not in POPPED:
@@ -192,20 +194,20 @@ class SchedulingQueue(QueueContents):
     def done(self, uid: str) -> None:
         """Stop remembering changes for a pod that passed Permit: it cannot be rejected any more."""
         self._in_flight.end(uid)
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         if entry is not None and entry.place is Place.IN_FLIGHT:
             self._put(entry, Place.BINDING)
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         """Nominate a pod that is in the queue before the API shows it (empty: to no node)."""
-        entry = self._entries.get(pod.uid)
+        entry = self.entries.get(pod.uid)
         if entry is not None:
             self.nominator.nominate(entry.newest, node_name)
 
     def activate(self, pods: Iterable[PodInfo], now: float) -> None:
         """Move pods to activeQ without backoff; one in flight will be retried if it fails."""
         for pod in pods:
-            entry = self._entries.get(pod.uid)
+            entry = self.entries.get(pod.uid)
             if entry is None:
                 continue
             if entry.place in UNSCHEDULABLE_PODS:
@@ -217,7 +219,7 @@ class SchedulingQueue(QueueContents):
 
     def rerun_pre_enqueue(self, uid: str) -> None:
         """Run PreEnqueue of a gated pod; if it passes, only its other rejectors hold the pod."""
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         if entry is not None and entry.place is Place.GATED:
             self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED)
 
@@ -232,7 +234,7 @@ class SchedulingQueue(QueueContents):
 
     def reorder(self) -> None:
         """Sort activeQ and backoffQ anew after QueueSort changed."""
-        for entry in self._entries.values():
+        for entry in self.entries.values():
             if entry.sequence:
                 self._update_order(entry)
 
@@ -259,7 +261,7 @@ class SchedulingQueue(QueueContents):
     # --- moving ---------------------------------------------------------------------------------
 
     def _enter(self, pod: PodInfo, event: QueueEvent, now: float) -> None:
-        entry = self._entries[pod.uid] = QueuedPod(pod, pod, now)
+        entry = self.entries[pod.uid] = QueuedPod(pod, pod, now)
         self._activate(entry, event, now)
 
     def _requeue(
@@ -408,9 +410,12 @@ class SchedulingQueue(QueueContents):
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]
     ) -> None:
         """Set the plugins that rejected a pod, and report what is new and what is no longer so."""
+        if not (entry.unschedulable_plugins or entry.pending_plugins or unschedulable or pending):
+            # As most pods: never rejected.
+            return
         before = entry.rejectors
         entry.unschedulable_plugins, entry.pending_plugins = unschedulable, pending
-        if self._observer is not None and (before or unschedulable or pending):
+        if self._observer is not None:
             after, profile = entry.rejectors, entry.pod.spec.scheduler_name
             for plugin in before - after:
                 self._observer.rejected(plugin, profile, -1)

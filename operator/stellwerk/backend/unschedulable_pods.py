@@ -148,8 +148,6 @@ class UnschedulablePods:
         (WILDCARD) bypasses the hints, and gated pods.
         """
         found: WorthRequeuing = []
-        if not self._locations:
-            return found
         if change.resource is Resource.WILDCARD:
             for group in self._groups.values():
                 if not group.rejectors.gating:

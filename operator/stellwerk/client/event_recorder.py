@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
-    from stellwerk.framework.services import ObjectReference
     from stellwerk.metrics import Metrics
+    from stellwerk.models.object_reference import ObjectReference
 
 logger = logging.getLogger(__name__)
 

@@ -150,7 +150,9 @@ class _Written:
         decision, found = self._decision, self._found
         if not found.pre_filter.ok and not found.pre_filter.rejected:
             return {"error": found.pre_filter.message}
-        diagnosis = decision.diagnosis or self._framework.diagnose(found, self._search.pod)
+        diagnosis = decision.diagnosis or self._framework.filtering.diagnose(
+            found, self._search.pod
+        )
         result = _pre_filter(found)
         result["filter"] = {
             name: _verdict(status)

@@ -48,8 +48,9 @@ class BindingPoints:
             PluginFailure: a plugin raised.
         """
         point = self._reserve
-        with point.timed() as timing:
-            for plugin, status in point.run(state, pod, node_name):
+        with point.timed(state) as timing:
+            for plugin, call in point.calls:
+                status = point.ask(plugin, call, state, pod, node_name)
                 if not status.ok:
                     return timing.noted(point.named(plugin, status))
             return timing.noted(OK)
@@ -57,7 +58,7 @@ class BindingPoints:
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> list[PluginFailure]:
         """Run Unreserve of every plugin, last first; returns what went wrong, having gone on."""
         failures = []
-        with self._unreserve.timed() as timing:
+        with self._unreserve.timed(state) as timing:
             for plugin, unreserve in reversed(self._unreserve.calls):
                 try:
                     unreserve(state, pod, node_name)
@@ -76,7 +77,7 @@ class BindingPoints:
         """
         waits: dict[str, float] = {}
         point = self._permit
-        with point.timed() as timing:
+        with point.timed(state) as timing:
             for plugin, call in point.calls:
                 result = await point.wait(plugin, call, state, pod, node_name)
                 if result.status.code is Code.WAIT:
@@ -93,8 +94,9 @@ class BindingPoints:
         """
         any_has_work = False
         point = self._pre_flight
-        with point.timed() as timing:
-            for plugin, status in point.run(state, pod, node_name):
+        with point.timed(state) as timing:
+            for plugin, call in point.calls:
+                status = point.ask(plugin, call, state, pod, node_name)
                 if status.skip:
                     state.skipped_pre_binds.add(plugin.name)
                 elif status.ok:
@@ -111,7 +113,7 @@ class BindingPoints:
             PluginFailure: a plugin raised.
         """
         point = self._pre_bind
-        with point.timed() as timing:
+        with point.timed(state) as timing:
             for plugin, call in point.calls:
                 if plugin.name in state.skipped_pre_binds:
                     continue
@@ -127,7 +129,7 @@ class BindingPoints:
             PluginFailure: a plugin raised.
         """
         point = self._bind
-        with point.timed() as timing:
+        with point.timed(state) as timing:
             for plugin, call in point.calls:
                 status = await point.wait(plugin, call, state, pod, node_name)
                 if not status.skip:
@@ -139,7 +141,7 @@ class BindingPoints:
     ) -> list[PluginFailure]:
         """Run PostBind of every plugin; returns what went wrong, having gone on."""
         failures = []
-        with self._post_bind.timed() as timing:
+        with self._post_bind.timed(state) as timing:
             for plugin, post_bind in self._post_bind.calls:
                 try:
                     await post_bind(state, pod, node_name)

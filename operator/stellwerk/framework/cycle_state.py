@@ -4,12 +4,26 @@ The runtime makes one per attempt and passes it to every extension point. Invari
 outlives the attempt.
 """
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from stellwerk.framework.status import Code
 
 if TYPE_CHECKING:
     from stellwerk.models.pod import PodInfo
 
 Value = TypeVar("Value")
+
+
+class PointRun(NamedTuple):
+    """All plugins of an extension point have run."""
+
+    label: str
+    """The point as kube-scheduler's metrics write it ("PreFilter")."""
+    code: Code
+    seconds: float
+    skipped: AbstractSet[str] | None
+    """All plugins of the point but these were evaluated; None: that is not counted."""
 
 
 class CycleState:
@@ -18,6 +32,7 @@ class CycleState:
     __slots__ = (
         "_values",
         "pods_to_activate",
+        "point_runs",
         "sampled",
         "skipped_filters",
         "skipped_pre_binds",
@@ -34,6 +49,8 @@ class CycleState:
         """Plugins whose PreScore answered Skip."""
         self.skipped_pre_binds: set[str] = set()
         """Plugins whose PreBindPreFlight answered Skip."""
+        self.point_runs: list[PointRun] = []
+        """What was measured; `Stopwatch.attempt` takes it after the cycle and after the binding."""
         self.pods_to_activate: dict[str, PodInfo] = {}
         """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
 

@@ -161,6 +161,11 @@ NORMALIZE_SCORE: Final[Extensions[NormalizeScorePlugin]] = Extensions(
 )
 
 
+def is_keyed_by_spec(plugin: Plugin, method: str) -> bool:
+    """Whether a plugin leaves its `filter_key` or `score_key` as it is: the pod's spec."""
+    return getattr(type(plugin), method, None) in {FilterPlugin.filter_key, ScorePlugin.score_key}
+
+
 def points_of(plugin: object) -> frozenset[ExtensionPoint]:
     """The extension points of a plugin or a plugin class."""
     return frozenset(point.point for point in POINTS if point.implemented_by(plugin))

@@ -35,40 +35,46 @@ class FilterPhase:
         snapshot: Snapshot,
         nominations: Nominations,
         plugins: PluginsByPoint,
-        filters: RowFilters,
         cache: ColumnCache,
         stopwatch: Stopwatch,
         sampling: NodeSampling | None,
         *,
         check_all_filters: bool,
+        extenders_choose: bool,
     ) -> None:
-        """`sampling`: None where every node is looked at."""
+        """`sampling`: None where every node is looked at.
+
+        `extenders_choose`: extenders may refuse the node nominated to a pod, and then the others
+        are wanted after all.
+        """
         self._snapshot = snapshot
         self._nominations = nominations
         self._pre_filters = PointRunner(PRE_FILTER, plugins, stopwatch)
-        self._filters = filters
+        self.filters = RowFilters(plugins, nominations, stopwatch)
         self._cache = cache
         self._sampling = sampling
         self._check_all = check_all_filters
+        self._extenders_choose = extenders_choose
 
     def find_feasible(
-        self, pod: PodInfo, state: CycleState, *, sample: bool, nominated_first: bool
+        self, pod: PodInfo, state: CycleState | None = None, *, sample: bool = True
     ) -> Feasibility:
-        """Every row the pod fits on, or as many as are enough.
+        """Every row the pod fits on; with `sample`, as many as a scheduling cycle looks for.
 
-        With `nominated_first`, other nodes are spared where the one nominated to the pod takes it.
+        A cycle looks at no other node where the one nominated to the pod takes it.
         """
+        state = state or CycleState()
         found = self._pre_filter(pod, state)
         if not found.pre_filter.ok:
             found.fits = np.zeros_like(found.fits)
             return found
-        with self._filters.runner.timed() as timing:
+        with self.filters.runner.timed(state) as timing:
+            nominated_first = sample and not self._extenders_choose
             if not (nominated_first and self._evaluate_nominated_node(pod, found)):
                 self._filter(pod, found)
                 if sample and self._sampling is not None:
                     self._sampling.narrow(pod, found)
-            timing.code = Code.SUCCESS
-        self._filters.runner.evaluated(state.skipped_filters)
+            timing.code, timing.skipped = Code.SUCCESS, state.skipped_filters
         return found
 
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
@@ -84,14 +90,19 @@ class FilterPhase:
     def _pre_filter(self, pod: PodInfo, state: CycleState) -> Feasibility:
         """Every PreFilter looks at the pod; no filter has run yet."""
         found = Feasibility(state, self._snapshot.alive)
-        with self._pre_filters.timed() as timing:
-            everything = NodeView(self._snapshot)
-            for plugin, result in self._pre_filters.run(state, pod, everything):
+        everything = NodeView(self._snapshot)
+        point = self._pre_filters
+        with point.timed(state) as timing:
+            for plugin, pre_filter in point.calls_in(state):
+                try:
+                    result = pre_filter(state, pod, everything)
+                except Exception as failure:
+                    raise point.failure(plugin, failure) from failure
                 code = result.status.code
                 if code is Code.SKIP:
                     state.skipped_filters.add(plugin.name)
                 elif code is not Code.SUCCESS:
-                    found.pre_filter = self._pre_filters.named(plugin, result.status)
+                    found.pre_filter = point.named(plugin, result.status)
                     if code is not Code.UNSCHEDULABLE:
                         break
                     # Preemption may help, and then needs the state of every PreFilter.
@@ -99,8 +110,7 @@ class FilterPhase:
                     found.restrict(plugin.name, result.node_names)
                     if not found.node_names:
                         break
-            timing.noted(found.pre_filter)
-        self._pre_filters.evaluated(state.skipped_filters)
+            timing.code, timing.skipped = found.pre_filter.code, state.skipped_filters
         return found
 
     # --- Filter ---------------------------------------------------------------------------------
@@ -112,7 +122,7 @@ class FilterPhase:
             return False
         rows = np.array([row], dtype=np.intp)
         nodes = NodeView(self._snapshot, rows)
-        if not self._filters.run_with_nominated_pods(found.state, pod, nodes).fits[0]:
+        if not self.filters.run_with_nominated_pods(found.state, pod, nodes).fits[0]:
             return False
         found.keep(rows, evaluated=1)
         return True
@@ -133,7 +143,7 @@ class FilterPhase:
 
     def _fitting(self, state: CycleState, pod: PodInfo, candidates: Mask | None) -> Mask:
         """(N,) bool, rows where every filter passes, nominated pods not counted."""
-        snapshot, filters = self._snapshot, self._filters
+        snapshot, filters = self._snapshot, self.filters
         if candidates is not None and int(candidates.sum()) * 4 < snapshot.node_count:
             # A pod for a few named nodes (a DaemonSet's): columns of all rows would be wasted.
             rows = np.flatnonzero(candidates)
@@ -144,9 +154,10 @@ class FilterPhase:
         fits = self._cached_fits(state, pod, cached) & snapshot.alive
         if candidates is not None:
             fits &= candidates
-        everything = NodeView(snapshot)
-        for call in others:
-            fits &= filters.answer(call, state, pod, everything).codes == 0
+        if others:
+            everything = NodeView(snapshot)
+            for call in others:
+                fits &= filters.answer(call, state, pod, everything).codes == 0
         return fits
 
     def _filter_nominated(self, found: Feasibility, pod: PodInfo) -> None:
@@ -156,7 +167,7 @@ class FilterPhase:
         rows = [row for row in nominated if row is not None and found.fits[row]]
         if rows:
             nodes = NodeView(self._snapshot, np.array(rows, dtype=np.intp))
-            found.fits[rows] = self._filters.run_with_nominated_pods(found.state, pod, nodes).fits
+            found.fits[rows] = self.filters.run_with_nominated_pods(found.state, pod, nodes).fits
 
     # --- cached columns -------------------------------------------------------------------------
 
@@ -164,7 +175,7 @@ class FilterPhase:
         """(N,) bool, rows where all of these pass; read only."""
         if not calls:
             return self._snapshot.alive
-        codes = self._filters.codes
+        codes = self.filters.codes
         return self._cache.fits(
             pod.spec,
             [(call[0], partial(codes, call, state, pod)) for call in calls],
@@ -172,7 +183,7 @@ class FilterPhase:
 
     def _cached_statuses(self, found: Feasibility, pod: PodInfo) -> CachedStatuses | None:
         """Every row's status, up to date; None where some filter has to be asked every time."""
-        calls, others = self._filters.split_by_reuse(found.state, pod)
+        calls, others = self.filters.split_by_reuse(found.state, pod)
         if others or found.node_names is not None:
             return None
         filters = [plugin for plugin, _ in calls]
@@ -195,5 +206,5 @@ class FilterPhase:
         return among_all(asked, named, found.restricted_by)
 
     def _asked(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> StatusColumn:
-        verdicts = self._filters.run_with_nominated_pods(state, pod, nodes)
+        verdicts = self.filters.run_with_nominated_pods(state, pod, nodes)
         return verdicts.statuses(every_reason=self._check_all)

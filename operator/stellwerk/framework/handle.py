@@ -5,14 +5,16 @@ before it. Invariant: a handle serves one profile for as long as its framework l
 """
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from typing_extensions import override
 
 from stellwerk.framework.containment import UNLIMITED, PluginGuard
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
-from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.services import (
     ClusterClient,
     FilterRunner,
@@ -54,7 +56,11 @@ class ServedFramework(Protocol):
     @property
     def filters(self) -> FilterRunner: ...
 
-    def find_feasible(self, pod: PodInfo, *, sample: bool) -> Feasibility: ...
+    @property
+    def filtering(self) -> FilterPhase: ...
+
+    @property
+    def stopwatch(self) -> Stopwatch: ...
 
 
 StopwatchOf: TypeAlias = Callable[[str, PluginsByPoint], Stopwatch]
@@ -63,10 +69,6 @@ StopwatchOf: TypeAlias = Callable[[str, PluginsByPoint], Stopwatch]
 
 def _unmeasured(_: str, __: PluginsByPoint) -> Stopwatch:
     return UNMEASURED
-
-
-def _is_never_preempting(_: str) -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +85,8 @@ class Services:
     activate: Callable[[Iterable[PodInfo]], None]
     waiting_pods: WaitingPods
     wait_until: WaitUntil
-    is_preempting: Callable[[str], bool] = _is_never_preempting
-    """Whether victims of the pod of that uid are still being deleted."""
+    preempting: AbstractSet[str] = frozenset()
+    """Uids of the pods that still have victims to be deleted."""
     guard: PluginGuard = UNLIMITED
     """Limits the time of plugins that do not come with Stellwerk."""
     stopwatch: StopwatchOf = _unmeasured
@@ -96,7 +98,13 @@ class ProfileHandle(Handle):
 
     def __init__(self, services: Services, profile_name: str) -> None:
         self._services = services
-        self._profile_name = profile_name
+        self.profile_name = profile_name
+        self.snapshot = services.snapshot
+        self.objects = services.objects
+        self.nominations = services.nominations
+        self.client = services.client
+        self.recorder = services.recorder
+        self.preempting = services.preempting
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:
@@ -113,36 +121,6 @@ class ProfileHandle(Handle):
             message = "the framework is not assembled yet"
             raise LookupError(message)
         return self._framework
-
-    @property
-    @override
-    def profile_name(self) -> str:
-        return self._profile_name
-
-    @property
-    @override
-    def snapshot(self) -> Snapshot:
-        return self._services.snapshot
-
-    @property
-    @override
-    def objects(self) -> ObjectStore:
-        return self._services.objects
-
-    @property
-    @override
-    def nominations(self) -> Nominations:
-        return self._services.nominations
-
-    @property
-    @override
-    def client(self) -> ClusterClient:
-        return self._services.client
-
-    @property
-    @override
-    def recorder(self) -> Recorder:
-        return self._services.recorder
 
     @override
     def now_seconds(self) -> float:
@@ -164,10 +142,6 @@ class ProfileHandle(Handle):
     def waiting_pod(self, uid: str) -> WaitingPod | None:
         return self._services.waiting_pods.get_waiting(uid)
 
-    @override
-    def is_preempting(self, uid: str) -> bool:
-        return self._services.is_preempting(uid)
-
     @property
     @override
     def filters(self) -> FilterRunner:
@@ -175,7 +149,11 @@ class ProfileHandle(Handle):
 
     @override
     def feasible(self, pod: PodInfo) -> Mask:
-        return self._served().find_feasible(pod, sample=False).fits
+        framework, state = self._served(), CycleState()
+        try:
+            return framework.filtering.find_feasible(pod, state, sample=False).fits
+        finally:
+            framework.stopwatch.attempt(state)
 
     @override
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

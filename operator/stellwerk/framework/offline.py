@@ -13,12 +13,12 @@ from stellwerk.framework.handle import RandomNumbers, Services, WaitingPods
 from stellwerk.framework.services import (
     ClusterClient,
     Nominations,
-    ObjectReference,
     ObjectStore,
     Recorder,
     WaitingPod,
 )
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import Snapshot
 

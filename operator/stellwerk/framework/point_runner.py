@@ -5,12 +5,12 @@ caller sees its answer or a PluginFailure that names plugin and point; a run tha
 as an Error.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Generic, Self, TypeVar
 
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.cycle_state import CycleState, PointRun
 from stellwerk.framework.extension_points import PluginsByPoint, Point
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.plugin_failure import PluginFailure
@@ -25,22 +25,26 @@ Call = Callable[..., Answer]
 
 
 class Timing:
-    """One run of an extension point, measured until the context is left."""
+    """One run of an extension point, noted in the attempt when the context is left."""
 
-    __slots__ = ("_label", "_started", "_stopwatch", "code")
+    __slots__ = ("_label", "_started", "_state", "_stopwatch", "code", "skipped")
 
-    def __init__(self, stopwatch: Stopwatch, label: str) -> None:
+    def __init__(self, stopwatch: Stopwatch, label: str, state: CycleState) -> None:
         self._stopwatch = stopwatch
         self._label = label
-        self._started = stopwatch.started()
+        self._state = state
         self.code = Code.ERROR
         """How the run ended; Error until something else is noted."""
+        self.skipped: AbstractSet[str] | None = None
+        """Set at the end of a run whose plugins count as evaluated, but for these."""
+        self._started = stopwatch.started()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopwatch.point(self._label, self.code, self._started)
+        seconds = self._stopwatch.started() - self._started
+        self._state.point_runs.append(PointRun(self._label, self.code, seconds, self.skipped))
 
     def noted(self, status: Status) -> Status:
         """The same status, with which the run ended."""
@@ -61,27 +65,19 @@ class PointRunner(Generic[Role, Answer]):
         self.calls: Sequence[tuple[Role, Call[Answer]]] = [
             (plugin, point.method_of(plugin)) for plugin in point.among(plugins)
         ]
-        self.timed: Callable[[], Timing] = partial(Timing, stopwatch, point.label)
+        self.timed: Callable[[CycleState], Timing] = partial(Timing, stopwatch, point.label)
         """The context in which the point runs."""
         self._stopwatch = stopwatch
+        self._measured_calls: Sequence[tuple[Role, Call[Answer]]] = [
+            (plugin, partial(self._measure, plugin, call)) for plugin, call in self.calls
+        ]
 
-    def evaluated(self, skipped: AbstractSet[str]) -> None:
-        """The plugins were asked in an attempt, but for those that skipped."""
-        self._stopwatch.evaluated(self.label, skipped)
+    def calls_in(self, state: CycleState) -> Sequence[tuple[Role, Call[Answer]]]:
+        """The plugins with their methods, for points that ask many: no frame around each.
 
-    def run(
-        self, state: CycleState, pod: PodInfo, subject: object
-    ) -> Iterator[tuple[Role, Answer]]:
-        """Each plugin with its answer; a plugin is asked when the caller comes to it."""
-        for plugin, call in self.calls:
-            if state.sampled:
-                yield plugin, self.ask(plugin, call, state, pod, subject)
-                continue
-            try:  # as `ask` does, without a frame for each plugin of each attempt
-                answer = call(state, pod, subject)
-            except Exception as failure:
-                raise self.failure(plugin, failure) from failure
-            yield plugin, answer
+        The caller turns what a plugin raises into a `failure`.
+        """
+        return self._measured_calls if state.sampled else self.calls
 
     def ask(
         self, plugin: Role, call: Call[Answer], state: CycleState, pod: PodInfo, subject: object
@@ -92,14 +88,11 @@ class PointRunner(Generic[Role, Answer]):
             PluginFailure: the plugin raised.
         """
         try:
-            if not state.sampled:
-                return call(state, pod, subject)
-            started = self._stopwatch.started()
-            answer = call(state, pod, subject)
+            if state.sampled:
+                return self._measure(plugin, call, state, pod, subject)
+            return call(state, pod, subject)
         except Exception as failure:
             raise self.failure(plugin, failure) from failure
-        self._stopwatch.plugin(plugin.name, self.label, _code_of(answer), started)
-        return answer
 
     async def wait(
         self,
@@ -139,6 +132,14 @@ class PointRunner(Generic[Role, Answer]):
         """An error that names plugin and point, whatever the status was."""
         reason = f'running {self.label} plugin "{plugin.name}": {status.message}'
         return Status(Code.ERROR, (reason,), plugin.name)
+
+    def _measure(
+        self, plugin: Role, call: Call[Answer], state: CycleState, pod: PodInfo, subject: object
+    ) -> Answer:
+        started = self._stopwatch.started()
+        answer = call(state, pod, subject)
+        self._stopwatch.plugin(plugin.name, self.label, _code_of(answer), started)
+        return answer
 
 
 def _code_of(answer: object) -> Code:

@@ -2,7 +2,7 @@
 
 Each framework has one ColumnCache, which its filter and score phases share. A fast path that skips
 work whose result is known. Invariant: a column equals what its plugins would answer for all rows at
-the position of its cursor, and is brought up to date before it is read.
+its position in the log, and is brought up to date before it is read.
 """
 
 from collections import OrderedDict
@@ -27,15 +27,17 @@ Compute = Callable[[NodeView], npt.NDArray[Element]]
 MAX_CACHE_BYTES = 128 << 20
 
 
-class CachedColumn(Generic[Element]):
-    """One plugin's answer for all rows, current up to the position of its cursor."""
+class CachedColumn(RowCursor, Generic[Element]):
+    """One plugin's answer for all rows, and how far it has followed their changes."""
 
-    __slots__ = ("cursor", "normalized", "rewritten", "uniform", "values")
+    __slots__ = ("normalized", "rewritten", "uniform", "values")
 
-    def __init__(self, values: npt.NDArray[Element], cursor: RowCursor) -> None:
+    def __init__(
+        self, values: npt.NDArray[Element], snapshot: Snapshot, changes: ChangeLog
+    ) -> None:
+        super().__init__(snapshot, changes, caught_up=True)
         self.values = values
         """(N,) codes, scores or a mask, by the plugin; free rows have any."""
-        self.cursor = cursor
         self.rewritten = True
         """Whether values changed since `uniform` was worked out."""
         self.uniform: int | None = None
@@ -44,9 +46,9 @@ class CachedColumn(Generic[Element]):
         """What `uniform` is after normalising, once it has been worked out."""
 
     def write(self, rows: RowColumn | slice, values: npt.NDArray[Element]) -> None:
-        """Take over what the plugin says of the rows that changed."""
+        """Take over what the plugin says of the rows that changed; no row is new."""
         self.values[rows] = values
-        self.cursor.catch_up()
+        self.position = self.changes.position
         self.rewritten = True
 
 
@@ -142,14 +144,14 @@ class ColumnCache:
         """The column of a plugin, current: computed whole, or only in the rows that changed."""
         column = columns.get(name)
         if column is not None:
-            if column.cursor.current:
+            if column.position == column.changes.position:
                 return column
-            changed = self._changed_rows(column.cursor)
+            changed = self._changed_rows(column)
             if changed is not None:
                 column.write(changed.rows, compute(changed))
                 return column
         values = compute(NodeView(self._snapshot)).copy()
-        column = columns[name] = CachedColumn(values, self._cursor(reuse))
+        column = columns[name] = CachedColumn(values, self._snapshot, self._changes(reuse))
         return column
 
     def fits(
@@ -159,15 +161,16 @@ class ColumnCache:
         columns = self.columns(key)
         together = tuple([plugin.name for plugin, _ in filters])
         fits = columns.fits.get(together)
-        if fits is not None and fits.cursor.current:
+        if fits is not None and fits.position == fits.changes.position:
             return fits.values
         codes = [
             self.refresh(columns.filters, plugin.name, plugin.filter_reuse, compute).values
             for plugin, compute in filters
         ]
-        changed = None if fits is None else self._changed_rows(fits.cursor)
+        changed = None if fits is None else self._changed_rows(fits)
         if fits is None or changed is None:
-            fits = CachedColumn(_all_fit(codes, slice(None)), self._cursor(Reuse.USAGE))
+            everywhere = _all_fit(codes, slice(None))
+            fits = CachedColumn(everywhere, self._snapshot, self._changes(Reuse.USAGE))
             columns.fits[together] = fits
         else:
             fits.write(changed.rows, _all_fit(codes, changed.rows))
@@ -184,11 +187,10 @@ class ColumnCache:
             found = statuses[together] = CachedStatuses(self._snapshot, nominations)
         return found
 
-    def _cursor(self, reuse: Reuse) -> RowCursor:
-        """A cursor over the rows for which such a column must be recomputed; it starts now."""
+    def _changes(self, reuse: Reuse) -> ChangeLog:
+        """The rows for which such a column must be recomputed."""
         snapshot = self._snapshot
-        log = snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
-        return RowCursor(snapshot, log, caught_up=True)
+        return snapshot.node_changes if reuse is Reuse.NODE else snapshot.usage_changes
 
     def _changed_rows(self, cursor: RowCursor) -> NodeView | None:
         """The rows to recompute, shared and read only; None: so many that it takes all of them."""

@@ -16,6 +16,7 @@ from stellwerk.framework.extension_points import (
     PRE_FILTER,
     PRE_FILTER_EXTENSIONS,
     PluginsByPoint,
+    is_keyed_by_spec,
 )
 from stellwerk.framework.filter_result import FITS, FilterResult, Verdicts, merge_passes
 from stellwerk.framework.interface import FilterPlugin, PlacedPods, Reuse
@@ -40,6 +41,11 @@ class RowFilters(FilterRunner):
         self.runner = PointRunner(FILTER, plugins, stopwatch)
         self._extensions = PRE_FILTER_EXTENSIONS.among(PRE_FILTER.among(plugins))
         self._nominations = nominations
+        self._keyed_by_spec = {
+            plugin.name
+            for plugin, _ in self.runner.calls
+            if plugin.filter_reuse is not Reuse.NEVER and is_keyed_by_spec(plugin, "filter_key")
+        }
 
     def active(self, state: CycleState) -> list[FilterCall]:
         """The filters that no PreFilter skipped, in order."""
@@ -63,7 +69,7 @@ class RowFilters(FilterRunner):
         """
         plugin, filter_rows = call
         result = self.runner.ask(plugin, filter_rows, state, pod, nodes)
-        if result.codes.shape != (len(nodes),):
+        if result.codes.shape != (nodes.size,):
             raise self._other_rows(plugin, result, nodes)
         return result
 
@@ -77,7 +83,7 @@ class RowFilters(FilterRunner):
         """
         plugin, filter_rows = call
         result = self.runner.ask(plugin, filter_rows, state, pod, nodes)
-        if result.codes.shape != (len(nodes),):
+        if result.codes.shape != (nodes.size,):
             raise self._other_rows(plugin, result, nodes)
         return result.codes
 
@@ -141,7 +147,7 @@ class RowFilters(FilterRunner):
         spec = pod.spec
         for call in self.active(state):
             plugin = call[0]
-            reusable = (
+            reusable = plugin.name in self._keyed_by_spec or (
                 plugin.filter_reuse is not Reuse.NEVER and plugin.filter_key(state, pod) is spec
             )
             (cached if reusable else others).append(call)

@@ -1,9 +1,9 @@
 """One profile's plugins, run at the extension points with kube-scheduler's contract.
 
 The scheduling cycle, `decide`, explain and preemption drive the same synchronous parts:
-`find_feasible`, then `prioritize`, or `diagnose` and `run_post_filters`; binding tasks drive
-`binding`. Invariant: a plugin that raises or answers nonsense ends the attempt as a PluginFailure
-that names it, and nothing else.
+`filtering`, then `scoring` or `run_post_filters`; binding tasks drive `binding`. Invariant: a
+plugin that raises or answers nonsense ends the attempt as a PluginFailure that names it, and
+nothing else.
 """
 
 from collections.abc import Mapping
@@ -13,19 +13,16 @@ from stellwerk.framework.binding import BindingPoints
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.extension_points import POST_FILTER, PluginsByPoint
-from stellwerk.framework.feasibility import Feasibility
 from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.point_runner import PointRunner
 from stellwerk.framework.reuse import ColumnCache
-from stellwerk.framework.row_filters import RowFilters
 from stellwerk.framework.sampling import NodeSampling
-from stellwerk.framework.scoring import ScorePhase, Scores
+from stellwerk.framework.scoring import ScorePhase
 from stellwerk.framework.status import Code, Status
 from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.node_view import NodeView
 
 
 class Framework:
@@ -46,55 +43,36 @@ class Framework:
         self.handle = handle
         self.plugins = plugins
         self.stopwatch = stopwatch
-        self._extenders_choose = extenders_choose
         snapshot, nominations = handle.snapshot, handle.nominations
         cache = ColumnCache(snapshot)
-        self._scoring = ScorePhase(plugins, weights, cache, stopwatch)
+        self.scoring = ScorePhase(plugins, weights, cache, stopwatch)
         sampling = None
         if percentage_of_nodes_to_score is not None:
             sampling = NodeSampling(
                 snapshot,
                 percentage_of_nodes_to_score,
-                one_is_enough=self._scoring.empty and not extenders_choose,
+                one_is_enough=self.scoring.empty and not extenders_choose,
             )
-        self.filters = RowFilters(plugins, nominations, stopwatch)
-        self._filtering = FilterPhase(
+        self.filtering = FilterPhase(
             snapshot,
             nominations,
             plugins,
-            self.filters,
             cache,
             stopwatch,
             sampling,
             check_all_filters=check_all_filters,
+            extenders_choose=extenders_choose,
         )
+        self.filters = self.filtering.filters
         self._post_filters = PointRunner(POST_FILTER, plugins, stopwatch)
         self.binding = BindingPoints(plugins, stopwatch)
         handle.serve(self)
-
-    def find_feasible(
-        self, pod: PodInfo, state: CycleState | None = None, *, sample: bool = True
-    ) -> Feasibility:
-        """Every row the pod fits on; with `sample`, as many as a scheduling cycle looks for."""
-        # Extenders may refuse the nominated node, and then the others are wanted after all.
-        nominated_first = sample and not self._extenders_choose
-        return self._filtering.find_feasible(
-            pod, state or CycleState(), sample=sample, nominated_first=nominated_first
-        )
-
-    def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
-        """Why no row takes the pod, node by node."""
-        return self._filtering.diagnose(found, pod)
-
-    def prioritize(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Scores:
-        """Total scores of feasible rows."""
-        return self._scoring.prioritize(state, pod, nodes)
 
     def run_post_filters(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Look for a way to make room, until a plugin finds it or proves that there is none."""
-        with self._post_filters.timed() as timing:
+        with self._post_filters.timed(state) as timing:
             result = self._post_filter(state, pod, diagnosis)
             timing.noted(result.status)
         return result
@@ -104,7 +82,9 @@ class Framework:
     ) -> PostFilterResult:
         reasons: tuple[str, ...] = ()
         clear_nomination = False
-        for _, result in self._post_filters.run(state, pod, diagnosis):
+        point = self._post_filters
+        for plugin, call in point.calls:
+            result = point.ask(plugin, call, state, pod, diagnosis)
             if result.status.code is not Code.UNSCHEDULABLE:
                 return replace(result, earlier_reasons=reasons) if result.candidates else result
             clear_nomination |= result.clear_nomination

@@ -16,6 +16,7 @@ from stellwerk.framework.extension_points import (
     PRE_SCORE,
     SCORE,
     PluginsByPoint,
+    is_keyed_by_spec,
 )
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.plugin_failure import PluginFailure
@@ -73,6 +74,8 @@ class _Scorer:
     normalize: Normalize | None
     weight: int
     trusted: bool
+    keyed_by_spec: bool
+    """Whether its reuse key is the pod's spec, without being asked."""
 
 
 class ScorePhase:
@@ -95,6 +98,7 @@ class ScorePhase:
                 plugin.normalize if NORMALIZE_SCORE.implemented_by(plugin) else None,
                 weights.get(plugin.name, 1),
                 is_trusted(plugin),
+                is_keyed_by_spec(plugin, "score_key"),
             )
             for plugin, call in self._scores.calls
         ]
@@ -108,41 +112,45 @@ class ScorePhase:
         """Total scores of feasible rows."""
         self._pre_score(state, pod, nodes)
         if not self._scorers:
-            return Scores(nodes, np.ones(len(nodes), np.int64), ())
+            return Scores(nodes, np.ones(nodes.size, np.int64), ())
         skipped = state.skipped_scores
-        with self._scores.timed() as timing:
+        with self._scores.timed(state) as timing:
             by_plugin = [
                 self._score(scorer, state, pod, nodes)
                 for scorer in self._scorers
                 if scorer.plugin.name not in skipped
             ]
-            scores = Scores(nodes, _total(by_plugin, len(nodes)), by_plugin)
-            timing.code = Code.SUCCESS
-        self._scores.evaluated(skipped)
+            scores = Scores(nodes, _total(by_plugin, nodes.size), by_plugin)
+            timing.code, timing.skipped = Code.SUCCESS, skipped
         return scores
 
     def _pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> None:
-        with self._pre_scores.timed() as timing:
-            for plugin, status in self._pre_scores.run(state, pod, nodes):
+        point = self._pre_scores
+        with point.timed(state) as timing:
+            for plugin, pre_score in point.calls_in(state):
+                try:
+                    status = pre_score(state, pod, nodes)
+                except Exception as failure:
+                    raise point.failure(plugin, failure) from failure
                 if status.code is Code.SKIP:
                     state.skipped_scores.add(plugin.name)
                 elif status.code is not Code.SUCCESS:
-                    raise PluginFailure(plugin.name, self._pre_scores.label, status.message)
-            timing.code = Code.SUCCESS
-        self._pre_scores.evaluated(state.skipped_scores)
+                    raise PluginFailure(plugin.name, point.label, status.message)
+            timing.code, timing.skipped = Code.SUCCESS, state.skipped_scores
 
     def _score(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> PluginScore:
         plugin = scorer.plugin
-        reuse = plugin.score_reuse
-        key = None if reuse is Reuse.NEVER else plugin.score_key(state, pod)
-        few = not nodes.whole and len(nodes) * 4 < nodes.snapshot.size
-        if key is None or few:
+        few = not nodes.whole and nodes.size * 4 < nodes.snapshot.size
+        key: Hashable | None = None
+        if plugin.score_reuse is not Reuse.NEVER and not few:
+            key = pod.spec if scorer.keyed_by_spec else plugin.score_key(state, pod)
+        if key is None:
             raw = self._answer(scorer, state, pod, nodes)
             return self._normalized(scorer, state, pod, raw)
         cached = self._cached(scorer, key, state, pod)
-        raw = nodes.gather(cached.values)
+        raw = cached.values[nodes.rows]
         if cached.uniform is None or not scorer.trusted:
             return self._normalized(scorer, state, pod, raw)
         if cached.normalized is None:
@@ -185,7 +193,7 @@ class ScorePhase:
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> IntColumn:
         raw = self._scores.ask(scorer.plugin, scorer.call, state, pod, nodes)
-        if raw.shape != (len(nodes),):
+        if raw.shape != (nodes.size,):
             message = f"{raw.shape} scores for {len(nodes)} nodes"
             raise PluginFailure(scorer.plugin.name, self._scores.label, message)
         return raw

@@ -6,35 +6,19 @@ the queue or another plugin.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
 from stellwerk.framework.interface import PlacedPods
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.changes import Changes
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectReference:
-    """The object that an event is about."""
-
-    kind: str
-    api_version: str
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str = ""
-
-
-def pod_reference(pod: PodInfo) -> ObjectReference:
-    """A pod as the object of an event."""
-    return ObjectReference("Pod", "v1", pod.namespace, pod.name, pod.uid, pod.resource_version)
 
 
 class Recorder(Protocol):
@@ -185,30 +169,20 @@ class FilterRunner(Protocol):
 class Handle(Protocol):
     """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
 
-    @property
-    def profile_name(self) -> str:
-        """The schedulerName that this framework serves."""
-        ...
-
-    @property
-    def snapshot(self) -> Snapshot: ...
-
-    @property
-    def objects(self) -> ObjectStore: ...
-
-    @property
-    def nominations(self) -> Nominations: ...
+    profile_name: str
+    """The schedulerName that this framework serves."""
+    snapshot: Snapshot
+    objects: ObjectStore
+    nominations: Nominations
+    client: ClusterClient
+    recorder: Recorder
+    preempting: AbstractSet[str]
+    """Uids of the pods that still have victims to be deleted."""
 
     @property
     def filters(self) -> FilterRunner:
         """The profile's filters, for plugins that look for room."""
         ...
-
-    @property
-    def client(self) -> ClusterClient: ...
-
-    @property
-    def recorder(self) -> Recorder: ...
 
     def now_seconds(self) -> float:
         """Return the monotonic time."""
@@ -225,10 +199,6 @@ class Handle(Protocol):
     def waiting_pods(self) -> Iterable[WaitingPod]: ...
 
     def waiting_pod(self, uid: str) -> WaitingPod | None: ...
-
-    def is_preempting(self, uid: str) -> bool:
-        """Return whether victims of a pod are still being deleted."""
-        ...
 
     def feasible(self, pod: PodInfo) -> Mask:
         """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""

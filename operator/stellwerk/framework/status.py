@@ -4,7 +4,7 @@ Used by every plugin, the runtime and the queue. Invariant: a Status is immutabl
 kube-scheduler's texts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -51,21 +51,18 @@ class Status:
     code: Code = Code.SUCCESS
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+    ok: bool = field(init=False, repr=False, compare=False)
+    """Success."""
+    skip: bool = field(init=False, repr=False, compare=False)
+    """Skip."""
+    rejected: bool = field(init=False, repr=False, compare=False)
+    """Unschedulable, UnschedulableAndUnresolvable or Pending (`IsRejected`)."""
 
-    @property
-    def ok(self) -> bool:
-        """Success."""
-        return self.code is Code.SUCCESS
-
-    @property
-    def skip(self) -> bool:
-        """Skip."""
-        return self.code is Code.SKIP
-
-    @property
-    def rejected(self) -> bool:
-        """Unschedulable, UnschedulableAndUnresolvable or Pending (`IsRejected`)."""
-        return self.code in _REJECTIONS
+    def __post_init__(self) -> None:
+        """Say once what the code means: statuses are mostly constants, and asked everywhere."""
+        object.__setattr__(self, "ok", self.code is Code.SUCCESS)
+        object.__setattr__(self, "skip", self.code is Code.SKIP)
+        object.__setattr__(self, "rejected", self.code in _REJECTIONS)
 
     @property
     def message(self) -> str:

@@ -1,14 +1,15 @@
 """How long extension points and plugins take; metrics live above this layer.
 
-`point_runner` uses one for every run of a point, and for plugins one by one in sampled attempts;
-`scheduler.observers.instruments` implements it. Invariant: what is measured is not changed.
+`point_runner` notes every run of a point in the attempt, and tells of plugins one by one in sampled
+attempts; `scheduler.observers.instruments` implements it. Invariant: what is measured is not
+changed.
 """
 
-from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
 from typing_extensions import override
 
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.status import Code
 
 
@@ -22,16 +23,16 @@ class Stopwatch(Protocol):
         """The time now, to be handed back."""
         ...
 
-    def point(self, label: str, code: Code, started: float) -> None:
+    def attempt(self, state: CycleState) -> None:
+        """The runs of extension points that an attempt has noted since the last call."""
+        ...
+
+    def point(self, label: str, code: Code, seconds: float) -> None:
         """All plugins of an extension point have run."""
         ...
 
     def plugin(self, plugin: str, label: str, code: Code, started: float) -> None:
         """One plugin has run, in an attempt that is sampled."""
-        ...
-
-    def evaluated(self, label: str, skipped: AbstractSet[str]) -> None:
-        """The plugins of a point were asked in an attempt, but for those that skipped."""
         ...
 
 
@@ -43,15 +44,15 @@ class Unmeasured(Stopwatch):
         return 0.0
 
     @override
-    def point(self, label: str, code: Code, started: float) -> None:
+    def attempt(self, state: CycleState) -> None:
+        pass
+
+    @override
+    def point(self, label: str, code: Code, seconds: float) -> None:
         pass
 
     @override
     def plugin(self, plugin: str, label: str, code: Code, started: float) -> None:
-        pass
-
-    @override
-    def evaluated(self, label: str, skipped: AbstractSet[str]) -> None:
         pass
 
 

@@ -6,7 +6,7 @@ of counts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stellwerk.models.json_values import (
     JsonObject,
@@ -65,6 +65,12 @@ class PodAffinity:
     preferred: tuple[WeightedTerm, ...] = ()
     required_anti: tuple[AffinityTerm, ...] = ()
     preferred_anti: tuple[WeightedTerm, ...] = ()
+    empty: bool = field(init=False, repr=False, compare=False)
+    """Whether there is no term at all, as with most pods."""
+
+    def __post_init__(self) -> None:
+        terms = self.required or self.preferred or self.required_anti or self.preferred_anti
+        object.__setattr__(self, "empty", not terms)
 
 
 @dataclass(frozen=True, slots=True)

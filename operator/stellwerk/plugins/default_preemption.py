@@ -75,7 +75,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
 
     @override
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        return _UNDER_WAY if self._handle.is_preempting(pod.uid) else OK
+        return _UNDER_WAY if pod.uid in self._handle.preempting else OK
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

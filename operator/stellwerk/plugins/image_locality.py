@@ -15,13 +15,16 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.images import Images
 from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
 
 _MEBIBYTE: Final = 1024 * 1024
 _LEAST_BYTES: Final = 23 * _MEBIBYTE
 _MOST_BYTES_PER_CONTAINER: Final = 1000 * _MEBIBYTE
+_MOST_HELD: Final = 1024
+"""Combinations of images that are remembered until the images of nodes change."""
 _ON_NO_NODE: Final = "no node holds any image"
 
 
@@ -32,13 +35,17 @@ class ImageLocality(ScorePlugin):
     score_reuse: ClassVar[Reuse] = Reuse.NODE
 
     def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
-        self._handle = handle
+        self._images = handle.snapshot.images
+        self._held: dict[tuple[str, ...], bool] = {}
+        """Whether any node holds one of these images, by `spec.images`."""
+        self._version = self._images.version
+        """Of the images for which that holds."""
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
         snapshot = nodes.snapshot
         held: IntColumn = np.zeros(len(nodes), np.int64)
-        for rows in _held_images(snapshot, pod):
+        for rows in _held_images(snapshot.images, pod.spec):
             spread = len(rows) / snapshot.node_count
             held += (nodes.users(rows) * spread).astype(np.int64)
         most = _MOST_BYTES_PER_CONTAINER * pod.spec.container_count
@@ -47,17 +54,21 @@ class ImageLocality(ScorePlugin):
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        snapshot = self._handle.snapshot
-        if not any(_held_images(snapshot, pod)):
-            return _ON_NO_NODE
+        images, spec = self._images, pod.spec
+        if self._version != images.version or len(self._held) >= _MOST_HELD:
+            self._held.clear()
+            self._version = images.version
+        held = self._held.get(spec.images)
+        if held is None:
+            held = self._held[spec.images] = any(_held_images(images, spec))
         # Which other nodes hold an image changes its spread, and with it the score of every row.
-        return (pod.spec.images, pod.spec.container_count, snapshot.images.version)
+        return (spec.images, spec.container_count, images.version) if held else _ON_NO_NODE
 
 
-def _held_images(snapshot: Snapshot, pod: PodInfo) -> Iterator[Mapping[int, int]]:
+def _held_images(images: Images, spec: SchedulingSpec) -> Iterator[Mapping[int, int]]:
     """Bytes by row, of each of the pod's images that any node holds; repeated images repeat."""
-    for image in pod.spec.images:
-        rows = snapshot.images.rows(_with_tag(image))
+    for image in spec.images:
+        rows = images.rows(_with_tag(image))
         if rows:
             yield rows
 

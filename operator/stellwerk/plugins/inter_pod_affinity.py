@@ -146,6 +146,8 @@ class InterPodAffinity(
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         affinity = pod.spec.pod_affinity
+        if affinity.empty and not self._counts.pods_with_terms:
+            return SKIP_FILTER
         existing_anti = self._summed(
             (term, term.topology_key, 1)
             for term in self._counts.existing_terms(pod.label_set).required_anti
@@ -227,6 +229,8 @@ class InterPodAffinity(
     @override
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Status:
         affinity = pod.spec.pod_affinity
+        if affinity.empty and not self._counts.pods_with_terms:
+            return SKIP
         prefers = bool(affinity.preferred or affinity.preferred_anti)
         if self._args.ignore_preferred_terms_of_existing_pods and not prefers:
             return SKIP

@@ -67,7 +67,11 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         self, nodes: NodeView, names: Sequence[str], offers: Sequence[Amount]
     ) -> Amount:
         """How balanced the nodes are without the pod: the same for all pods, so it is cached."""
-        if len(nodes) == 1 or nodes.overlay is not None or nodes.snapshot is not self._snapshot:
+        if (
+            nodes.only_row is not None
+            or nodes.overlay is not None
+            or nodes.snapshot is not self._snapshot
+        ):
             return _balance(offers, [used(nodes, name) for name in names])
         columns = self._columns.columns(tuple(names)).scores
         present = self._columns.refresh(
@@ -105,10 +109,8 @@ def _deviation_of_two(
 ) -> Fraction:
     """Half the distance of two fractions; 0 where a node lacks one of the resources."""
     nonzero, other_nonzero = divisor(offer), divisor(other_offer)
-    deviation = _half_distance(
-        _fraction(lesser(requested, offer), nonzero),
-        _fraction(lesser(other_requested, other_offer), other_nonzero),
-    )
+    within, other_within = lesser(requested, offer), lesser(other_requested, other_offer)
+    deviation = _half_distance(_fraction(within, nonzero), _fraction(other_within, other_nonzero))
     if nonzero is offer and other_nonzero is other_offer:
         return deviation  # every node has both, as is usual
     return deviation * ((offer > 0) * (other_offer > 0))

@@ -129,6 +129,8 @@ class PodTopologySpread(
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
+        if not pod.spec.spread_constraints and not self._constraints.hard_defaults:
+            return SKIP_FILTER
         hard = self._constraints.of(pod).hard
         if not hard:
             return SKIP_FILTER

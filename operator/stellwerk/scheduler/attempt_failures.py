@@ -9,8 +9,8 @@ import logging
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.services import pod_reference
 from stellwerk.metrics import Metrics
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.preemption import PreemptionExecutor

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.services import pod_reference
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.metrics import Metrics, attempts_label
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -65,6 +65,12 @@ class BindingCycle:
 
     async def run(self, attempt: Attempt) -> None:
         """Bind the pod, or undo everything."""
+        try:
+            await self._run(attempt)
+        finally:
+            attempt.profile.framework.stopwatch.attempt(attempt.state)
+
+    async def _run(self, attempt: Attempt) -> None:
         assumed, profile = attempt.assumed, attempt.profile
         try:
             failure = await self._bind(attempt)
@@ -179,11 +185,12 @@ class BindingCycle:
         """The API has the binding: an event, metrics, and the watch is to confirm it."""
         assumed, profile, queued = attempt.assumed, attempt.profile, attempt.queued
         metrics, now = self.metrics, self.world.clock.monotonic()
-        if self.world.cache.is_assumed(assumed.uid):
+        if assumed.uid in self.world.cache.assumed_pods:
             self.bindings.unconfirmed[assumed.uid] = now
+        key = assumed.key
         logger.debug(
             "%s is bound to %s (%d nodes evaluated, %d feasible)",
-            assumed.key,
+            key,
             assumed.node_name,
             attempt.evaluated,
             attempt.feasible,
@@ -193,7 +200,7 @@ class BindingCycle:
             "Normal",
             "Scheduled",
             "Binding",
-            f"Successfully assigned {assumed.key} to {assumed.node_name}",
+            f"Successfully assigned {key} to {assumed.node_name}",
             reporting_controller=profile.scheduler_name,
         )
         profile.activity.scheduled_pods += 1

@@ -129,7 +129,7 @@ class EventHandlers(WatchHandlers):
         self.loader.without_profile.pods.pop(uid, None)
         if uid in self.reports.pending:
             self.reports.drop(uid)
-        confirmed = world.cache.is_assumed(uid)
+        confirmed = uid in world.cache.assumed_pods
         before = world.cache.set_pod(pod)
         world.queue.delete(uid)
         if pod.terminating:
@@ -143,13 +143,13 @@ class EventHandlers(WatchHandlers):
 
     def _pod_unbound(self, pod: PodInfo) -> str:
         world, now = self.world, self.world.clock.monotonic()
-        if pod.uid not in world.queue:
+        if pod.uid not in world.queue.entries:
             if world.profiles.of(pod) is not None:
                 world.queue.add(pod, now)
             else:
                 self.loader.without_profile.pods[pod.uid] = pod
             return "UnschedulablePodAdd"
-        if pod.terminating and world.cache.is_assumed(pod.uid):
+        if pod.terminating and pod.uid in world.cache.assumed_pods:
             self._assumed_pod_terminating(pod.uid)
         before = world.queue.update(pod, now)
         if before is not None and before.nominated_node_name != pod.nominated_node_name:
@@ -195,7 +195,7 @@ class EventHandlers(WatchHandlers):
         if pending is not None:
             self.preemption.abandon(uid)
             self._nomination_changed(pending)
-        assumed = world.cache.is_assumed(uid)
+        assumed = uid in world.cache.assumed_pods
         removed = world.cache.remove_pod(uid)
         self.preemption.on_victim(uid)
         if removed is not None:

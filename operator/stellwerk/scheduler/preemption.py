@@ -16,8 +16,8 @@ from typing import Final, TypeVar
 
 from stellwerk.errors import ApiError, Conflict, NotFound, SchedulerError, Throttled, Unavailable
 from stellwerk.framework.interface import Candidate
-from stellwerk.framework.services import pod_reference
 from stellwerk.metrics import Metrics
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.outbox import Outbox
@@ -256,7 +256,7 @@ class PreemptionExecutor:
     def _withdraw(self, pod: PodInfo) -> None:
         """The preemption failed: clear the nomination and let the pod try again."""
         world = self._world
-        if pod.uid in world.queue:
+        if pod.uid in world.queue.entries:
             world.queue.nominate(pod, "")
             self._remove_nomination(pod)
             world.activate([pod])
@@ -309,7 +309,7 @@ class PreemptionExecutor:
             PreemptorDeleted: the pod that preempts is gone.
         """
         for delay_seconds in RETRY_DELAYS_SECONDS:
-            if pod.uid not in self._world.queue:
+            if pod.uid not in self._world.queue.entries:
                 raise PreemptorDeleted(f"{pod.key} is gone, the other victims may stay")
             try:
                 return await call()

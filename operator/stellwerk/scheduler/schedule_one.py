@@ -11,8 +11,8 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.services import pod_reference
 from stellwerk.metrics import Metrics
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
@@ -63,22 +63,26 @@ class ScheduleOne:
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        if pod.terminating or world.cache.is_assumed(pod.uid):
+        if pod.terminating or pod.uid in world.cache.assumed_pods:
             self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic
         started_seconds = now()
+        self._attempts += 1
+        state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
-            decision = await self._scheduling_cycle(pod, profile)
+            decision = await self._scheduling_cycle(pod, profile, state)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
         self._algorithm_duration.observe(decided_seconds - started_seconds)
         if isinstance(decision, Failure):
+            profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
         effects = apply(world, queued, decision)
+        profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
@@ -88,7 +92,7 @@ class ScheduleOne:
         attempt = Attempt(
             queued,
             profile,
-            found.state,
+            state,
             effects.bind,
             started_seconds,
             found.evaluated,
@@ -109,12 +113,12 @@ class ScheduleOne:
             )
         self._world.queue.done(pod.uid)
 
-    async def _scheduling_cycle(self, pod: PodInfo, profile: ServedProfile) -> Decision:
+    async def _scheduling_cycle(
+        self, pod: PodInfo, profile: ServedProfile, state: CycleState
+    ) -> Decision:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
         world, extenders = self._world, profile.extenders
         snapshot = world.cache.update_snapshot()
-        self._attempts += 1
-        state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         if extenders is None:
             decision = decide(world, pod, profile, state)
         else:

@@ -12,6 +12,8 @@ from typing_extensions import override
 
 Key = TypeVar("Key", bound=Hashable)
 
+CHANGES_KEPT: Final = 4096
+"""A reader that lags behind by more looks at everything."""
 _BEFORE_ALL: Final = -1
 """A position that no log can tell the changes since."""
 
@@ -19,26 +21,25 @@ _BEFORE_ALL: Final = -1
 class Changes(Generic[Key]):
     """A log of what changed, of which only the newest part is held."""
 
-    def __init__(self, position: int = 0) -> None:
+    def __init__(self, position: int = 0, keep: int = CHANGES_KEPT) -> None:
         """`position`: where a fork's log goes on; what came before is too long ago to tell."""
         self._changed: list[Key] = []
         self.position = position
         """The number of changes so far."""
+        self.keep = keep
+        """So many of the newest are held at least, and at most twice as many."""
 
     def append(self, changed: Key) -> None:
-        """Note a change."""
+        """Note a change; from time to time the oldest are dropped."""
         self._changed.append(changed)
         self.position += 1
+        if len(self._changed) > 2 * self.keep:
+            del self._changed[: len(self._changed) - self.keep]
 
     def since(self, position: int) -> list[Key] | None:
         """What changed since a position, repeats possible; None: too long ago to tell."""
         start = len(self._changed) - self.position + position
         return None if start < 0 else self._changed[start:]
-
-    def trim(self, keep: int) -> None:
-        """Drop the oldest changes when more than twice `keep` are held."""
-        if len(self._changed) > 2 * keep:
-            del self._changed[: len(self._changed) - keep]
 
 
 ChangeLog: TypeAlias = Changes[int]

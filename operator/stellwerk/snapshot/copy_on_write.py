@@ -82,7 +82,8 @@ class Counts(CopyOnWrite[Key, dict[Item, int]]):
 
     def add(self, key: Key, item: Item, change: int) -> None:
         """Add `change`, which may be negative; items and keys without a count are dropped."""
-        counts = self.to_change(key)
+        # Without a fork every value is its own: no frame more for each pod that is counted.
+        counts = self._values.get(key) if self._own is None else self.to_change(key)
         if counts is None:
             self.put(key, {item: change})
             return

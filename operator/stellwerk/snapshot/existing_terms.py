@@ -163,13 +163,6 @@ class ExistingTerms:
         )
 
 
-def has_terms(affinity: PodAffinity) -> bool:
-    """Whether there is any term at all."""
-    return bool(
-        affinity.required or affinity.required_anti or affinity.preferred or affinity.preferred_anti
-    )
-
-
 def _terms_of(affinity: PodAffinity) -> Iterator[tuple[TermKind, AffinityTerm, int]]:
     """(what it does, term, weight as in ExistingTerm) of every term that a pod has."""
     for term in affinity.required:

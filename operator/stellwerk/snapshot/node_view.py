@@ -128,7 +128,7 @@ def _add_at(column: IntColumn, positions: list[int], amounts: list[int], change:
 class NodeView:
     """n rows of a snapshot; every column it returns has shape (n,), in the order of `rows`."""
 
-    __slots__ = ("overlay", "rows", "snapshot")
+    __slots__ = ("only_row", "overlay", "rows", "size", "snapshot", "whole")
 
     def __init__(
         self,
@@ -140,14 +140,17 @@ class NodeView:
         self.rows: RowColumn | slice = slice(0, snapshot.size) if rows is None else rows
         """The snapshot's rows in view: an index array, or the slice of all (free ones included)."""
         self.overlay = overlay
+        self.whole: bool = isinstance(self.rows, slice)
+        """Whether the view is all rows in order, free ones included."""
+        self.size: int = self.rows.stop if isinstance(self.rows, slice) else len(self.rows)
+        """n, as `len`."""
+        self.only_row: int | None = None
+        """The row of a view of one, for arithmetic in plain integers; None: more or fewer."""
+        if self.size == 1:
+            self.only_row = 0 if isinstance(self.rows, slice) else int(self.rows[0])
 
     def __len__(self) -> int:
-        return self.snapshot.size if isinstance(self.rows, slice) else len(self.rows)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the view is all rows in order, free ones included."""
-        return isinstance(self.rows, slice)
+        return self.size
 
     def row_numbers(self) -> RowColumn:
         """(n,) the snapshot row at each position."""

@@ -14,7 +14,7 @@ from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.selectors import Requirement
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.copy_on_write import Counts
-from stellwerk.snapshot.existing_terms import ExistingTerms, MatchingTerms, has_terms
+from stellwerk.snapshot.existing_terms import ExistingTerms, MatchingTerms
 from stellwerk.snapshot.pair_terms import PodSelection, PodTerm
 from stellwerk.snapshot.term_index import TermIndex, most_selective
 
@@ -40,6 +40,8 @@ class PairCounts(Book):
         self._term_index: TermIndex[PodTerm] = TermIndex()
         self._uses = 0
         self._existing = ExistingTerms()
+        self.pods_with_terms = 0
+        """Existing pods with (anti-)affinity terms; without any, there is nothing to match."""
 
     # --- what plugins ask -----------------------------------------------------------------------
 
@@ -88,7 +90,8 @@ class PairCounts(Book):
                 term.add(row, change)
         if change < 0 and label_set not in pods:
             self._leave(label_set)
-        if has_terms(pod.spec.pod_affinity):
+        if not pod.spec.pod_affinity.empty:
+            self.pods_with_terms += change
             self._existing.count_pods(row, pod.spec, change)
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:
@@ -111,7 +114,7 @@ class PairCounts(Book):
         fork = PairCounts()
         fork.namespaces = self.namespaces.copy()
         fork._pods, fork._terminating = self._pods.fork(), self._terminating.fork()
-        fork._existing = self._existing.fork()
+        fork._existing, fork.pods_with_terms = self._existing.fork(), self.pods_with_terms
         return fork
 
     # --- label sets and the terms that count them -----------------------------------------------

@@ -16,7 +16,7 @@ from stellwerk.models.node import NodeInfo, zone_key
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.snapshot.book import Book
-from stellwerk.snapshot.changes import ChangeLog
+from stellwerk.snapshot.changes import CHANGES_KEPT, ChangeLog
 from stellwerk.snapshot.columns import (
     MAX_REQUESTED,
     Element,
@@ -191,9 +191,9 @@ class Snapshot:
         fork._alive, fork._unschedulable = self._alive.copy(), self._unschedulable.copy()
         fork._taint_set, fork.taint_sets = self._taint_set.copy(), self.taint_sets.copy()
         fork._taint_set_ids = self._taint_set_ids.copy()
-        fork.node_changes = ChangeLog(self.node_changes.position)
-        fork.usage_changes = ChangeLog(self.usage_changes.position)
-        fork.record_changes = ChangeLog(self.record_changes.position)
+        fork.node_changes = ChangeLog(self.node_changes.position, self.node_changes.keep)
+        fork.usage_changes = ChangeLog(self.usage_changes.position, self.usage_changes.keep)
+        fork.record_changes = ChangeLog(self.record_changes.position, self.record_changes.keep)
         fork._books = {kind: book.fork() for kind, book in self._books.items()}
         fork._filled = [fork._books[type(book)] for book in self._filled]
         fork._pod_books = [fork._books[type(book)] for book in self._pod_books]
@@ -276,7 +276,6 @@ class Snapshot:
         if row is not None:
             self.pods[row] = pods
             self.record_changes.append(row)
-            self.record_changes.trim(self._changes_kept)
 
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
         """Add (+1) or take out (−1) a pod in every book."""
@@ -292,15 +291,6 @@ class Snapshot:
             self._requested = _with_row(self._requested)
             self._publish()
         return found
-
-    def trim(self) -> None:
-        """Bound the change logs; call once per update."""
-        self.node_changes.trim(self._changes_kept)
-        self.usage_changes.trim(self._changes_kept)
-
-    @property
-    def _changes_kept(self) -> int:
-        return max(4096, 2 * self.size)
 
     def _take_row(self, name: str) -> int:
         if self._free:
@@ -327,6 +317,9 @@ class Snapshot:
         self._alive = grown(self._alive, capacity)
         self._unschedulable = grown(self._unschedulable, capacity)
         self._taint_set = grown(self._taint_set, capacity)
+        for log in (self.node_changes, self.usage_changes, self.record_changes):
+            # Readers lag behind by all rows when the cluster is listed.
+            log.keep = max(CHANGES_KEPT, 2 * capacity)
         for book in self._filled:
             book.grow(capacity)
 

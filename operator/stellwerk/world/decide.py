@@ -137,7 +137,7 @@ def find_nodes(
     snapshot = world.cache.snapshot
     draws: list[Draw] = []
     profile.random.draws = draws
-    found = profile.framework.find_feasible(pod, state, sample=not thorough)
+    found = profile.framework.filtering.find_feasible(pod, state, sample=not thorough)
     nominated = found.nominated_row(pod, snapshot) is not None
     return Search(pod, profile, snapshot, found, draws, thorough, nominated)
 
@@ -155,9 +155,9 @@ def score(search: Search) -> Scores | None:
     if search.nominated and not search.thorough:
         return None
     view = search.view()
-    if len(view) == 1 and not search.thorough:
+    if view.size == 1 and not search.thorough:
         return None
-    return search.profile.framework.prioritize(search.found.state, search.pod, view)
+    return search.profile.framework.scoring.prioritize(search.found.state, search.pod, view)
 
 
 def choose(
@@ -178,7 +178,7 @@ def choose(
     position = int(best[search.profile.framework.handle.random(len(best)) if len(best) > 1 else 0])
     view = scores.nodes
     row = position if view.whole else int(view.row_numbers()[position])
-    return Decision(search, snapshot.node_at(row).name, feasible=len(view), scores=scores)
+    return Decision(search, snapshot.node_at(row).name, feasible=view.size, scores=scores)
 
 
 # --- no node takes the pod ----------------------------------------------------------------------
@@ -188,7 +188,7 @@ def find_candidates(search: Search) -> NoNode:
     """Why no node takes the pod, and what PostFilter suggests."""
     found, pod = search.found, search.pod
     framework = search.profile.framework
-    diagnosis = framework.diagnose(found, pod)
+    diagnosis = framework.filtering.diagnose(found, pod)
     if search.by_extenders is not None:
         diagnosis = _with_extenders(diagnosis, search.by_extenders, search.snapshot)
     if not diagnosis.rows or _broken_filter(diagnosis) is not None:

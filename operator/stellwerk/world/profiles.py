@@ -131,7 +131,7 @@ class Profiles(QueueingPolicy):
         stopwatch = profile.framework.stopwatch
         started = stopwatch.started()
         status = self._pre_enqueue(profile, pod, first_plugin)
-        stopwatch.point("PreEnqueue", status.code, started)
+        stopwatch.point("PreEnqueue", status.code, stopwatch.started() - started)
         return status
 
     def _pre_enqueue(self, profile: ServedProfile, pod: PodInfo, first_plugin: str) -> Status:

@@ -448,11 +448,11 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
     @invariant()
     def every_pod_is_where_it_belongs_and_nowhere_else(self) -> None:
         queue = self.driver.queue
-        assert {entry.pod.uid: entry.place for entry in queue.entries()} == {
+        assert {entry.pod.uid: entry.place for entry in queue.entries.values()} == {
             uid: model.place for uid, model in self.pods.items()
         }
         current = [item.entry for item in self.driver.active if is_current(item)]
-        in_active_q = [each for each in queue.entries() if each.place is Place.ACTIVE]
+        in_active_q = [each for each in queue.entries.values() if each.place is Place.ACTIVE]
         assert sorted(map(id, current)) == sorted(map(id, in_active_q))
 
     @invariant()

@@ -173,8 +173,8 @@ def answers(framework: Framework, pod: PodInfo) -> tuple[list[bool], list[Any], 
     """Which rows fit, every node's status, and the candidates for preemption if none does."""
     state = CycleState()
     state.write(DefaultPreemption.name, EveryCandidate())
-    found = framework.find_feasible(pod, state, sample=False)
-    diagnosis = framework.diagnose(found, pod)
+    found = framework.filtering.find_feasible(pod, state, sample=False)
+    diagnosis = framework.filtering.diagnose(found, pod)
     alive = framework.handle.snapshot.alive
     post: PostFilterResult | None = None
     if not found.fits.any():

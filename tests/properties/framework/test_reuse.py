@@ -182,7 +182,7 @@ def decide(history: History, framework: Framework, pod: PodInfo) -> bool:
     alive = np.flatnonzero(snapshot.alive)
     plain_state = CycleState()
     fits = plain_fits(framework, plain_state, pod, NodeView(snapshot, alive))
-    found = framework.find_feasible(pod)
+    found = framework.filtering.find_feasible(pod)
     assert found.fits[alive].tolist() == fits.tolist()
     assert not found.fits[~snapshot.alive].any()
     if not fits.any():
@@ -190,7 +190,7 @@ def decide(history: History, framework: Framework, pod: PodInfo) -> bool:
     feasible = NodeView(snapshot, alive[fits])
     expected = plain_scores(framework, plain_state, pod, feasible)
     view = found.view(NodeView(snapshot))
-    scores = framework.prioritize(found.state, pod, view)
+    scores = framework.scoring.prioritize(found.state, pod, view)
     assert view.row_numbers().tolist() == alive[fits].tolist()
     assert {
         score.plugin: (score.raw.tolist(), score.normalized.tolist()) for score in scores.by_plugin

@@ -178,7 +178,7 @@ class OneNode:
 @given(case=drawn(most_pods=10))
 def test_all_nodes_at_once_equals_one_after_the_other(case: Drawn) -> None:
     framework, snapshot = case.arena.framework, case.arena.cache.snapshot
-    found = framework.find_feasible(case.pod, sample=False)
+    found = framework.filtering.find_feasible(case.pod, sample=False)
     rows = np.array(list(snapshot.row_of.values()))
     budgets = DisruptionBudgets(case.arena.objects)
     at_once = DryRun(framework.handle, found.state, case.pod, budgets).run(rows)
@@ -211,7 +211,7 @@ def every_set(case: Drawn) -> tuple[int, int, int, int] | None:
 def _makes_room(arena: Arena, pod: PodInfo, victims: Sequence[PodInfo]) -> bool:
     with Trial(arena.cache.snapshot) as trial:
         trial.remove_pods(victims)
-        return bool(arena.framework.find_feasible(pod, sample=False).fits.any())
+        return bool(arena.framework.filtering.find_feasible(pod, sample=False).fits.any())
 
 
 ONLY_CROSS_NODE = {
@@ -262,7 +262,7 @@ welcoming_nominations = drawn(most_pods=6, nominated_wishes=st.just({}), profile
 @settings(max_examples=120, deadline=None)
 @given(case=st.one_of(kept_out_of_zones(), welcoming_nominations))
 def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn) -> None:
-    found = case.arena.framework.find_feasible(case.pod, sample=False)
+    found = case.arena.framework.filtering.find_feasible(case.pod, sample=False)
     if found.fits.any():
         return
     result = case.arena.preempt(case.pod)
@@ -281,15 +281,15 @@ def test_up_to_eight_pods_the_search_is_as_good_as_trying_every_set(case: Drawn)
 @given(case=drawn(most_pods=10, profile=dict(CROSS_NODE)))
 def test_a_question_about_absent_pods_leaves_no_trace(case: Drawn) -> None:
     snapshot, framework = case.arena.cache.snapshot, case.arena.framework
-    before = framework.find_feasible(case.pod, sample=False).fits.copy()
+    before = framework.filtering.find_feasible(case.pod, sample=False).fits.copy()
     columns = [snapshot.requested.copy(), snapshot.nonzero_requested.copy()]
     pods = [dict(each) for each in snapshot.pods]
     with Trial(snapshot) as trial:
         trial.remove_pods(list(case.arena.cache.pods()))
-        framework.find_feasible(case.pod, sample=False)
+        framework.filtering.find_feasible(case.pod, sample=False)
         assert not snapshot.requested.any()
         assert not any(snapshot.pods)
-    assert (framework.find_feasible(case.pod, sample=False).fits == before).all()
+    assert (framework.filtering.find_feasible(case.pod, sample=False).fits == before).all()
     assert (snapshot.requested == columns[0]).all()
     assert (snapshot.nonzero_requested == columns[1]).all()
     assert [dict(each) for each in snapshot.pods] == pods

@@ -1,4 +1,4 @@
-"""Cursors against a plain model: any order of changes, trims, growth and readers.
+"""Cursors against a plain model: any order of changes, lengths kept, growth and readers.
 
 The model holds every change ever made and, for each reader, how many of them it has seen. This is
 the one place where a stale cache could hide: everything that is kept between cycles asks a cursor.
@@ -46,6 +46,8 @@ class CursorMachine(RuleBasedStateMachine):
         row %= self.size
         self.log.append(row)
         self.changes.append(row)
+        if len(self.changes) - self.held_from > 2 * self.log.keep:
+            self.held_from = len(self.changes) - self.log.keep
 
     @rule()
     def grow(self) -> None:
@@ -54,10 +56,8 @@ class CursorMachine(RuleBasedStateMachine):
         self.change(self.size - 1)
 
     @rule(keep=st.integers(0, 3))
-    def trim(self, keep: int) -> None:
-        self.log.trim(keep)
-        if len(self.changes) - self.held_from > 2 * keep:
-            self.held_from = len(self.changes) - keep
+    def keep_fewer_or_more(self, keep: int) -> None:
+        self.log.keep = keep
 
     @rule(number=READERS, at_most=st.none() | st.integers(0, 4))
     def ask(self, number: int, at_most: int | None) -> None:

@@ -37,7 +37,7 @@ def bound(node_name: str, name: str = "p", **fields: Any) -> PodInfo:
 def test_an_assumed_pod_counts_at_once(cache: Cache) -> None:
     pod = bound("n1")
     cache.assume_pod(pod)
-    assert cache.is_assumed(pod.uid)
+    assert pod.uid in cache.assumed_pods
     assert cache.pod(pod.uid) is pod
     assert cpu(cache) == {"n1": 1000, "n2": 0}
 
@@ -56,7 +56,7 @@ def test_a_confirmed_one_cannot_be_forgotten(cache: Cache) -> None:
     assumed, seen = bound("n1"), bound("n1")
     cache.assume_pod(assumed)
     assert cache.set_pod(seen) is assumed
-    assert not cache.is_assumed(seen.uid)
+    assert seen.uid not in cache.assumed_pods
     assert cache.forget_pod(seen.uid) is None
     assert cache.pod(seen.uid) is seen
     assert cpu(cache) == {"n1": 1000, "n2": 0}

@@ -15,7 +15,7 @@ def driver() -> QueueDriver:
 def test_a_pod_that_is_not_in_the_queue_has_no_place(driver: QueueDriver) -> None:
     driver.add(pod_info("a"))
     driver.queue.delete("uid-default-a")
-    assert "uid-default-a" not in driver.queue
+    assert "uid-default-a" not in driver.queue.entries
     assert driver.queue.place("uid-default-a") is None
     assert driver.queue.pod("uid-default-a") is None
 
@@ -23,7 +23,7 @@ def test_a_pod_that_is_not_in_the_queue_has_no_place(driver: QueueDriver) -> Non
 def test_popped_pods_are_in_the_queue_but_not_pending(driver: QueueDriver) -> None:
     driver.add(pod_info("a"))
     driver.pop_named("a")
-    assert len(driver.queue) == driver.queue.counted(Place.IN_FLIGHT) == 1
+    assert len(driver.queue.entries) == driver.queue.counted(Place.IN_FLIGHT) == 1
     assert not any(driver.queue.pending().values())
 
 

@@ -73,9 +73,9 @@ def test_a_pod_deleted_from_activeq_is_stale(driver: QueueDriver) -> None:
 def test_an_item_is_stale_once_its_entry_was_sorted_anew(driver: QueueDriver) -> None:
     driver.add(pod_info("a"))
     (before,) = driver.active
-    entry = driver.queue.entry("uid-default-a")
+    entry = driver.queue.entries.get("uid-default-a")
     driver.queue.update(pod_info("a", priority=7), driver.now)
-    assert driver.queue.entry("uid-default-a") is entry
+    assert driver.queue.entries.get("uid-default-a") is entry
     assert driver.queue.pop(before) is None
     assert driver.queue.position("uid-default-a") == 0
     assert driver.drain() == ["a"]
@@ -117,7 +117,7 @@ def test_done_ends_what_can_still_be_rejected(driver: QueueDriver) -> None:
 def test_the_first_way_into_activeq_starts_the_latency_clock(driver: QueueDriver) -> None:
     driver.policy.gates["uid-default-a"] = "SchedulingGates"
     driver.add(pod_info("a"))
-    entry = driver.queue.entry("uid-default-a")
+    entry = driver.queue.entries.get("uid-default-a")
     assert entry is not None
     assert entry.initial_attempt_at is None
     driver.policy.gates.clear()
@@ -176,7 +176,7 @@ def test_a_pod_deleted_during_its_attempt_does_not_come_back(
         driver.queue.done(entry.pod.uid)
     driver.queue.delete(entry.pod.uid)
     assert driver.fail(entry, "Fit") is None
-    assert len(driver.queue) == 0
+    assert len(driver.queue.entries) == 0
     assert not driver.queue.in_flight_event_counts()["PodPopped"]
 
 

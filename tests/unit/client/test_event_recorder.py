@@ -12,8 +12,8 @@ from typing_extensions import override
 from stellwerk.client.event_recorder import EventRecorder, EventSink, cut_note
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
-from stellwerk.framework.services import ObjectReference
 from stellwerk.metrics import Metrics
+from stellwerk.models.object_reference import ObjectReference
 from tests.support.recordings import scenario
 
 WEB = ObjectReference("Pod", "v1", "default", "web", "uid-web", "17")

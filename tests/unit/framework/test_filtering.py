@@ -87,7 +87,7 @@ def sampling(nodes: list[JsonObject], percentage: int = 50, **profile: Any) -> A
 
 def found_names(arena: Arena) -> list[str]:
     snapshot = arena.cache.snapshot
-    found = arena.framework.find_feasible(pod_info("p", cpu="1"))
+    found = arena.framework.filtering.find_feasible(pod_info("p", cpu="1"))
     return snapshot.names(found.view(NodeView(snapshot)).row_numbers().tolist())
 
 
@@ -102,7 +102,7 @@ def test_a_search_begins_after_the_last_node_looked_at_and_wraps_around() -> Non
 def test_nodes_that_do_not_fit_are_looked_at_but_not_counted() -> None:
     full = {f"n{number:03}": {"cpu": "0"} for number in range(20)}
     arena = sampling(many(200, **full))
-    found = arena.framework.find_feasible(pod_info("p", cpu="1"))
+    found = arena.framework.filtering.find_feasible(pod_info("p", cpu="1"))
     assert found.evaluated == 120
     assert int(found.fits.sum()) == 100
     assert found_names(arena)[0] == "n120"
@@ -111,7 +111,7 @@ def test_nodes_that_do_not_fit_are_looked_at_but_not_counted() -> None:
 def test_where_too_few_fit_all_are_looked_at() -> None:
     full = {f"n{number:03}": {"cpu": "0"} for number in range(150)}
     arena = sampling(many(200, **full))
-    found = arena.framework.find_feasible(pod_info("p", cpu="1"))
+    found = arena.framework.filtering.find_feasible(pod_info("p", cpu="1"))
     assert found.evaluated == 200
     assert int(found.fits.sum()) == 50
 
@@ -131,8 +131,8 @@ NO_SCORES = {point: {"disabled": [{"name": "*"}]} for point in ("preScore", "sco
 def test_without_score_plugins_every_node_scores_1() -> None:
     arena = make_arena(many(3), [], profile={"plugins": NO_SCORES})
     pod, state = pod_info("p"), CycleState()
-    arena.framework.find_feasible(pod, state)
-    scores = arena.framework.prioritize(state, pod, NodeView(arena.cache.snapshot))
+    arena.framework.filtering.find_feasible(pod, state)
+    scores = arena.framework.scoring.prioritize(state, pod, NodeView(arena.cache.snapshot))
     assert scores.total.tolist() == [1, 1, 1]
     assert scores.by_plugin == ()
     assert scores.best_positions().tolist() == [0, 1, 2]
@@ -153,8 +153,8 @@ def test_a_score_that_all_nodes_share_counts_wherever_its_plugin_stands(
     profile = {"plugins": {"score": {"disabled": [{"name": "*"}], "enabled": enabled}}}
     arena = make_arena([make_node("a", cpu="2"), make_node("b", cpu="4")], [], profile=profile)
     pod, state = pod_info("p", cpu="1"), CycleState()
-    arena.framework.find_feasible(pod, state)
-    scores = arena.framework.prioritize(state, pod, NodeView(arena.cache.snapshot))
+    arena.framework.filtering.find_feasible(pod, state)
+    scores = arena.framework.scoring.prioritize(state, pod, NodeView(arena.cache.snapshot))
     columns = [(score.normalized * score.weight).tolist() for score in scores.by_plugin]
     assert [score.plugin for score in scores.by_plugin] == list(order)
     assert scores.total.tolist() == [sum(row) for row in zip(*columns, strict=True)]
@@ -183,8 +183,8 @@ def test_reasons_of_a_node(*, check_all: bool, expected: tuple[str, ...]) -> Non
     node = make_node("hopeless", cpu="1", unschedulable=True, taints=[TAINT])
     arena = make_arena([node], [], profile={"checkAllFilters": check_all})
     pod, state = pod_info("p", cpu="2", nodeSelector={"disktype": "ssd"}), CycleState()
-    found = arena.framework.find_feasible(pod, state)
-    (status,) = arena.framework.diagnose(found, pod).statuses
+    found = arena.framework.filtering.find_feasible(pod, state)
+    (status,) = arena.framework.filtering.diagnose(found, pod).statuses
     assert status.reasons == expected
 
 
@@ -192,5 +192,5 @@ def test_check_all_filters_changes_no_verdict() -> None:
     for check_all in (False, True):
         nodes = [*many(3), make_node("small", cpu="1")]
         arena = make_arena(nodes, [], profile={"checkAllFilters": check_all})
-        found = arena.framework.find_feasible(pod_info("p", cpu="2"))
+        found = arena.framework.filtering.find_feasible(pod_info("p", cpu="2"))
         assert found.fits.tolist() == [True, True, True, False]

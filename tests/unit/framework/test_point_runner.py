@@ -1,6 +1,5 @@
 """Plugins of one point run in order, are measured, and named where they fail."""
 
-from collections.abc import Set as AbstractSet
 from typing import ClassVar
 
 import pytest
@@ -24,7 +23,6 @@ class Measured(Stopwatch):
     """What was measured, in order."""
 
     def __init__(self) -> None:
-        self.points: list[tuple[str, Code, float]] = []
         self.plugins: list[tuple[str, str, Code, float]] = []
 
     @override
@@ -32,15 +30,16 @@ class Measured(Stopwatch):
         return 7.0
 
     @override
-    def point(self, label: str, code: Code, started: float) -> None:
-        self.points.append((label, code, started))
+    def attempt(self, state: CycleState) -> None:
+        raise AssertionError("an attempt is handed over by the scheduler")
+
+    @override
+    def point(self, label: str, code: Code, seconds: float) -> None:
+        raise AssertionError("points are noted in the attempt")
 
     @override
     def plugin(self, plugin: str, label: str, code: Code, started: float) -> None:
         self.plugins.append((plugin, label, code, started))
-
-    @override
-    def evaluated(self, label: str, skipped: AbstractSet[str]) -> None: ...
 
 
 class Reserving(ReservePlugin):
@@ -75,11 +74,17 @@ def runner(
     return PointRunner(RESERVE, {ExtensionPoint.RESERVE: plugins}, stopwatch or Measured())
 
 
-def test_a_plugin_is_asked_when_the_caller_comes_to_it() -> None:
-    first, second = Reserving(OK), Reserving(OK)
-    answers = runner(first, second).run(CycleState(), POD, "n1")
-    assert next(answers) == (first, OK)
-    assert (first.asked, second.asked) == (1, 0)
+def ask_all(
+    point: PointRunner[ReservePlugin, Status], state: CycleState
+) -> list[tuple[ReservePlugin, Status]]:
+    return [(plugin, point.ask(plugin, call, state, POD, "n1")) for plugin, call in point.calls]
+
+
+def test_plugins_stand_in_calling_order() -> None:
+    first, second = Reserving(OK), Reserving(unschedulable("", "full"))
+    answers = ask_all(runner(first, second), CycleState())
+    assert answers == [(first, OK), (second, unschedulable("", "full"))]
+    assert (first.asked, second.asked) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +97,7 @@ def test_a_plugin_is_asked_when_the_caller_comes_to_it() -> None:
 )
 def test_what_a_plugin_raises_names_it(raised: Exception, message: str) -> None:
     with pytest.raises(PluginFailure, match=message):
-        list(runner(Reserving(raised)).run(CycleState(), POD, "n1"))
+        ask_all(runner(Reserving(raised)), CycleState())
 
 
 async def test_so_does_what_it_raises_while_it_waits() -> None:
@@ -104,21 +109,27 @@ async def test_so_does_what_it_raises_while_it_waits() -> None:
 
 @pytest.mark.parametrize("sampled", [True, False])
 def test_plugins_are_measured_in_sampled_attempts(*, sampled: bool) -> None:
-    measured = Measured()
+    measured, state = Measured(), CycleState(sampled=sampled)
     full = unschedulable("Reserving", "full")
-    list(runner(Reserving(full), stopwatch=measured).run(CycleState(sampled=sampled), POD, "n1"))
-    expected = [("Reserving", "Reserve", Code.UNSCHEDULABLE, 7.0)]
+    point = runner(Reserving(full), stopwatch=measured)
+    ((_, reserve),) = point.calls_in(state)
+    assert reserve(state, POD, "n1") == full
+    assert ask_all(point, state)[0][1] == full
+    expected = [("Reserving", "Reserve", Code.UNSCHEDULABLE, 7.0)] * 2
     assert measured.plugins == (expected if sampled else [])
 
 
-def test_a_run_that_raises_is_measured_as_an_error() -> None:
-    measured = Measured()
-    point = runner(stopwatch=measured)
-    with point.timed() as timing:
+def test_a_run_is_noted_in_the_attempt_and_one_that_raises_as_an_error() -> None:
+    point, state = runner(), CycleState()
+    with point.timed(state) as timing:
         assert timing.noted(OK) is OK
-    with pytest.raises(ValueError, match="broken"), point.timed():
+        timing.skipped = {"Other"}
+    with pytest.raises(ValueError, match="broken"), point.timed(state):
         raise ValueError("broken")
-    assert measured.points == [("Reserve", Code.SUCCESS, 7.0), ("Reserve", Code.ERROR, 7.0)]
+    assert state.point_runs == [
+        ("Reserve", Code.SUCCESS, 0.0, {"Other"}),
+        ("Reserve", Code.ERROR, 0.0, None),
+    ]
 
 
 def test_a_rejection_keeps_its_plugin_and_an_error_gets_a_name() -> None:

@@ -374,7 +374,7 @@ def test_a_pod_is_gated_while_its_victims_are_deleted() -> None:
     arena = make_arena([], [])
     services = cast("Any", arena.framework.handle)._services  # noqa: SLF001
     fields = {name: getattr(services, name) for name in Services.__dataclass_fields__}
-    handle = ProfileHandle(Services(**{**fields, "is_preempting": lambda uid: uid == "busy"}), "p")
+    handle = ProfileHandle(Services(**{**fields, "preempting": {"busy"}}), "p")
     plugin = DefaultPreemption(handle, DefaultPreemptionArgs())
     status = plugin.pre_enqueue(pod_info("a", uid="busy"))
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -391,10 +391,10 @@ def test_a_filter_that_contradicts_itself_is_an_error() -> None:
     """It rejects the node and then, with every pod back in place, lets the pod pass."""
     arena = make_arena([make_node("n1", cpu="4")], [victim("low", "n1", priority=1)])
     state, pod = CycleState(), preemptor(cpu="4")
-    found = arena.framework.find_feasible(pod, state, sample=False)
-    diagnosis = arena.framework.diagnose(found, pod)
+    found = arena.framework.filtering.find_feasible(pod, state, sample=False)
+    diagnosis = arena.framework.filtering.diagnose(found, pod)
     small = preemptor(cpu="1")
-    arena.framework.find_feasible(small, state, sample=False)
+    arena.framework.filtering.find_feasible(small, state, sample=False)
     plugin = DefaultPreemption(arena.framework.handle, DefaultPreemptionArgs())
     result = plugin.post_filter(state, small, diagnosis)
     assert result.status.code is Code.ERROR

@@ -107,7 +107,7 @@ def test_the_watch_confirms_an_assumption(world: World) -> None:
     world.cache.assume_pod(pod_info("p", cpu="1", node_name="n1"))
     world.operator.bindings.unconfirmed[UID] = 0.0
     world.handlers.on_pod("MODIFIED", BOUND)
-    assert not world.cache.is_assumed(UID)
+    assert UID not in world.cache.assumed_pods
     assert not world.operator.bindings.unconfirmed
     assert world.requested() == 1000
     assert world.changes == [(Resource.ASSIGNED_POD, Action.ADD)]
@@ -329,7 +329,7 @@ def test_a_malformed_pod_is_a_value_error_and_changes_nothing(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         world.handlers.on_pod("ADDED", obj)
-    assert len(world.queue) == 0
+    assert len(world.queue.entries) == 0
 
 
 def test_a_malformed_node_is_a_value_error_and_changes_nothing(world: World) -> None:

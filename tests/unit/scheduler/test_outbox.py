@@ -226,7 +226,7 @@ async def test_a_binding_waits_for_the_report_that_is_being_written(
         world.clock.advance(60)
         world.queue.flush_backoff(world.clock.monotonic())
         await quiet()
-        assert world.cache.is_assumed(world.pod("web")["metadata"]["uid"])
+        assert world.pod("web")["metadata"]["uid"] in world.cache.assumed_pods
         assert world.node_of("web") is None
         held.open.set()
         await eventually(lambda: world.node_of("web") == "n1")

@@ -147,7 +147,7 @@ def test_the_cache_does_not_change_meanwhile(change: Callable[[Cache], object]) 
     with cache.trial(), pytest.raises(RuntimeError, match="while a trial is open"):
         change(cache)
     assert [pod.name for pod in cache.pods()] == ["p"]
-    assert cache.is_assumed("uid-default-p")
+    assert "uid-default-p" in cache.assumed_pods
     change(cache)
 
 

@@ -120,7 +120,7 @@ def test_a_decision_leaves_the_world_as_it_was(priority: int) -> None:
     assert described(loaded.world.cache.update_snapshot()) == before
     assert not loaded.world.preempting
     assert not loaded.world.nominator.nominated_nodes()
-    assert len(loaded.world.queue) == 0
+    assert len(loaded.world.queue.entries) == 0
 
 
 # --- what extenders answer is an input ----------------------------------------------------------

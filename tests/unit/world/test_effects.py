@@ -20,7 +20,7 @@ class Attempt(Case):
         )
         self.world.profiles.serve([self.profile], {})
         self.world.queue.add(self.pod, 0.0)
-        entry = self.world.queue.entry(self.pod.uid)
+        entry = self.world.queue.entries.get(self.pod.uid)
         assert entry is not None
         popped = self.world.queue.pop(ActiveItem(entry.sort_key, entry.sequence, entry))
         assert popped is not None

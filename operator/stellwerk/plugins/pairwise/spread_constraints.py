@@ -97,16 +97,13 @@ class SpreadConstraints:
         self._defaults = (
             _SYSTEM_DEFAULTS if self._system else tuple(map(_parsed, args.default_constraints))
         )
+        self.hard_defaults = any(constraint.hard for constraint in self._defaults)
+        """Whether pods without constraints of their own may be filtered."""
         self._selectors = DefaultSelectors(objects)
         self._own: WeakKeyDictionary[SchedulingSpec, Constraints] = WeakKeyDictionary()
         self._defaulted: WeakKeyDictionary[
             SchedulingSpec, dict[tuple[str, LabelSelector], Constraints]
         ] = WeakKeyDictionary()
-
-    @property
-    def hard_defaults(self) -> bool:
-        """Whether pods without constraints of their own may be filtered."""
-        return any(constraint.hard for constraint in self._defaults)
 
     def of(self, pod: PodInfo) -> Constraints:
         """The pod's constraints."""

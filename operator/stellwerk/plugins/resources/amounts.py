@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -27,22 +28,24 @@ def is_counted(resource: str) -> bool:
 
 def offered(nodes: NodeView, resource: str) -> Amount:
     """What nodes can give to pods; 0 where a node lacks the resource."""
-    if len(nodes) != 1:
+    row = nodes.only_row
+    if row is None:
         return nodes.allocatable(resource)
     resource_row = nodes.snapshot.resource_row.get(resource)
     if resource_row is None:
         return 0
-    return nodes.snapshot.allocatable.item(resource_row, _only_row(nodes))
+    return nodes.snapshot.allocatable.item(resource_row, row)
 
 
 def used(nodes: NodeView, resource: str) -> Amount:
     """What the pods on the nodes request."""
-    if len(nodes) != 1:
+    row = nodes.only_row
+    if row is None:
         return nodes.requested(resource)
     resource_row = nodes.snapshot.resource_row.get(resource)
     if resource_row is None:
         return 0
-    amount = nodes.snapshot.requested.item(resource_row, _only_row(nodes))
+    amount = nodes.snapshot.requested.item(resource_row, row)
     return (
         amount if nodes.overlay is None else amount + int(nodes.overlay.requested(resource_row)[0])
     )
@@ -53,9 +56,10 @@ def used_for_scoring(nodes: NodeView, resource: str) -> Amount:
     index = _NONZERO_INDEX.get(resource)
     if index is None:
         return used(nodes, resource)
-    if len(nodes) != 1:
+    row = nodes.only_row
+    if row is None:
         return nodes.nonzero_requested(resource)
-    amount = nodes.snapshot.nonzero_requested.item(index, _only_row(nodes))
+    amount = nodes.snapshot.nonzero_requested.item(index, row)
     return (
         amount if nodes.overlay is None else amount + int(nodes.overlay.nonzero_requested(index)[0])
     )
@@ -77,11 +81,29 @@ def divisor(amount: Amount) -> Amount:
     return amount if amount.min(initial=1) > 0 else amount + (amount == 0)
 
 
+def used_percent(allocatable: Amount, requested: Amount) -> Amount:
+    """Utilization in whole percent, at most 100; 0 where nothing is offered."""
+    return lesser(requested, allocatable) * MAX_NODE_SCORE // divisor(allocatable)
+
+
+def free_percent(allocatable: Amount, requested: Amount) -> Amount:
+    """What is left in whole percent, at least 0; 0 where nothing is offered."""
+    free = allocatable - lesser(requested, allocatable)
+    return free * MAX_NODE_SCORE // divisor(allocatable)
+
+
+def offered_weight(allocatable: Amount, weight: int) -> Amount:
+    """The weight where the resource is offered, else 0; one number where every row offers it."""
+    if not isinstance(allocatable, int) and allocatable.min(initial=1) > 0:
+        return weight
+    return (allocatable > 0) * weight
+
+
 def column(nodes: NodeView, values: Amount) -> IntColumn:
     """(n,) int64, the values as a column again."""
     if isinstance(values, np.ndarray):
         return values
-    return np.full(len(nodes), values, np.int64)
+    return np.full(nodes.size, values, np.int64)
 
 
 def _only_row(nodes: NodeView) -> int:

@@ -4,7 +4,7 @@ Invariant: integers and floor divisions are those of kube-scheduler v1.36; a res
 does not offer counts neither in the score nor in the sum of weights.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -21,10 +21,12 @@ from stellwerk.plugins.resources.amounts import (
     Amount,
     column,
     divisor,
+    free_percent,
     is_counted,
-    lesser,
     offered,
+    offered_weight,
     used_for_scoring,
+    used_percent,
 )
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -40,7 +42,7 @@ def strategy_of(strategy: ScoringStrategy) -> Strategy:
     resources = strategy.resources
     match strategy.type:
         case "LeastAllocated":
-            return lambda nodes, requests: _mean(nodes, resources, requests, _free_percent)
+            return lambda nodes, requests: _mean(nodes, resources, requests, free_percent)
         case "MostAllocated":
             return lambda nodes, requests: _mean(nodes, resources, requests, used_percent)
         case "RequestedToCapacityRatio":
@@ -52,16 +54,18 @@ def strategy_of(strategy: ScoringStrategy) -> Strategy:
 
 def scored_resources(
     resources: Sequence[ResourceSpec], requests: Mapping[str, int]
-) -> Iterator[tuple[str, int, int]]:
+) -> list[tuple[str, int, int]]:
     """(name, weight, request) of the resources that count for a pod.
 
     An extended resource that the pod does not request is left out, as in
     calculateNodeAllocatableRequest (v1.36).
     """
-    for resource in resources:
-        request = requests.get(resource.name, 0)
-        if is_counted(resource.name) and (request or not is_scalar_resource(resource.name)):
-            yield resource.name, resource.weight, request
+    return [
+        (resource.name, resource.weight, request)
+        for resource in resources
+        if ((request := requests.get(resource.name, 0)) or not is_scalar_resource(resource.name))
+        and is_counted(resource.name)
+    ]
 
 
 def score_by_utilization(shape: Sequence[UtilizationShapePoint], scale: int) -> IntColumn:
@@ -70,16 +74,6 @@ def score_by_utilization(shape: Sequence[UtilizationShapePoint], scale: int) -> 
     return np.array(
         [_interpolate(points, percent) for percent in range(MAX_UTILIZATION + 1)], dtype=np.int64
     )
-
-
-def used_percent(allocatable: Amount, requested: Amount) -> Amount:
-    """Utilization in whole percent, at most 100; 0 where nothing is offered."""
-    return lesser(requested, allocatable) * MAX_NODE_SCORE // divisor(allocatable)
-
-
-def _free_percent(allocatable: Amount, requested: Amount) -> Amount:
-    free = allocatable - lesser(requested, allocatable)
-    return free * MAX_NODE_SCORE // divisor(allocatable)
 
 
 def _interpolate(points: Sequence[tuple[int, int]], percent: int) -> int:
@@ -106,7 +100,7 @@ def _mean(
     for name, weight, request in scored_resources(resources, requests):
         allocatable = offered(nodes, name)
         total = total + percent(allocatable, used_for_scoring(nodes, name) + request) * weight
-        weights = weights + _offered_weight(allocatable, weight)
+        weights = weights + offered_weight(allocatable, weight)
     return column(nodes, total // divisor(weights))
 
 
@@ -126,10 +120,3 @@ def _shaped_mean(
         total = total + score * weight
         weights = weights + (score > 0) * weight
     return column(nodes, (2 * total + weights) // (2 * divisor(weights)))
-
-
-def _offered_weight(allocatable: Amount, weight: int) -> Amount:
-    """The weight where the resource is offered, else 0; one number where every row offers it."""
-    if not isinstance(allocatable, int) and allocatable.min(initial=1) > 0:
-        return weight
-    return (allocatable > 0) * weight

@@ -105,7 +105,7 @@ class Audit:
         world = self.world
         return (
             world.cache.pod(uid) is not None
-            or uid in world.queue
+            or uid in world.queue.entries
             or uid in self.without_profile.pods
         )
 
@@ -113,7 +113,7 @@ class Audit:
         for pod in self.world.cache.pods():
             if pod.uid not in living:
                 yield pod.key
-        for entry in self.world.queue.entries():
+        for entry in self.world.queue.entries.values():
             if entry.pod.uid not in living:
                 yield entry.pod.key
 
@@ -122,7 +122,7 @@ class Audit:
         counted = self.world.cache.pod(uid)
         if node_name:
             return counted is not None and counted.node_name != node_name
-        return counted is not None and not self.world.cache.is_assumed(uid)
+        return counted is not None and uid not in self.world.cache.assumed_pods
 
     def _stranded(self) -> Iterator[str]:
         """Pods that were popped, but have neither a binding task nor a binding to be confirmed.
@@ -130,9 +130,9 @@ class Audit:
         The one that is being decided is in flight, and one that is going away stays where it was.
         """
         cache, queue = self.world.cache, self.world.queue
-        for entry in [each for each in queue.entries() if each.place in POPPED]:
+        for entry in [each for each in queue.entries.values() if each.place in POPPED]:
             uid = entry.pod.uid
-            if uid in self.bindings or cache.is_assumed(uid) or entry.newest.terminating:
+            if uid in self.bindings or uid in cache.assumed_pods or entry.newest.terminating:
                 continue
             if entry.place is Place.BINDING or uid != self.deciding():
                 yield entry.pod.key

@@ -52,7 +52,7 @@ class Debugger:
             pods = world.nominator.pods_for_node(name)
             yield f"nominated to {name}: {', '.join(pod.key for pod in pods)}"
         yield world.queue.describe()
-        for entry in world.queue.entries():
+        for entry in world.queue.entries.values():
             rejectors = ", ".join(sorted(entry.rejectors)) or "no plugin"
             yield (
                 f"  {entry.pod.key}: {entry.place.name}, attempts {entry.attempts}, "
@@ -63,5 +63,5 @@ class Debugger:
         pods = self._world.cache.pods_on(node.name)
         yield f"node {node.name}: allocatable {dict(node.allocatable)}, {len(pods)} pods"
         for pod in pods.values():
-            assumed = ", assumed" if self._world.cache.is_assumed(pod.uid) else ""
+            assumed = ", assumed" if pod.uid in self._world.cache.assumed_pods else ""
             yield f"  {pod.key}: requests {dict(pod.amounts.requests)}{assumed}"

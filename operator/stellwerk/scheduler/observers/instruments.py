@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.status import CODE_NAMES, Code
@@ -57,13 +58,23 @@ class ProfileStopwatch(Stopwatch):
         self._evaluations: dict[tuple[str, frozenset[str]], list[Counter]] = {}
 
     @override
-    def point(self, label: str, code: Code, started: float) -> None:
-        series = self._points.get((label, code))
-        if series is None:
-            family = self._metrics.framework_extension_point_duration
-            series = family.labels(label, CODE_NAMES[code], self._profile)
-            self._points[label, code] = series
-        series.observe(self.started() - started)
+    def attempt(self, state: CycleState) -> None:
+        runs, state.point_runs = state.point_runs, []
+        for label, code, seconds, skipped in runs:
+            series = self._points.get((label, code)) or self._point_series(label, code)
+            series.observe(seconds)
+            if skipped is None:
+                continue
+            counters = self._evaluations.get((label, frozenset(skipped)))
+            if counters is None:
+                counters = self._evaluation_counters(label, skipped)
+            for counter in counters:
+                counter.value += 1.0
+
+    @override
+    def point(self, label: str, code: Code, seconds: float) -> None:
+        series = self._points.get((label, code)) or self._point_series(label, code)
+        series.observe(seconds)
 
     @override
     def plugin(self, plugin: str, label: str, code: Code, started: float) -> None:
@@ -74,24 +85,22 @@ class ProfileStopwatch(Stopwatch):
             self._plugins[plugin, label, code] = series
         series.observe(self.started() - started)
 
-    @override
-    def evaluated(self, label: str, skipped: AbstractSet[str]) -> None:
-        key = (label, frozenset(skipped))
-        counters = self._evaluations.get(key)
-        if counters is None:
-            counters = self._counters(label, skipped)
-            if len(self._evaluations) < _MAX_COMBINATIONS:
-                self._evaluations[key] = counters
-        for counter in counters:
-            counter.value += 1.0
+    def _point_series(self, label: str, code: Code) -> Histogram:
+        family = self._metrics.framework_extension_point_duration
+        series = self._points[label, code] = family.labels(label, CODE_NAMES[code], self._profile)
+        return series
 
-    def _counters(self, label: str, skipped: AbstractSet[str]) -> list[Counter]:
+    def _evaluation_counters(self, label: str, skipped: AbstractSet[str]) -> list[Counter]:
+        """The counters of a point's plugins but for those that skipped."""
         family = self._metrics.plugin_evaluation
-        return [
+        counters = [
             family.labels(name, label, self._profile)
             for name in self._names.get(label, ())
             if name not in skipped
         ]
+        if len(self._evaluations) < _MAX_COMBINATIONS:
+            self._evaluations[label, frozenset(skipped)] = counters
+        return counters
 
 
 class QueueMetrics(QueueObserver):
@@ -174,7 +183,7 @@ class Gauges:
         """Every pod that is known: those on nodes, then those in the queue."""
         cache = self._world.cache
         yield from cache.pods()
-        for entry in self._world.queue.entries():
+        for entry in self._world.queue.entries.values():
             if cache.pod(entry.newest.uid) is None:
                 yield entry.newest
 

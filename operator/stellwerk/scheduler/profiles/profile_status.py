@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
-from stellwerk.framework.services import ObjectReference
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
@@ -144,7 +144,7 @@ class ProfileStatusWriter:
             # Every pod in the queue is of this profile: no need to look at each.
             return {name: queue.pending() for name in profiles.served}
         pending: dict[str, Counter[str]] = {}
-        for entry in queue.entries():
+        for entry in queue.entries.values():
             profile = profiles.of(entry.pod)
             if profile is not None and entry.place in _QUEUES:
                 by_queue = pending.setdefault(profile.scheduler_name, Counter())

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 
 from stellwerk.backend.queued_pod import POPPED
-from stellwerk.framework.services import pod_reference
+from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.pod_status import CLEAR_NOMINATION, SCHEDULER_ERROR, Report
@@ -37,7 +37,7 @@ class PodsWithoutProfile:
             if world.profiles.of(pod) is not None:
                 del self.pods[uid]
                 world.queue.add(pod, now)
-        for entry in list(world.queue.entries()):
+        for entry in list(world.queue.entries.values()):
             if entry.place not in POPPED:
                 self.take_out(entry.newest)
 

@@ -96,7 +96,7 @@ async def test_nodes_that_all_extenders_reject_are_counted_with_their_reasons(
     )
     # The patch of its own status wakes the pod once more, as any event would.
     await eventually(lambda: len(first.calls) == 2 and world.queue.counted(Place.UNSCHEDULABLE))
-    entry = world.queue.entry("uid-default-p")
+    entry = world.queue.entries.get("uid-default-p")
     assert entry is not None
     assert entry.unschedulable_plugins == {"Extender", "NodeUnschedulable"}
 
@@ -253,7 +253,7 @@ async def test_a_binding_that_fails_is_left_to_the_plugins_only_if_ignorable(
     assert world.node_of("p") == ("n1" if ignorable else None)
     if not ignorable:
         assert world.notes.about("p") == [("Warning", "FailedScheduling", "taken")]
-        assert not world.cache.is_assumed("uid-default-p")
+        assert "uid-default-p" not in world.cache.assumed_pods
 
 
 async def test_whole_nodes_and_pods_are_read_when_the_extender_came_later_than_they(

@@ -87,7 +87,7 @@ def count_an_unbound_pod(world: InProcess) -> None:
 
 
 def strand_a_pod(world: InProcess) -> None:
-    entry = world.queue.entry(_uid(world, "huge"))
+    entry = world.queue.entries.get(_uid(world, "huge"))
     assert entry is not None
     world.queue.activate([entry.pod], world.clock.monotonic())
     assert world.queue.pop(ActiveItem(entry.sort_key, entry.sequence, entry))

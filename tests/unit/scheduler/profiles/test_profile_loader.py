@@ -417,7 +417,7 @@ async def test_pods_of_a_deleted_profile_wait_with_a_condition_and_are_taken_up_
         world.apply(make_pod("big", cpu="2", scheduler_name="a"))
         await eventually(lambda: world.condition("big"))
         world.delete("SchedulerProfile", "a")
-        assert "uid-default-big" not in world.queue
+        assert "uid-default-big" not in world.queue.entries
         message = 'no SchedulerProfile serves schedulerName "a" any more'
         await eventually(lambda: world.condition("big") == ("SchedulerError", message))
         world.apply(make_node("m", cpu="4"))
@@ -474,7 +474,7 @@ async def test_a_pod_whose_binding_fails_after_its_profile_went_is_laid_down() -
             "SchedulerError",
             'no SchedulerProfile serves schedulerName "a" any more',
         )
-        assert not world.cache.is_assumed("uid-default-p")
+        assert "uid-default-p" not in world.cache.assumed_pods
 
 
 async def test_pods_rejected_under_the_old_version_are_retried_under_the_new_one() -> None:
@@ -507,7 +507,7 @@ async def test_a_gate_that_raises_gates_the_pod_under_its_name_and_is_asked_agai
             enabled = {"multiPoint": {"enabled": [{"name": "Gate"}]}}
             world.apply(make_profile("a", plugins=enabled), make_node("n"))
             world.apply(make_pod("p", scheduler_name="a"))
-        entry = world.queue.entry("uid-default-p")
+        entry = world.queue.entries.get("uid-default-p")
         assert entry is not None
         assert (entry.place, entry.gating_plugin) == (Place.GATED, "Gate")
         assert "PreEnqueue of Gate failed" in caplog.text
