@@ -1,6 +1,6 @@
 """Fields, keys and positions: `a.b`, `a[0]`, `a.?b`, `has(a.b)`.
 
-Called by `compiler`. Invariant: a missing key is told from a key whose value is null.
+Called by `compiler`. Invariant: a missing key is not the same as a key whose value is null.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The macros: calls that bind variables, and `has`.
 
-`checker` and `compiler` treat each kind by its own rule; here they are told from functions.
+`checker` and `compiler` treat each kind by its own rule; this module tells them from functions.
 Invariant: a call is a macro by its name and number of arguments, as the parser of cel-go decides.
 """
 

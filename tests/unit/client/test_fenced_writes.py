@@ -17,9 +17,9 @@ from stellwerk.client.lease import LeaseRecord
 from stellwerk.client.transport import RetryPolicy
 from stellwerk.clock import SystemClock, VirtualClock
 from stellwerk.errors import ExtenderError, NotLeader, Unavailable
-from stellwerk.framework.services import ObjectReference
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
+from stellwerk.models.object_reference import ObjectReference
 from tests.support.fake_api import Answer, FakeApi, credentials_for, fake_api, refusal
 
 LEASE_SECONDS, MARGIN_SECONDS = 10.0, 5.0
