@@ -29,7 +29,7 @@ def offered(nodes: NodeView, resource: str) -> Amount:
     """What nodes can give to pods; 0 where a node lacks the resource."""
     if len(nodes) != 1:
         return nodes.allocatable(resource)
-    resource_row = nodes.snapshot.resource_row.get(resource)
+    resource_row = nodes.snapshot.resource_index(resource)
     if resource_row is None:
         return 0
     return nodes.snapshot.allocatable.item(resource_row, _only_row(nodes))
@@ -39,7 +39,7 @@ def used(nodes: NodeView, resource: str) -> Amount:
     """What the pods on the nodes request."""
     if len(nodes) != 1:
         return nodes.requested(resource)
-    resource_row = nodes.snapshot.resource_row.get(resource)
+    resource_row = nodes.snapshot.resource_index(resource)
     if resource_row is None:
         return 0
     amount = nodes.snapshot.requested.item(resource_row, _only_row(nodes))
