@@ -26,6 +26,7 @@ from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
+from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -74,6 +75,8 @@ class RunOptions:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """How long a call of a plugin that does not come with Stellwerk may take."""
+    max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
+    """Pending pods beyond it are not scheduled."""
 
 
 class Operator:
@@ -121,6 +124,7 @@ class Operator:
             self.predicates,
             self.barrier,
             metrics,
+            options.max_pod_complexity,
         )
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)

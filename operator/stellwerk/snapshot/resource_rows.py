@@ -1,4 +1,4 @@
-"""Which resources have a row in the (R, N) columns: those that some node offers and someone asks.
+"""Resources with a row in the (R, N) columns: some node offers them and some pod asks for them.
 
 The snapshot keeps one. Pods may invent resources, and nodes may offer thousands: a row is made when
 a plugin first asks for a resource that some node offers, and freed with the last such node.
