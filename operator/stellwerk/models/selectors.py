@@ -106,13 +106,18 @@ def parse_label_selector(selector: JsonObject | None) -> LabelSelector | None:
     """A metav1.LabelSelector; None (no selector) matches nothing and stays None."""
     if selector is None:
         return None
-    exact = [
-        Requirement(key, "In", frozenset({value}))
-        for key, value in sorted(text_map(selector.get("matchLabels")).items())
-    ]
-    return LabelSelector(
-        (*exact, *(parse_requirement(item) for item in selector.get("matchExpressions") or ()))
+    labels, expressions = selector.get("matchLabels"), selector.get("matchExpressions")
+    exact = (
+        [
+            Requirement(key, "In", frozenset({value}))
+            for key, value in sorted(text_map(labels).items())
+        ]
+        if labels
+        else []
     )
+    if expressions:
+        exact += map(parse_requirement, expressions)
+    return LabelSelector(tuple(exact))
 
 
 def parse_requirement(expression: JsonObject) -> Requirement:

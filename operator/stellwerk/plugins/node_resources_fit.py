@@ -149,6 +149,10 @@ def _lacking(nodes: NodeView, wanted: Wanted) -> VerdictColumn:
     """(n,) int32, the bits of what each node lacks; 0 fits."""
     codes = (used(nodes, PODS) >= offered(nodes, PODS)) * _TOO_MANY_PODS
     for bit, (resource, amount) in enumerate(wanted, start=1):
+        if nodes.snapshot.resource_index(resource) is None:
+            # Pods may invent resources by the hundred: no column for what no node offers.
+            codes = codes | 1 << bit | _UNRESOLVABLE
+            continue
         allocatable = offered(nodes, resource)
         lacks = allocatable - used(nodes, resource) < amount
         if lacks if isinstance(lacks, bool) else lacks.any():
