@@ -233,6 +233,8 @@ class HostileWorld:
         gc.collect()
         with LoopMeter() as meter:
             await self._live_through(obj, meter)
+        await quiet(1)
+        stall_ms = 1e3 * meter.longest_seconds
         message, left = self.messages.pop(obj["metadata"]["name"], ""), 0
         if memory:
             tracemalloc.start()
@@ -244,7 +246,7 @@ class HostileWorld:
                 left = tracemalloc.get_traced_memory()[0] - before
             finally:
                 tracemalloc.stop()
-        return Cost(1e3 * meter.longest_seconds, left / MIB, message)
+        return Cost(stall_ms, left / MIB, message)
 
     async def _live_through(self, obj: JsonObject, meter: LoopMeter) -> None:
         world, kind = self._world, obj["kind"]
