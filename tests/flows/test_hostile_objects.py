@@ -79,3 +79,21 @@ async def test_a_bound_pod_counts_in_full_however_complex_it_is() -> None:
         assert world.node_of("small") == "n0"
         assert world.condition("large") is not None
         assert world.condition("repelled") is not None
+
+
+async def test_made_up_label_keys_of_many_pods_are_forgotten() -> None:
+    async with running() as world:
+        world.apply(make_node("n0"), make_profile("default-scheduler"))
+        world.apply(make_pod("first", labels={"app": "a"}))
+        await quiet(50)
+        for number in range(600):
+            term = {
+                "topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": {f"key-{number}": "v"}},
+            }
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+            world.apply(make_pod(f"p{number}", affinity={"podAntiAffinity": required}))
+            await quiet(10)
+            world.delete("Pod", f"p{number}")
+        counts = world.cache.snapshot.pair_counts
+        assert len(counts._label_sets_by_label) <= 256

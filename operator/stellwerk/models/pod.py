@@ -107,6 +107,8 @@ _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
 """So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
+_FEW: Final = 16
+"""Lists of more types are not shared."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 """The fields of status in which a pod may report other resources than its spec."""
 
@@ -163,7 +165,13 @@ def parse_pod(
 def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
     """The types of conditions; few lists of them occur, so that pods share theirs."""
     types = tuple(condition["type"] for condition in conditions)
-    return _condition_types.setdefault(types, types) if len(_condition_types) < _MANY else types
+    if (
+        len(_condition_types) >= _MANY
+        or len(types) > _FEW
+        or max(map(len, types), default=0) > _MANY
+    ):
+        return types
+    return _condition_types.setdefault(types, types)
 
 
 def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
