@@ -28,6 +28,7 @@ from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
+from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -78,6 +79,8 @@ class RunOptions:
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """How long a call of a plugin that does not come with Stellwerk may take."""
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
+    max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
+    """Pending pods beyond it are not scheduled."""
 
 
 class Operator:
@@ -126,6 +129,7 @@ class Operator:
             self.predicates,
             self.barrier,
             metrics,
+            options.max_pod_complexity,
         )
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)

@@ -99,6 +99,15 @@ def _add_run(commands: "_Commands") -> None:
         help="a call of a plugin from another package that takes longer is cut off (default: 5s)",
     )
     parser.add_argument(
+        "--max-pod-complexity",
+        metavar="NUMBER",
+        type=int,
+        default=2000,
+        help="pending pods with more terms, expressions, values, constraints, tolerations and the "
+        "like are not scheduled; pod affinity terms and spread constraints count ten each "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
         "--no-fast-lane",
         action="store_true",
         help="take events the way kopf delivers them: slower, without private parts of kopf",
@@ -263,6 +272,7 @@ def _run(options: argparse.Namespace) -> int:
                     resource_name=options.leader_elect_resource_name,
                     resource_namespace=options.leader_elect_resource_namespace,
                 ),
+                max_pod_complexity=options.max_pod_complexity,
             )
         )
     )

@@ -348,6 +348,11 @@ class Metrics:
             "Calls of a plugin that raised, did not end in time or answered nonsense.",
             *("plugin", "extension_point", "profile"),
         )
+        self.slow_attempts = self._counter(
+            "stellwerk_slow_attempts_total",
+            "Attempts whose decision held the event loop longer than 100 ms.",
+            "profile",
+        )
         self.handler_failures = self._counter(
             "stellwerk_handler_failures_total",
             "Events whose handling raised; the object is read again.",

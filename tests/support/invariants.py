@@ -51,11 +51,15 @@ def check_bound_once(notes: Iterable[tuple[str, str, str, str]]) -> None:
 
 def described(snapshot: Snapshot) -> Mapping[str, Any]:
     """What a snapshot says of each node, wherever its row is."""
+    for row in snapshot.row_of.values():
+        for resource in snapshot.node_at(row).allocatable:
+            snapshot.resource_index(resource)
     return {
         name: {
             "pods": {pod.key for pod in snapshot.pods[row].values()},
             "allocatable": _amounts(snapshot, snapshot.allocatable[:, row].tolist()),
             "requested": _amounts(snapshot, snapshot.requested[:, row].tolist()),
+            "extended": dict(snapshot.requested_extended(row)),
             "nonzero": snapshot.nonzero_requested[:, row].tolist(),
             "unschedulable": bool(snapshot.unschedulable[row]),
         }

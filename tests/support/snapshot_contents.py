@@ -50,6 +50,9 @@ def contents(
     snapshot: Snapshot, selections: Sequence[PodSelection] = USUAL_SELECTIONS
 ) -> Mapping[str, Any]:
     """All columns, books and counts; asking for a selection has it counted from then on."""
+    for row in snapshot.row_of.values():
+        for resource in snapshot.node_at(row).allocatable:
+            snapshot.resource_index(resource)
     return {
         "alive": sorted(snapshot.names(np.flatnonzero(snapshot.alive).tolist())),
         "visit order": sorted(snapshot.names(snapshot.visit_order.tolist())),
@@ -98,6 +101,7 @@ def _node(snapshot: Snapshot, row: int) -> Mapping[str, Any]:
         "pods": {(pod.uid, pod.node_name) for pod in snapshot.pods[row].values()},
         "allocatable": _amounts(snapshot, snapshot.allocatable[:, row].tolist()),
         "requested": _amounts(snapshot, snapshot.requested[:, row].tolist()),
+        "extended": dict(snapshot.requested_extended(row)),
         "nonzero": snapshot.nonzero_requested[:, row].tolist(),
         "unschedulable": bool(snapshot.unschedulable[row]),
         "taints": snapshot.taint_sets[snapshot.taint_set[row]],

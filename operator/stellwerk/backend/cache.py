@@ -247,7 +247,7 @@ class Cache:
         self._count(record, pod, -1)
 
     def _count(self, record: NodeRecord, pod: PodInfo, change: int) -> None:
-        record.usage.count(pod, change, self.snapshot.resource)
+        record.usage.count(pod, change)
         record.uncounted.append((pod, change))
         self._dirty[record.name] = None
 

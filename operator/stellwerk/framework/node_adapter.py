@@ -24,6 +24,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.usage import NATIVE_RESOURCES, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,29 +106,30 @@ def _nodes(nodes: NodeView) -> Iterator[tuple[int, Node]]:
     for position, (row, info) in enumerate(zip(rows, nodes.nodes(), strict=True)):
         if info is not None:
             pods = dict(nodes.snapshot.pods[row])
-            for pod, change in changes.get(position, ()):
+            changed = changes.get(position, ())
+            for pod, change in changed:
                 if change > 0:
                     pods[pod.uid] = pod
                 else:
                     pods.pop(pod.uid, None)
-            yield position, _node(info, pods, _requested(nodes, row, position))
+            usage = nodes.snapshot.usage(row)
+            for pod, change in changed:
+                usage.count(pod, change)
+            yield position, _node(info, pods, usage)
 
 
-def _requested(nodes: NodeView, row: int, position: int) -> dict[str, int]:
-    snapshot, overlay = nodes.snapshot, nodes.overlay
-    return {
-        resource: int(snapshot.requested[index, row])
-        + (int(overlay.requested(index)[position]) if overlay is not None else 0)
-        for resource, index in snapshot.resource_row.items()
-    }
-
-
-def _node(info: NodeInfo, pods: Mapping[str, PodInfo], requested: dict[str, int]) -> Node:
+def _node(info: NodeInfo, pods: Mapping[str, PodInfo], usage: Usage) -> Node:
     return Node(
         name=info.name,
         labels=MappingProxyType(dict(info.labels)),
         taints=info.taints,
         allocatable=MappingProxyType(dict(info.allocatable)),
-        requested=MappingProxyType(requested),
+        requested=MappingProxyType(
+            {
+                **dict.fromkeys(info.allocatable, 0),
+                **dict(zip(NATIVE_RESOURCES, usage.amounts, strict=True)),
+                **usage.extended,
+            }
+        ),
         pods=tuple(pods.values()),
     )

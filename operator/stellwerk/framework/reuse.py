@@ -7,7 +7,7 @@ its position in the log, and is brought up to date before it is read.
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import Generic
+from typing import Final, Generic
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from stellwerk.framework.status import OK, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.changes import ChangeLog, RowCursor
 from stellwerk.snapshot.columns import Element, Mask, RowColumn, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
@@ -25,6 +26,11 @@ from stellwerk.snapshot.snapshot import Snapshot
 
 Compute = Callable[[NodeView], npt.NDArray[Element]]
 MAX_CACHE_BYTES = 128 << 20
+_BYTES_PER_ROW: Final = 40
+"""Of the columns of one spec, all plugins together."""
+_KEPT_KEYS: Final = 4
+_COMPILED_PER_JSON: Final = 12
+"""How many bytes a compiled spec takes for one of the JSON that it was compiled from."""
 
 
 class CachedColumn(RowCursor, Generic[Element]):
@@ -118,6 +124,8 @@ class ColumnCache:
         self._snapshot = snapshot
         self._max_bytes = max_bytes
         self._by_key: OrderedDict[Hashable, SpecColumns] = OrderedDict()
+        self._compiled_bytes = 0
+        """What the specs among the keys take, which are kept by their columns."""
         self._asked: tuple[ChangeLog, int, int] | None = None
         self._changed: NodeView | None = None
         """The last answer: the columns of a pod mostly stand at the same position."""
@@ -128,10 +136,15 @@ class ColumnCache:
         if found is not None:
             self._by_key.move_to_end(key)
             return found
-        limit = max(4, self._max_bytes // max(1, 40 * self._snapshot.size))
-        while len(self._by_key) >= limit:
-            self._by_key.popitem(last=False)
         found = self._by_key[key] = SpecColumns()
+        self._compiled_bytes += _compiled_bytes(key)
+        columns_bytes = _BYTES_PER_ROW * self._snapshot.size
+        while (
+            len(self._by_key) > _KEPT_KEYS
+            and len(self._by_key) * columns_bytes + self._compiled_bytes > self._max_bytes
+        ):
+            dropped, _ = self._by_key.popitem(last=False)
+            self._compiled_bytes -= _compiled_bytes(dropped)
         return found
 
     def refresh(
@@ -203,6 +216,14 @@ class ColumnCache:
                 None if rows is None else NodeView(self._snapshot, np.array(rows, dtype=np.intp))
             )
         return self._changed
+
+
+def _compiled_bytes(key: Hashable) -> int:
+    """What a spec takes that is a key, or a part of one."""
+    parts = key if isinstance(key, tuple) else (key,)
+    return sum(
+        _COMPILED_PER_JSON * part.size_bytes for part in parts if isinstance(part, SchedulingSpec)
+    )
 
 
 def _all_fit(columns: Sequence[VerdictColumn], rows: RowColumn | slice) -> Mask:

@@ -107,14 +107,21 @@ _label_sets: WeakValueDictionary[bytes, LabelSet] = WeakValueDictionary()
 _condition_types: dict[tuple[str, ...], tuple[str, ...]] = {}
 _MANY: Final = 1024
 """So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
+_FEW: Final = 16
+"""Lists of more types are not shared."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 """The fields of status in which a pod may report other resources than its spec."""
 
 
-def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) -> PodInfo:
+def parse_pod(
+    obj: JsonObject,
+    resolve_priority: ResolvePriority | None = None,
+    max_complexity: int | None = None,
+) -> PodInfo:
     """Parse a v1.Pod.
 
     `resolve_priority` fills in what priority admission would have; without it the priority is 0.
+    Beyond `max_complexity` a pod without a node is not compiled, see `spec.too_complex`.
 
     Raises:
         KeyError, TypeError, ValueError, AttributeError: the object is malformed.
@@ -123,7 +130,7 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
     name, namespace = text(metadata["name"]), sys.intern(metadata.get("namespace") or "default")
     label_set = intern_label_set(namespace, metadata.get("labels") or {})
     node_name = sys.intern(spec.get("nodeName") or "")
-    shared, node_names = _intern_spec(spec, label_set, resolve_priority)
+    shared, node_names = _intern_spec(spec, label_set, resolve_priority, max_complexity)
     amounts = resource_amounts(spec, status) if _reports_resize(spec, status) else shared.amounts
     terminating = "deletionTimestamp" in metadata
     # Of a pod that is going, preemption asks whether it was a victim.
@@ -141,7 +148,11 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
         node_name=node_name,
         nominated_node_name=text_or_empty(status.get("nominatedNodeName")),
         node_names=node_names,
-        volumes=parse_volumes(name, spec["volumes"]) if spec.get("volumes") else (),
+        volumes=(
+            parse_volumes(name, spec["volumes"])
+            if spec.get("volumes") and not shared.too_complex
+            else ()
+        ),
         phase=text_or_empty(status.get("phase")),
         terminating=terminating,
         start_time=text_or_empty(status.get("startTime")),
@@ -154,7 +165,13 @@ def parse_pod(obj: JsonObject, resolve_priority: ResolvePriority | None = None) 
 def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
     """The types of conditions; few lists of them occur, so that pods share theirs."""
     types = tuple(condition["type"] for condition in conditions)
-    return _condition_types.setdefault(types, types) if len(_condition_types) < _MANY else types
+    if (
+        len(_condition_types) >= _MANY
+        or len(types) > _FEW
+        or max(map(len, types), default=0) > _MANY
+    ):
+        return types
+    return _condition_types.setdefault(types, types)
 
 
 def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
@@ -179,7 +196,10 @@ def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
 
 
 def _intern_spec(
-    spec: JsonObject, label_set: LabelSet, resolve_priority: ResolvePriority | None
+    spec: JsonObject,
+    label_set: LabelSet,
+    resolve_priority: ResolvePriority | None,
+    max_complexity: int | None,
 ) -> tuple[SchedulingSpec, frozenset[str] | None]:
     priority, policy = _priority(spec, resolve_priority)
     affinity = spec.get("affinity")
@@ -187,7 +207,8 @@ def _intern_spec(
     if affinity:
         affinity, node_names = without_node_names(affinity)
     namespace, labels = label_set.namespace, label_set.labels
-    return intern_spec(spec, affinity, namespace, labels, priority, policy), node_names
+    shared = intern_spec(spec, affinity, namespace, labels, priority, policy, max_complexity)
+    return shared, node_names
 
 
 def _priority(spec: JsonObject, resolve: ResolvePriority | None) -> tuple[int, str]:

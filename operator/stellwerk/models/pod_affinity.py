@@ -118,8 +118,10 @@ def _parse_term(term: JsonObject, namespace: str, labels: Mapping[str, str]) -> 
     selector = parse_label_selector(term.get("labelSelector"))
     if selector is not None:
         # A no-op where the API server has merged the keys already: requirements are not repeated.
-        selector = selector.with_values(labels, term.get("matchLabelKeys") or (), "In")
-        selector = selector.with_values(labels, term.get("mismatchLabelKeys") or (), "NotIn")
+        if "matchLabelKeys" in term:
+            selector = selector.with_values(labels, term["matchLabelKeys"] or (), "In")
+        if "mismatchLabelKeys" in term:
+            selector = selector.with_values(labels, term["mismatchLabelKeys"] or (), "NotIn")
     namespaces = frozenset(texts(term.get("namespaces")))
     namespace_selector = parse_label_selector(term.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:

@@ -17,6 +17,7 @@ _PATTERN: Final = re.compile(
     r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?:(?P<suffix>[numkMGTPE]|[KMGTPE]i)|[eE](?P<exponent>[+-]?\d+))?",
     re.ASCII,
 )
+_LONG: Final = 128
 _MULTIPLIER: Final[dict[str, Fraction]] = {
     "n": Fraction(1, 10**9),
     "u": Fraction(1, 10**6),
@@ -31,13 +32,27 @@ def saturate(amount: int) -> int:
     return max(-SATURATION, min(SATURATION, amount))
 
 
-@lru_cache(maxsize=1 << 14)
 def parse_quantity(text: str | float) -> Fraction:
-    """The exact value of a quantity.
+    """The exact value of a quantity; of one that is absurdly long, one that saturates as it does.
 
     Raises:
         ValueError: the text is no quantity.
     """
+    return _parse(_shortened(text))
+
+
+def whole_units(text: str | float) -> int:
+    """The value rounded up to whole units (bytes, counts), saturated."""
+    return _whole_units(_shortened(text))
+
+
+def milli_units(text: str | float) -> int:
+    """The value rounded up to thousandths (millicores for cpu), saturated."""
+    return _milli_units(_shortened(text))
+
+
+@lru_cache(maxsize=1 << 14)
+def _parse(text: str | float) -> Fraction:
     match = _PATTERN.fullmatch(str(text))
     if match is None:
         message = f"{text!r} is not a quantity"
@@ -50,15 +65,34 @@ def parse_quantity(text: str | float) -> Fraction:
 
 
 @lru_cache(maxsize=1 << 14)
-def whole_units(text: str | float) -> int:
-    """The value rounded up to whole units (bytes, counts), saturated."""
-    return saturate(-(-parse_quantity(text) // 1))
+def _whole_units(text: str | float) -> int:
+    return saturate(-(-_parse(text) // 1))
 
 
 @lru_cache(maxsize=1 << 14)
-def milli_units(text: str | float) -> int:
-    """The value rounded up to thousandths (millicores for cpu), saturated."""
-    return saturate(-(-parse_quantity(text) * 1000 // 1))
+def _milli_units(text: str | float) -> int:
+    return saturate(-(-_parse(text) * 1000 // 1))
+
+
+def _shortened(text: str | float) -> str | float:
+    """A text that may be kept, and read at once: beyond so many digits none makes a difference."""
+    if not isinstance(text, str) or len(text) <= _LONG:
+        return text
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:_LONG]!r}… is not a quantity")
+    sign = "-" if text.startswith("-") else ""
+    whole, _, fraction = match["number"].lstrip("+-").partition(".")
+    whole = whole.lstrip("0")[:_LONG]
+    # Rounding is up: what is cut off counts as something, unless it is nothing.
+    rest = "1" if fraction[_LONG:].strip("0") else ""
+    exponent = match["exponent"]
+    if exponent is not None:
+        clamped = exponent.lstrip("+-").lstrip("0")[:3] or "0"
+        return (
+            f"{sign}{whole or 0}.{fraction[:_LONG]}{rest}e{'-' * exponent.startswith('-')}{clamped}"
+        )
+    return f"{sign}{whole or 0}.{fraction[:_LONG]}{rest}{match['suffix'] or ''}"
 
 
 def resource_amount(resource: str, text: str | float) -> int:

@@ -6,12 +6,14 @@ per spec and not once per pod.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import orjson
 
+from stellwerk.models.complexity import too_complex
 from stellwerk.models.json_values import (
     JsonObject,
     text_map,
@@ -40,6 +42,7 @@ PREEMPT_LOWER_PRIORITY: Final = "PreemptLowerPriority"
 PREEMPT_NEVER: Final = "Never"
 EVERY_ADDRESS: Final = "0.0.0.0"  # noqa: S104 a host port's, never one to listen on
 """The hostIP of a port that is claimed on every address."""
+_ASKED_OF_NODES: Final = frozenset({"nodeSelector", "tolerations", "topologySpreadConstraints"})
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -77,6 +80,10 @@ class SchedulingSpec:
     resource_claims: tuple[str, ...]
     required_features: frozenset[str]
     """Node features that the pod needs declared (NodeDeclaredFeatures)."""
+    too_complex: str = ""
+    """Why the pod is not scheduled, and nothing else of it compiled; empty: it is."""
+    size_bytes: int = 0
+    """Of what it was compiled from, as JSON."""
 
 
 _specs: WeakValueDictionary[bytes, SchedulingSpec] = WeakValueDictionary()
@@ -89,8 +96,12 @@ def intern_spec(
     labels: Mapping[str, str],
     priority: int,
     policy: str,
+    max_complexity: int | None = None,
 ) -> SchedulingSpec:
     """The one SchedulingSpec of pods like this.
+
+    Of a pod beyond `max_complexity` only what other pods' decisions need is compiled if it has a
+    node, else nothing.
 
     Args:
         spec: spec of the pod.
@@ -99,12 +110,38 @@ def intern_spec(
         labels: of the pod; matchLabelKeys take values from them.
         priority: as resolved.
         policy: the preemption policy, as resolved.
+        max_complexity: the limit; None: there is none.
     """
     key = _key(spec, affinity, namespace, labels, priority, policy)
+    if max_complexity is not None and len(key) > max_complexity:  # no part has less than a byte
+        reason = too_complex(spec, max_complexity)
+        if reason:
+            spec, affinity, key = _reduced(spec, affinity or {}, key)
+            found = _specs.get(key)
+            if found is None:
+                compiled = _compile(spec, affinity, namespace, labels, priority, policy, len(key))
+                pending = not spec.get("nodeName")
+                found = _specs[key] = replace(compiled, too_complex=reason) if pending else compiled
+            return found
     found = _specs.get(key)
     if found is None:
-        found = _specs[key] = _compile(spec, affinity or {}, namespace, labels, priority, policy)
+        found = _specs[key] = _compile(
+            spec, affinity or {}, namespace, labels, priority, policy, len(key)
+        )
     return found
+
+
+def _reduced(
+    spec: JsonObject, affinity: JsonObject, key: bytes
+) -> tuple[JsonObject, JsonObject, bytes]:
+    """What is compiled of a pod beyond the limit: its spec, its affinity, and the key for both."""
+    if not spec.get("nodeName"):
+        kept = {field: spec.get(field) for field in ("schedulerName", "schedulingGates")}
+        return kept, {}, b"pending " + sha256(key).digest()
+    # What it asks of nodes has been answered; what it uses and the pods it repels still count.
+    kept = {field: value for field, value in spec.items() if field not in _ASKED_OF_NODES}
+    of_pods = {field: value for field, value in affinity.items() if field != "nodeAffinity"}
+    return kept, of_pods, b"bound " + sha256(key).digest()
 
 
 def without_node_names(affinity: JsonObject) -> tuple[JsonObject, frozenset[str] | None]:
@@ -195,6 +232,7 @@ def _compile(
     labels: Mapping[str, str],
     priority: int,
     policy: str,
+    size_bytes: int,
 ) -> SchedulingSpec:
     node_affinity = affinity.get("nodeAffinity") or {}
     init_containers, containers = spec.get("initContainers") or (), spec.get("containers") or ()
@@ -215,6 +253,7 @@ def _compile(
         scheduling_gates=texts(gate["name"] for gate in spec.get("schedulingGates") or ()),
         resource_claims=texts(claim["name"] for claim in spec.get("resourceClaims") or ()),
         required_features=_required_features(spec, [*init_containers, *containers]),
+        size_bytes=size_bytes,
     )
 
 

@@ -6,7 +6,8 @@ selector is immutable and hashable, so that equal selectors share one count colu
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import gt, lt
 from typing import Final, TypeAlias
 
 from stellwerk.models.json_values import JsonObject, text, text_map, texts, whole_number
@@ -21,29 +22,26 @@ _BY_OPERATOR: Final[dict[str, Callable[[str | None, frozenset[str]], bool]]] = {
     "NotIn": lambda value, values: value is None or value not in values,
     "Exists": lambda value, _: value is not None,
     "DoesNotExist": lambda value, _: value is None,
-    "Gt": lambda value, values: _compares(value, values, lambda mine, bound: mine > bound),
-    "Lt": lambda value, values: _compares(value, values, lambda mine, bound: mine < bound),
 }
+_COMPARISONS: Final[dict[str, Callable[[int, int], bool]]] = {"Gt": gt, "Lt": lt}
+_MOST_DIGITS: Final = 19
+"""Of a number that fits in 64 bits."""
 
 
-def _compares(value: str | None, values: frozenset[str], holds: Callable[[int, int], bool]) -> bool:
-    """Gt and Lt: false unless both sides are integers (labels.Requirement.Matches)."""
-    if value is None or len(values) != 1:
-        return False
-    try:
-        return holds(parse_integer(value), parse_integer(next(iter(values))))
-    except ValueError:
-        return False
+def parse_integer(text: str) -> int | None:
+    """An integer as Go's ParseInt reads it: no spaces, no underscores, 64 bits; None: it is none.
 
-
-def parse_integer(text: str) -> int:
-    """An integer as Go's ParseInt reads it: no spaces, no underscores, 64 bits."""
-    number = int(text)
-    digits = text.lstrip("+-")
-    if not digits.isascii() or not digits.isdigit() or not -(1 << 63) <= number < 1 << 63:
-        message = f"{text!r} is not a 64-bit integer"
-        raise ValueError(message)
-    return number
+    Digits are counted before they are read, since Python's integers have no end.
+    """
+    digits = text[1:] if text[:1] in {"+", "-"} else text
+    if not digits.isascii() or not digits.isdigit():
+        return None
+    if len(digits) > _MOST_DIGITS and len(digits.lstrip("0")) > _MOST_DIGITS:
+        return None
+    number = int(digits.lstrip("0") or "0")
+    if text.startswith("-"):
+        number = -number
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +51,29 @@ class Requirement:
     key: str
     operator: str
     values: frozenset[str] = frozenset()
+    bound: int | None = field(default=None, init=False, compare=False, repr=False)
+    """What Gt and Lt compare with, parsed once; None: nothing fulfils the comparison."""
 
     def __post_init__(self) -> None:
-        if self.operator not in _BY_OPERATOR:
+        if self.operator in _BY_OPERATOR:
+            return
+        if self.operator not in _COMPARISONS:
             message = f"{self.operator!r} is not a valid selector operator"
             raise ValueError(message)
+        if len(self.values) == 1:
+            object.__setattr__(self, "bound", parse_integer(next(iter(self.values))))
 
     def matches_value(self, value: str | None) -> bool:
         """Whether a label with this value (None: label absent) fulfils the requirement."""
-        return _BY_OPERATOR[self.operator](value, self.values)
+        matches = _BY_OPERATOR.get(self.operator)
+        return self._compares(value) if matches is None else matches(value, self.values)
+
+    def _compares(self, value: str | None) -> bool:
+        """Gt and Lt: false unless both sides are integers (labels.Requirement.Matches)."""
+        if value is None or self.bound is None:
+            return False
+        number = parse_integer(value)
+        return number is not None and _COMPARISONS[self.operator](number, self.bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +106,18 @@ def parse_label_selector(selector: JsonObject | None) -> LabelSelector | None:
     """A metav1.LabelSelector; None (no selector) matches nothing and stays None."""
     if selector is None:
         return None
-    exact = [
-        Requirement(key, "In", frozenset({value}))
-        for key, value in sorted(text_map(selector.get("matchLabels")).items())
-    ]
-    return LabelSelector(
-        (*exact, *(parse_requirement(item) for item in selector.get("matchExpressions") or ()))
+    labels, expressions = selector.get("matchLabels"), selector.get("matchExpressions")
+    exact = (
+        [
+            Requirement(key, "In", frozenset({value}))
+            for key, value in sorted(text_map(labels).items())
+        ]
+        if labels
+        else []
     )
+    if expressions:
+        exact += map(parse_requirement, expressions)
+    return LabelSelector(tuple(exact))
 
 
 def parse_requirement(expression: JsonObject) -> Requirement:

@@ -14,6 +14,7 @@ NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 NO_EXECUTE: Final = "NoExecute"
 UNSCHEDULABLE_TAINT_KEY: Final = "node.kubernetes.io/unschedulable"
+_MANY_COMPARISONS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +76,30 @@ def untolerated(
     taints: Iterable[Taint], tolerations: Collection[Toleration], effects: Collection[str]
 ) -> list[Taint]:
     """The taints of the given effects that no toleration stands, in order."""
+    considered = [taint for taint in taints if taint.effect in effects]
+    if len(considered) * len(tolerations) > _MANY_COMPARISONS:
+        return _untolerated_of_many(considered, tolerations)
+    return [
+        taint
+        for taint in considered
+        if not any(toleration.tolerates(taint) for toleration in tolerations)
+    ]
+
+
+def _untolerated_of_many(taints: list[Taint], tolerations: Collection[Toleration]) -> list[Taint]:
+    """The same by look-ups, since comparing each with each takes seconds."""
+    every, stood = set[tuple[str, str]](), set[tuple[str, str, str]]()
+    for each in tolerations:
+        if each.operator == "Exists":
+            every.add((each.key, each.effect))
+        elif each.operator == "Equal":
+            stood.add((each.key, each.value, each.effect))
     return [
         taint
         for taint in taints
-        if taint.effect in effects
-        and not any(toleration.tolerates(taint) for toleration in tolerations)
+        if not any(
+            (key, effect) in every or (key, taint.value, effect) in stood
+            for key in (taint.key, "")
+            for effect in (taint.effect, "")
+        )
     ]

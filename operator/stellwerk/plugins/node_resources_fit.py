@@ -149,6 +149,10 @@ def _lacking(nodes: NodeView, wanted: Wanted) -> VerdictColumn:
     """(n,) int32, the bits of what each node lacks; 0 fits."""
     codes = (used(nodes, PODS) >= offered(nodes, PODS)) * _TOO_MANY_PODS
     for bit, (resource, amount) in enumerate(wanted, start=1):
+        if nodes.snapshot.resource_index(resource) is None:
+            # Pods may invent resources by the hundred: no column for what no node offers.
+            codes = codes | 1 << bit | _UNRESOLVABLE
+            continue
         allocatable = offered(nodes, resource)
         lacks = allocatable - used(nodes, resource) < amount
         if lacks if isinstance(lacks, bool) else lacks.any():
@@ -173,9 +177,14 @@ def _filter_many(nodes: NodeView, wanted: Wanted) -> FilterResult:
     """For more resources than a code has bits: codes number the combinations that occur."""
     parts = [wanted[start : start + _MOST_BITS] for start in range(0, len(wanted), _MOST_BITS)]
     columns = np.stack([_lacking(nodes, part) for part in parts])
-    combinations, inverse = np.unique(columns, axis=1, return_inverse=True)
+    # Sorting the combinations, as np.unique does, takes ten times as long.
+    number_of: dict[bytes, int] = {}
+    numbers = np.array(
+        [number_of.setdefault(bits.tobytes(), len(number_of)) for bits in columns.T.copy()], np.intp
+    )
+    first = np.unique(numbers, return_index=True)[1]
+    combinations = columns[:, first]
     fits: Mask = np.logical_not(combinations.any(axis=0))
-    numbers = inverse.reshape(-1)
 
     def status(code: int) -> Status:
         found = [

@@ -16,6 +16,7 @@ from stellwerk.backend.change_actions import node_update_actions, pod_update_act
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Histogram, Metrics
+from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -81,6 +82,7 @@ class EventHandlers(WatchHandlers):
     predicates: Predicates
     barrier: SyncBarrier
     metrics: Metrics
+    max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     _unresolved: dict[str, JsonObject] = field(default_factory=dict)
     """Pods without a priority whose class has not been seen yet, by uid."""
     _durations: dict[str, Histogram] = field(default_factory=dict)
@@ -108,10 +110,10 @@ class EventHandlers(WatchHandlers):
     def _parse(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
         if obj["spec"].get("priority") is not None:
-            return parse_pod(obj)
+            return parse_pod(obj, None, self.max_pod_complexity)
         classes = self.world.priority_classes
         uid = _uid(obj["metadata"])
-        pod = parse_pod(obj, classes.resolver(uid))
+        pod = parse_pod(obj, classes.resolver(uid), self.max_pod_complexity)
         if classes.is_waiting(uid):
             # Its class may only be listed later: then the pod is parsed again.
             self._unresolved[uid] = obj

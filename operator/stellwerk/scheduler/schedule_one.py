@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
 
+SLOW_ATTEMPT_SECONDS: Final = 0.1
+"""Deciding longer than this, extenders aside, is counted and logged."""
+
 
 class ScheduleOne:
     """Decides, applies, and hands over to a binding task or to what follows a failure."""
@@ -72,11 +75,17 @@ class ScheduleOne:
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
-            decision = await self._scheduling_cycle(pod, profile, state)
+            decision = (
+                Failure.too_complex(pod.spec)
+                if pod.spec.too_complex
+                else await self._scheduling_cycle(pod, profile, state)
+            )
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
         self._algorithm_duration.observe(decided_seconds - started_seconds)
+        if decided_seconds - started_seconds > SLOW_ATTEMPT_SECONDS and profile.extenders is None:
+            self._note_slow(pod, profile, decided_seconds - started_seconds)
         if isinstance(decision, Failure):
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
@@ -99,6 +108,11 @@ class ScheduleOne:
             decision.feasible,
         )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+
+    def _note_slow(self, pod: PodInfo, profile: ServedProfile, seconds: float) -> None:
+        """Count and log an attempt that held every other pod up."""
+        self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
+        logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
 
     def _skip_pod_schedule(self, pod: PodInfo, profile: ServedProfile) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""

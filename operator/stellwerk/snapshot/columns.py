@@ -12,6 +12,8 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from stellwerk.models.selectors import parse_integer
+
 IntColumn: TypeAlias = npt.NDArray[np.int64]
 """Amounts, scores, counts."""
 IdColumn: TypeAlias = npt.NDArray[np.int32]
@@ -38,8 +40,10 @@ class LabelColumn:
         self.ids: IdColumn = np.full(capacity, ABSENT, dtype=np.int32)
         """(N,) int32, index into `values`; −1 where the node lacks the label."""
         self.values: list[str] = []
-        """Every value seen so far, by id."""
+        """Every value seen since the column was made, by id."""
         self.id_of: dict[str, int] = {}
+        self._integers: IntColumn = np.zeros(0, np.int64)
+        self._is_integer: Mask = np.zeros(0, np.bool_)
 
     def set(self, row: int, value: str | None) -> None:
         """Write one row."""
@@ -51,6 +55,17 @@ class LabelColumn:
             value_id = self.id_of[value] = len(self.values)
             self.values.append(value)
         self.ids[row] = value_id
+
+    def integers(self) -> tuple[IntColumn, Mask]:
+        """(ids + 1,) int64, the values as Gt and Lt read them, and bool, which are integers.
+
+        The last entry is the answer for ABSENT: no integer.
+        """
+        if len(self._integers) != len(self.values) + 1:
+            parsed = [parse_integer(value) for value in self.values]
+            self._integers = np.array([number or 0 for number in (*parsed, 0)], np.int64)
+            self._is_integer = np.array([number is not None for number in (*parsed, None)])
+        return self._integers, self._is_integer
 
     def grow(self, capacity: int) -> None:
         """Make room for more rows."""

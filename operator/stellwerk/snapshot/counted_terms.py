@@ -143,7 +143,7 @@ class CountedTerm:
 
     def counts_in(self, topology: Topology) -> bool:
         """Whether any counted pod is in a domain of the topology."""
-        if self.column.total == 0:
+        if self.column.total == 0 or not topology.domain_count:
             return False
         return topology.complete or bool(self.by_domain(topology).totals.any())
 

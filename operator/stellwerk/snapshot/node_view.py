@@ -33,7 +33,7 @@ class NodeOverlay:
 
     def __init__(self, snapshot: Snapshot, rows: int) -> None:
         self._snapshot = snapshot
-        self._requested: IntColumn = np.zeros((len(snapshot.resource_row), rows), np.int64)
+        self._requested: IntColumn = np.zeros((len(snapshot.requested), rows), np.int64)
         self._nonzero: IntColumn = np.zeros((2, rows), np.int64)
         self.log: list[tuple[int, PodInfo, int]] = []
         """(position, pod, +1 or −1) in the order of the calls."""
@@ -58,13 +58,12 @@ class NodeOverlay:
         self.log.extend([(position, pod, change) for position, pod in pods])
         positions = [position for position, _ in pods]
         amounts = [pod.amounts for _, pod in pods]
-        resource_row, known = self._snapshot.resource_row, len(self._requested)
         for resource in set().union(*{id(each): each.requests for each in amounts}.values()):
-            row = resource_row.get(resource, known)
-            if row < known:
+            row = self._row(resource)
+            if row is not None:
                 requested = [each.requests.get(resource, 0) for each in amounts]
                 _add_at(self._requested[row], positions, requested, change)
-        self._requested[resource_row[PODS]] += change * np.bincount(
+        self._requested[self._snapshot.resource_row[PODS]] += change * np.bincount(
             positions, minlength=self._nonzero.shape[1]
         )
         cpu_millis = [each.nonzero_cpu_millis for each in amounts]
@@ -98,6 +97,9 @@ class NodeOverlay:
 
     def requested(self, resource_row: int) -> IntColumn:
         """(n,) int64, change of the resource's usage."""
+        if resource_row >= len(self._requested):
+            # Made later than the overlay, hence asked for by none of its pods.
+            return np.zeros(self._requested.shape[1], np.int64)
         column: IntColumn = self._requested[resource_row]
         return column
 
@@ -108,16 +110,22 @@ class NodeOverlay:
 
     def _change(self, position: int, pod: PodInfo, change: int) -> None:
         self.log.append((position, pod, change))
-        resource_row = self._snapshot.resource_row
         for resource, amount in pod.amounts.requests.items():
-            if resource in resource_row:
-                # A resource that no node has and no bound pod requests cannot make a difference.
-                row = resource_row[resource]
-                if row < len(self._requested):
-                    self._requested[row, position] += change * amount
-        self._requested[resource_row[PODS], position] += change
+            row = self._row(resource)
+            if row is not None:
+                self._requested[row, position] += change * amount
+        self._requested[self._snapshot.resource_row[PODS], position] += change
         self._nonzero[0, position] += change * pod.amounts.nonzero_cpu_millis
         self._nonzero[1, position] += change * pod.amounts.nonzero_memory_bytes
+
+    def _row(self, resource: str) -> int | None:
+        """The row of a resource; None: no node offers it, so that it can make no difference."""
+        row = self._snapshot.resource_index(resource)
+        if row is not None and row >= len(self._requested):
+            known, rows = self._requested, len(self._snapshot.requested)
+            self._requested = np.zeros((rows, known.shape[1]), np.int64)
+            self._requested[: len(known)] = known
+        return row
 
 
 def _add_at(column: IntColumn, positions: list[int], amounts: list[int], change: int) -> None:
@@ -176,14 +184,14 @@ class NodeView:
 
     def allocatable(self, resource: str) -> IntColumn:
         """(n,) int64, what the node offers, at least 0; 0 where the node lacks the resource."""
-        row = self.snapshot.resource_row.get(resource)
+        row = self.snapshot.resource_index(resource)
         if row is None:
             return np.zeros(len(self), np.int64)
         return self.gather(self.snapshot.allocatable[row])
 
     def requested(self, resource: str) -> IntColumn:
         """(n,) int64, what pods on the node request; of resource "pods" their number."""
-        row = self.snapshot.resource_row.get(resource)
+        row = self.snapshot.resource_index(resource)
         if row is None:
             return np.zeros(len(self), np.int64)
         column = self.gather(self.snapshot.requested[row])

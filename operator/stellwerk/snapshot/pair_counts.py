@@ -21,6 +21,9 @@ from stellwerk.snapshot.term_index import TermIndex, most_selective
 _MAX_TERMS: Final = 1024
 """Terms of pending pods that are kept counted; the least recently used ones make room."""
 
+_MAX_KEYS: Final = 256
+"""Label keys that label sets are filed under; pods may make up any number, and each costs all."""
+
 
 class PairCounts(Book):
     """Counts per term and row: of pods that pending pods' terms match, and of existing terms."""
@@ -171,6 +174,8 @@ class PairCounts(Book):
             return
         by_value = self._label_sets_by_label.get(requirement.key)
         if by_value is None:
+            if len(self._label_sets_by_label) >= _MAX_KEYS:
+                self._label_sets_by_label.clear()
             by_value = self._label_sets_by_label[requirement.key] = {}
             for label_set in self._pods:
                 value = label_set.labels.get(requirement.key)

@@ -31,10 +31,14 @@ from stellwerk.snapshot.images import Images
 from stellwerk.snapshot.node_labels import NodeLabels
 from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pod_books import HostPorts, VolumeUsers
+from stellwerk.snapshot.resource_rows import ResourceRows
 from stellwerk.snapshot.topology import Topology
 from stellwerk.snapshot.usage import NATIVE_RESOURCES, Usage
 
 _FIRST_CAPACITY: Final = 16
+_SPARSE: Final = 4
+"""Columns for resources are made anew when not one in so many is in use."""
+_NOTHING: Final[Mapping[str, int]] = {}
 
 BookT = TypeVar("BookT", bound=Book)
 
@@ -54,9 +58,9 @@ class Snapshot:
         """(N,) the parsed node of each row; None where the row is free."""
         self.pods: list[Mapping[str, PodInfo]] = []
         """(N,) bound and assumed pods of each row by uid, as counted in the columns."""
-        self.resource_row: dict[str, int] = {
-            resource: row for row, resource in enumerate(NATIVE_RESOURCES)
-        }
+        self._resources = ResourceRows()
+        self._extended: list[Mapping[str, int]] = []
+        """(N,) what pods request of resources that are not native, by name."""
         self._allocatable: IntColumn = np.zeros((len(NATIVE_RESOURCES), self._capacity), np.int64)
         self._requested: IntColumn = np.zeros_like(self._allocatable)
         self._nonzero_requested: IntColumn = np.zeros((2, self._capacity), np.int64)
@@ -64,8 +68,9 @@ class Snapshot:
         self._unschedulable: Mask = np.zeros(self._capacity, np.bool_)
         self._taint_set: IdColumn = np.zeros(self._capacity, np.int32)
         self.taint_sets: list[tuple[Taint, ...]] = [()]
-        """Every distinct spec.taints seen so far, by id; id 0 is no taints."""
+        """Every distinct spec.taints by id; id 0 is no taints, as are ids to be used again."""
         self._taint_set_ids: dict[tuple[Taint, ...], int] = {(): 0}
+        self._free_taint_sets: list[int] = []
         self._free: list[int] = []
         self.node_changes = ChangeLog()
         """Rows whose node object changed (or appeared, or left)."""
@@ -91,10 +96,12 @@ class Snapshot:
 
     def _publish(self) -> None:
         """Refresh the read-only views after capacity or size changed."""
-        size = self.size
-        self.allocatable: IntColumn = _read_only(self._allocatable[:, :size])
+        size, rows = self.size, self._resources.used
+        self.resource_row: Mapping[str, int] = self._resources.row_of
+        """The resources that have a row; ask `resource_index`, which makes one where needed."""
+        self.allocatable: IntColumn = _read_only(self._allocatable[:rows, :size])
         """(R, N) int64, in each resource's unit, at least 0; a resource the node lacks is 0."""
-        self.requested: IntColumn = _read_only(self._requested[:, :size])
+        self.requested: IntColumn = _read_only(self._requested[:rows, :size])
         """(R, N) int64, what bound and assumed pods request; row "pods" is their number."""
         self.nonzero_requested: IntColumn = _read_only(self._nonzero_requested[:, :size])
         """(2, N) int64, cpu millicores and memory bytes; silent containers count with defaults."""
@@ -166,14 +173,25 @@ class Snapshot:
 
     def usage(self, row: int) -> Usage:
         """What the row's pods request; counted from them where a column is cut off."""
-        amounts: list[int] = self._requested[:, row].tolist()
-        nonzero: list[int] = self._nonzero_requested[:, row].tolist()
-        if max(*amounts, *nonzero) < MAX_REQUESTED:
-            return Usage(amounts, *nonzero)
+        amounts: list[int] = self._requested[: len(NATIVE_RESOURCES), row].tolist()
+        cpu_millis, memory_bytes = self._nonzero_requested[:, row].tolist()
+        if max(*amounts, cpu_millis, memory_bytes) < MAX_REQUESTED:
+            return Usage(amounts, cpu_millis, memory_bytes, self._extended[row])
         usage = Usage.none()
         for pod in self.pods[row].values():
-            usage.count(pod, 1, self.resource)
+            usage.count(pod, 1)
         return usage
+
+    def resource_index(self, resource: str) -> int | None:
+        """The row of a resource in the (R, N) columns; None: no node offers it."""
+        row = self.resource_row.get(resource)
+        if row is None and self._resources.is_offered(resource):
+            return self._add_resource(resource)
+        return row
+
+    def requested_extended(self, row: int) -> Mapping[str, int]:
+        """What the row's pods request of resources that are not native, offered or not."""
+        return self._extended[row]
 
     def fork(self) -> "Snapshot":
         """A snapshot that shows the same, for another cache; neither shows the other's changes.
@@ -185,12 +203,13 @@ class Snapshot:
         fork._capacity, fork.size, fork.node_count = self._capacity, self.size, self.node_count
         fork.row_of, fork._free = self.row_of.copy(), self._free.copy()
         fork.nodes, fork.pods = self.nodes.copy(), self.pods.copy()
-        fork.resource_row = self.resource_row.copy()
+        fork._resources, fork._extended = self._resources.fork(), self._extended.copy()
         fork._allocatable, fork._requested = self._allocatable.copy(), self._requested.copy()
         fork._nonzero_requested = self._nonzero_requested.copy()
         fork._alive, fork._unschedulable = self._alive.copy(), self._unschedulable.copy()
         fork._taint_set, fork.taint_sets = self._taint_set.copy(), self.taint_sets.copy()
         fork._taint_set_ids = self._taint_set_ids.copy()
+        fork._free_taint_sets = self._free_taint_sets.copy()
         fork.node_changes = ChangeLog(self.node_changes.position, self.node_changes.keep)
         fork.usage_changes = ChangeLog(self.usage_changes.position, self.usage_changes.keep)
         fork.record_changes = ChangeLog(self.record_changes.position, self.record_changes.keep)
@@ -228,9 +247,9 @@ class Snapshot:
             row = self._take_row(node.name)
         before = self.nodes[row]
         self.nodes[row], self.pods[row] = node, pods
-        self._write_allocatable(row, node)
+        self._write_allocatable(row, before, node)
         self._unschedulable[row] = node.unschedulable
-        self._taint_set[row] = self._intern_taints(node.taints)
+        self._write_taints(row, node.taints)
         if before is not None and zone_key(before.labels) != zone_key(node.labels):
             self._visit_order = None
         for book in self._filled:
@@ -248,10 +267,12 @@ class Snapshot:
         self.nodes[row], self.pods[row] = None, {}
         self._alive[row] = False
         self._unschedulable[row] = False
+        self._free_resources(node.allocatable, {})
         self._allocatable[:, row] = 0
         self._requested[:, row] = 0
+        self._extended[row] = _NOTHING
         self._nonzero_requested[:, row] = 0
-        self._taint_set[row] = 0
+        self._write_taints(row, ())
         self._free.append(row)
         self.node_count -= 1
         self._visit_order = None
@@ -260,12 +281,11 @@ class Snapshot:
 
     def write_usage(self, row: int, usage: Usage) -> None:
         """Write what the row's pods request."""
-        column = self._requested[:, row]
-        amounts = usage.amounts
-        known = len(amounts)
-        column[:known] = [min(amount, MAX_REQUESTED) for amount in amounts]
-        if known < len(self.resource_row):
-            column[known:] = 0
+        self._requested[: len(NATIVE_RESOURCES), row] = [
+            min(amount, MAX_REQUESTED) for amount in usage.amounts
+        ]
+        if usage.extended or self._extended[row]:
+            self._write_extended(row, usage.extended)
         self._nonzero_requested[0, row] = min(usage.nonzero_cpu_millis, MAX_REQUESTED)
         self._nonzero_requested[1, row] = min(usage.nonzero_memory_bytes, MAX_REQUESTED)
         self.usage_changes.append(row)
@@ -282,16 +302,6 @@ class Snapshot:
         for book in self._pod_books:
             book.count_pod(row, pod, change)
 
-    def resource(self, name: str) -> int:
-        """The row of a resource in the (R, N) columns, added when new."""
-        found = self.resource_row.get(name)
-        if found is None:
-            found = self.resource_row[name] = len(self.resource_row)
-            self._allocatable = _with_row(self._allocatable)
-            self._requested = _with_row(self._requested)
-            self._publish()
-        return found
-
     def _take_row(self, name: str) -> int:
         if self._free:
             row = self._free.pop()
@@ -302,6 +312,7 @@ class Snapshot:
             self.size += 1
             self.nodes.append(None)
             self.pods.append({})
+            self._extended.append(_NOTHING)
         self.row_of[name] = row
         self._alive[row] = True
         self.node_count += 1
@@ -323,21 +334,68 @@ class Snapshot:
         for book in self._filled:
             book.grow(capacity)
 
-    def _write_allocatable(self, row: int, node: NodeInfo) -> None:
-        rows = [self.resource(resource) for resource in node.allocatable]
+    def _write_allocatable(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
+        offer = node.allocatable
+        self._free_resources({} if before is None else before.allocatable, offer)
         self._allocatable[:, row] = 0
-        self._allocatable[rows, row] = list(node.allocatable.values())
+        for resource, index in self.resource_row.items():
+            amount = offer.get(resource)
+            if amount:
+                self._allocatable[index, row] = amount
 
-    def _intern_taints(self, taints: tuple[Taint, ...]) -> int:
+    def _free_resources(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+        """Another offer of a node: rows of resources that no node offers now are zeroed."""
+        freed = self._resources.change_node(before, after)
+        if not freed:
+            return
+        self._allocatable[freed] = 0
+        self._requested[freed] = 0
+        if _SPARSE * len(self.resource_row) < len(self._allocatable):
+            rows = self._resources.compact()
+            self._allocatable, self._requested = self._allocatable[rows], self._requested[rows]
+            self._publish()
+
+    def _add_resource(self, resource: str) -> int:
+        """A row for a resource that some node offers."""
+        index = self._resources.take(resource)
+        if index == len(self._allocatable):
+            self._allocatable = _with_rows(self._allocatable)
+            self._requested = _with_rows(self._requested)
+        for row, node in enumerate(self.nodes):
+            if node is not None and resource in node.allocatable:
+                self._allocatable[index, row] = node.allocatable[resource]
+        for row, extended in enumerate(self._extended):
+            if resource in extended:
+                self._requested[index, row] = min(extended[resource], MAX_REQUESTED)
+        self._publish()
+        return index
+
+    def _write_extended(self, row: int, extended: Mapping[str, int]) -> None:
+        self._extended[row] = dict(extended) if extended else _NOTHING
+        for resource, index in self.resource_row.items():
+            if index >= len(NATIVE_RESOURCES):
+                self._requested[index, row] = min(extended.get(resource, 0), MAX_REQUESTED)
+
+    def _write_taints(self, row: int, taints: tuple[Taint, ...]) -> None:
+        """Intern the taints; a set that no row has any more makes room for another."""
+        before = int(self._taint_set[row])
+        if self.taint_sets[before] == taints:
+            return
         found = self._taint_set_ids.get(taints)
         if found is None:
-            found = self._taint_set_ids[taints] = len(self.taint_sets)
-            self.taint_sets.append(taints)
-        return found
+            found = self._free_taint_sets.pop() if self._free_taint_sets else len(self.taint_sets)
+            self._taint_set_ids[taints] = found
+            self.taint_sets[found : found + 1] = [taints]
+        self._taint_set[row] = found
+        if before and before not in self._taint_set[: self.size]:
+            del self._taint_set_ids[self.taint_sets[before]]
+            self.taint_sets[before] = ()
+            self._free_taint_sets.append(before)
 
 
-def _with_row(columns: IntColumn) -> IntColumn:
-    return np.vstack([columns, np.zeros((1, columns.shape[1]), columns.dtype)])
+def _with_rows(columns: IntColumn) -> IntColumn:
+    """A copy with twice as many resources."""
+    return np.vstack([columns, np.zeros_like(columns)])
 
 
 def _read_only(view: npt.NDArray[Element]) -> npt.NDArray[Element]:

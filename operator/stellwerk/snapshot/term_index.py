@@ -15,6 +15,8 @@ Term = TypeVar("Term")
 
 def most_selective(requirements: Sequence[Requirement]) -> Requirement | None:
     """The requirement with the fewest wanted values; None: no requirement names values."""
+    if len(requirements) == 1:
+        return requirements[0] if requirements[0].operator == "In" else None
     wanting = [requirement for requirement in requirements if requirement.operator == "In"]
     return min(wanting, key=lambda requirement: len(requirement.values), default=None)
 

@@ -24,9 +24,9 @@ class Trial:
     that cached columns are computed again and never mix the two states. Nothing may be awaited
     within; trials may be nested.
 
-    Some things stay: free rows that were added and the capacity for them, rows of new resources
-    (0 everywhere), ids of label values and taint sets that no node has, label columns and terms
-    that were asked for, version numbers. No answer depends on them, and nodes that are added later
+    Some things stay: free rows that were added and the capacity for them, rows of resources that
+    were asked for, ids of label values that no node has, label columns and terms that were asked
+    for, version numbers. No answer depends on them, and nodes that are added later
     get the rows that they would have got.
     """
 
@@ -91,7 +91,7 @@ class Trial:
         snapshot.pods[row] = pods
         self._undo.callback(self._restore_pods, row, before, changed, -change, usage.copy())
         for pod in changed:
-            usage.count(pod, change, snapshot.resource)
+            usage.count(pod, change)
             snapshot.count_pod(row, pod, change)
         snapshot.write_usage(row, usage)
 
@@ -157,7 +157,7 @@ class Trial:
         snapshot = self._snapshot
         pods, usage = self._pods_left.pop(node.name, {}), Usage.none()
         for pod in pods.values():
-            usage.count(pod, 1, snapshot.resource)
+            usage.count(pod, 1)
         self._undo.callback(self._restore_order, snapshot.row_of.copy())
         self._put_node(node, node, pods, usage)
         self._undo.callback(self._free_node, node.name)

@@ -4,25 +4,34 @@ The cache keeps one for each node and the snapshot writes it into its columns; a
 a row that it changes. Invariant: sums are exact, also where the columns stop at MAX_REQUESTED.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
 NATIVE_RESOURCES: Final = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
-"""The first rows of the resource columns; others follow as they appear."""
+"""The first rows of the resource columns; others have one while some node offers them."""
+_NATIVE_ROW: Final = {resource: row for row, resource in enumerate(NATIVE_RESOURCES)}
 _PODS_ROW: Final = NATIVE_RESOURCES.index(PODS)
 
 
 class Usage:
     """Requested amounts of one node, and the amounts that scores count."""
 
-    __slots__ = ("amounts", "nonzero_cpu_millis", "nonzero_memory_bytes")
+    __slots__ = ("amounts", "extended", "nonzero_cpu_millis", "nonzero_memory_bytes")
 
-    def __init__(self, amounts: list[int], cpu_millis: int, memory_bytes: int) -> None:
+    def __init__(
+        self,
+        amounts: list[int],
+        cpu_millis: int,
+        memory_bytes: int,
+        extended: Mapping[str, int] | None = None,
+    ) -> None:
         self.amounts = amounts
-        """By resource row of the snapshot, perhaps fewer than it has; of "pods" their number."""
+        """Of NATIVE_RESOURCES; of "pods" their number."""
+        self.extended: dict[str, int] = dict(extended or ())
+        """Of all other resources by name, those of which nothing is requested left out."""
         self.nonzero_cpu_millis = cpu_millis
         self.nonzero_memory_bytes = memory_bytes
         """Both with kube-scheduler's defaults for containers that request none."""
@@ -32,18 +41,28 @@ class Usage:
         """The usage of a node without pods."""
         return cls([0] * len(NATIVE_RESOURCES), 0, 0)
 
-    def count(self, pod: PodInfo, change: int, resource: Callable[[str], int]) -> None:
-        """Add (+1) or take out (−1) a pod; `resource` gives the row of a resource."""
+    def count(self, pod: PodInfo, change: int) -> None:
+        """Add (+1) or take out (−1) a pod."""
         amounts = self.amounts
         for name, amount in pod.amounts.requests.items():
-            row = resource(name)
-            if row >= len(amounts):
-                amounts.extend([0] * (row + 1 - len(amounts)))
-            amounts[row] += change * amount
+            row = _NATIVE_ROW.get(name)
+            if row is None:
+                self._count_extended(name, change * amount)
+            else:
+                amounts[row] += change * amount
         amounts[_PODS_ROW] += change
         self.nonzero_cpu_millis += change * pod.amounts.nonzero_cpu_millis
         self.nonzero_memory_bytes += change * pod.amounts.nonzero_memory_bytes
 
     def copy(self) -> "Usage":
         """The same sums, to be changed apart."""
-        return Usage(self.amounts.copy(), self.nonzero_cpu_millis, self.nonzero_memory_bytes)
+        return Usage(
+            self.amounts.copy(), self.nonzero_cpu_millis, self.nonzero_memory_bytes, self.extended
+        )
+
+    def _count_extended(self, name: str, change: int) -> None:
+        amount = self.extended.get(name, 0) + change
+        if amount:
+            self.extended[name] = amount
+        else:
+            self.extended.pop(name, None)

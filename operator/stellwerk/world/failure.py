@@ -4,12 +4,42 @@ Decisions, Reserve and binding cycles make Failures, `effects.requeue` reads the
 failure that is not a rejection has no rejecting plugins, since no event can be awaited to end it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from stellwerk.framework.diagnosis import Diagnosis, fit_error, rejecting_plugins
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    QueueingHint,
+    Resource,
+    queue_if,
+)
 from stellwerk.framework.status import Status
 from stellwerk.framework.status_column import StatusColumn
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo
+
+POD_COMPLEXITY: Final = "PodComplexity"
+"""Stands for the limit among the plugins that rejected a pod."""
+
+
+def complexity_hints() -> Sequence[ClusterEventWithHint]:
+    """What ends a rejection for complexity: an update of the pod that makes it less complex."""
+    return (
+        ClusterEventWithHint(
+            Resource.UNSCHEDULED_POD, Action.UPDATE_POD, _became_simple, HintScope.POD
+        ),
+    )
+
+
+def _became_simple(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    new = change.new
+    return queue_if(isinstance(new, PodInfo) and new.uid == pod.uid and not new.spec.too_complex)
 
 
 @dataclass(slots=True)
@@ -36,6 +66,11 @@ class Failure:
         unschedulable, pending = rejecting_plugins([status])
         diagnosis = Diagnosis((0,), StatusColumn.of([status]), "", unschedulable, pending)
         return cls(fit_error(diagnosis), unschedulable, pending, rejected=True)
+
+    @classmethod
+    def too_complex(cls, spec: SchedulingSpec) -> "Failure":
+        """A rejection without a look at any node, until the pod itself changes."""
+        return cls(spec.too_complex, frozenset({POD_COMPLEXITY}), rejected=True)
 
     @classmethod
     def not_bound(cls, status: Status) -> "Failure":

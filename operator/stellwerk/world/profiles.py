@@ -25,6 +25,7 @@ from stellwerk.framework.status import OK, Code, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.extenders import Extenders
+from stellwerk.world.failure import POD_COMPLEXITY, complexity_hints
 
 logger = logging.getLogger(__name__)
 
@@ -160,7 +161,7 @@ class Profiles(QueueingPolicy):
         profile = self.served.get(scheduler_name)
         if profile is None:
             return {}
-        hints = {}
+        hints = {POD_COMPLEXITY: complexity_hints()}
         for at_point in profile.framework.plugins.values():
             for plugin in at_point:
                 if plugin.name not in hints and ENQUEUE_EXTENSIONS.implemented_by(plugin):

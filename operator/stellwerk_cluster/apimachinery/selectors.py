@@ -139,13 +139,10 @@ def _set_of_values(words: _Words) -> frozenset[str]:
 
 def _value(operator: str, words: _Words) -> str:
     value = "" if words.peek() in (",", _END) else words.take()
-    if operator in ("<", ">"):
-        try:
-            parse_integer(value)
-        except ValueError as error:
-            raise _parse_error(
-                f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'"
-            ) from error
+    if operator in ("<", ">") and parse_integer(value) is None:
+        raise _parse_error(
+            f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'"
+        )
     return value
 
 

@@ -100,3 +100,19 @@ def test_cpu_is_counted_in_thousandths_and_all_else_whole() -> None:
     assert resource_amount("cpu", "250m") == 250
     assert resource_amount("memory", "120Mi") == 125829120
     assert resource_amount("example.com/gpu", "2") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "amount"),
+    [
+        pytest.param("9" * 100_000, SATURATION, id="more digits than Python reads"),
+        pytest.param("-" + "9" * 100_000, -SATURATION, id="negative"),
+        pytest.param("0" * 100_000 + "7Ki", 7 * 1024, id="leading zeros"),
+        pytest.param("1." + "0" * 100_000, 1, id="nothing behind the point"),
+        pytest.param("1." + "0" * 100_000 + "1", 2, id="something behind the point"),
+        pytest.param("7e" + "0" * 100_000 + "1", 70, id="exponent"),
+        pytest.param("7e-" + "9" * 100_000, 1, id="next to nothing"),
+    ],
+)
+def test_a_quantity_as_long_as_a_book(text: str, amount: int) -> None:
+    assert whole_units(text) == amount

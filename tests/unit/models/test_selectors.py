@@ -8,6 +8,7 @@ from stellwerk.models.selectors import (
     LabelSelector,
     NodeSelectorTerm,
     Requirement,
+    parse_integer,
     parse_label_selector,
     parse_node_selector,
     parse_preferred_terms,
@@ -148,3 +149,21 @@ def test_preferred_terms_keep_weight_and_order() -> None:
     assert first.term.matches({"disk": "ssd"}, "any")
     assert second.term == NodeSelectorTerm()
     assert parse_preferred_terms(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        pytest.param("+7", 7, id="sign"),
+        pytest.param("-9223372036854775808", -(1 << 63), id="the least"),
+        pytest.param("9223372036854775808", None, id="one too many"),
+        pytest.param("0" * 5000 + "7", 7, id="leading zeros"),
+        pytest.param("9" * 100_000, None, id="more digits than Python reads"),
+        pytest.param("+-7", None, id="two signs"),
+        pytest.param("1_000", None, id="underscore"),
+        pytest.param(" 1", None, id="space"),
+        pytest.param("", None, id="nothing"),
+    ],
+)
+def test_an_integer(text: str, number: int | None) -> None:
+    assert parse_integer(text) == number

@@ -1,5 +1,7 @@
 """Taints and tolerations, case by case."""
 
+import itertools
+
 import pytest
 
 from stellwerk.models.taints import (
@@ -54,3 +56,20 @@ def test_what_remains_of_three_taints_and_two_tolerations() -> None:
     assert untolerated(taints, tolerations, hard) == [taints[2]]
     assert untolerated(taints, (), hard) == taints
     assert untolerated(taints, (), (PREFER_NO_SCHEDULE,)) == []
+
+
+def test_many_tolerations_stand_what_each_of_them_stands() -> None:
+    kinds = itertools.product(
+        ("", "a", "b"), ("Equal", "Exists", "Lt"), ("", "1"), ("", NO_EXECUTE)
+    )
+    taints = [
+        Taint(key, value, effect)
+        for key in ("a", "b", "c")
+        for value in ("", "1", "2")
+        for effect in (NO_SCHEDULE, NO_EXECUTE)
+    ]
+    for toleration in itertools.starmap(Toleration, kinds):
+        many = [toleration, *(Toleration(f"other-{number}") for number in range(100))]
+        assert untolerated(taints, many, (NO_SCHEDULE, NO_EXECUTE)) == [
+            taint for taint in taints if not toleration.tolerates(taint)
+        ]

@@ -44,7 +44,7 @@ def test_a_free_row_is_used_again_and_remembers_nothing() -> None:
         [make_pod("p", node_name="n1", cpu="1", requests={"example.com/gpu": "1"})],
     )
     snapshot = cache.snapshot
-    disk = snapshot.label("disk")
+    assert snapshot.label("disk").ids[0] != ABSENT
     cache.remove_pod("uid-default-p")
     cache.remove_node("n1")
     cache.update_snapshot()
@@ -54,12 +54,11 @@ def test_a_free_row_is_used_again_and_remembers_nothing() -> None:
     with pytest.raises(LookupError, match="row 0 of the snapshot holds no node"):
         snapshot.node_at(0)
     assert set_node(cache, "n3") == 0
-    gpu = snapshot.resource_row["example.com/gpu"]
+    assert "example.com/gpu" not in snapshot.resource_row, "no node offers it any more"
     assert snapshot.size == 2
     assert snapshot.node_at(0).name == "n3"
-    assert snapshot.allocatable[gpu, 0] == snapshot.requested[gpu, 0] == 0
-    assert snapshot.requested[:, 0].tolist() == [0] * len(snapshot.resource_row)
-    assert disk.ids[0] == ABSENT
+    assert not snapshot.requested[:, 0].any()
+    assert snapshot.label("disk").ids[0] == ABSENT
     assert snapshot.taint_sets[snapshot.taint_set[0]] == ()
     assert not snapshot.unschedulable[0]
     assert not snapshot.pods[0]
@@ -67,10 +66,10 @@ def test_a_free_row_is_used_again_and_remembers_nothing() -> None:
 
 def test_a_node_made_again_under_its_name_is_a_new_one() -> None:
     cache = make_cache([make_node("n1", labels={"disk": "ssd"})])
-    column = cache.snapshot.label("disk")
+    assert cache.snapshot.label("disk").ids[0] != ABSENT
     row = set_node(cache, "n1", uid="again")
     assert cache.snapshot.node_at(row).uid == "again"
-    assert column.ids[row] == ABSENT
+    assert cache.snapshot.label("disk").ids[row] == ABSENT
     assert cache.snapshot.node_count == 1
 
 
@@ -94,24 +93,55 @@ def test_capacity_grows_and_columns_keep_what_they_held() -> None:
     assert (disk.ids[1:101] == ABSENT).all()
 
 
-def test_a_new_resource_is_a_new_row_of_the_columns() -> None:
+def test_a_resource_has_a_row_once_it_is_offered_and_asked_for() -> None:
     cache = make_cache([make_node("n1")])
     snapshot = cache.snapshot
-    assert list(snapshot.resource_row) == ["cpu", "memory", "ephemeral-storage", "pods"]
-    set_node(cache, "n2", allocatable={"example.com/gpu": "2"})
-    gpu = snapshot.resource_row["example.com/gpu"]
-    assert snapshot.allocatable[gpu].tolist() == [0, 2]
-    cache.set_pod(pod_info("p", node_name="n1", requests={"example.com/fpga": "1"}))
+    cache.set_pod(pod_info("p", node_name="n1", requests={"example.com/gpu": "1"}))
     cache.update_snapshot()
-    fpga = snapshot.resource_row["example.com/fpga"]
-    assert snapshot.requested[fpga].tolist() == [1, 0]
+    assert snapshot.resource_index("example.com/gpu") is None
+    set_node(cache, "n2", allocatable={"example.com/gpu": "2"})
+    assert list(snapshot.resource_row) == ["cpu", "memory", "ephemeral-storage", "pods"]
+    gpu = snapshot.resource_index("example.com/gpu")
+    assert gpu is not None
+    assert snapshot.allocatable[gpu].tolist() == [0, 2]
+    assert snapshot.requested[gpu].tolist() == [1, 0], "counted before any node offered it"
 
 
-def test_a_resource_that_a_node_lost_is_0() -> None:
+def test_a_resource_that_a_node_lost_has_no_row() -> None:
     cache = make_cache([make_node("n1", allocatable={"example.com/gpu": "2"})])
+    assert cache.snapshot.resource_index("example.com/gpu") is not None
     set_node(cache, "n1")
-    gpu = cache.snapshot.resource_row["example.com/gpu"]
-    assert cache.snapshot.allocatable[gpu].tolist() == [0]
+    assert cache.snapshot.resource_index("example.com/gpu") is None
+
+
+def test_rows_of_resources_are_freed_and_room_for_them_too() -> None:
+    many = {f"example.com/r{number}": "1" for number in range(100)}
+    cache = make_cache([make_node("n1", allocatable={"example.com/gpu": "2"})])
+    snapshot = cache.snapshot
+    set_node(cache, "n2", allocatable=many)
+    cache.set_pod(pod_info("p", node_name="n2", requests={"example.com/gpu": "1", **many}))
+    cache.update_snapshot()
+    assert None not in [snapshot.resource_index(name) for name in (*many, "example.com/gpu")]
+    assert len(snapshot.allocatable) == 105
+    set_node(cache, "n2")
+    assert len(snapshot.allocatable) == 5
+    gpu = snapshot.resource_index("example.com/gpu")
+    assert gpu is not None
+    assert snapshot.allocatable[gpu].tolist() == [2, 0]
+    assert snapshot.requested[gpu].tolist() == [0, 1]
+    assert snapshot.usage(1).extended == {"example.com/gpu": 1, **dict.fromkeys(many, 1)}
+
+
+def test_a_taint_set_that_no_node_has_makes_room() -> None:
+    cache = make_cache([make_node("n1"), make_node("n2")])
+    snapshot = cache.snapshot
+    for number in range(100):
+        taints = [{"key": f"key-{number}", "effect": "NoSchedule"}]
+        set_node(cache, "n1", taints=taints)
+        set_node(cache, "n2", taints=taints)
+    assert len(snapshot.taint_sets) < 5
+    assert snapshot.taint_set[0] == snapshot.taint_set[1]
+    assert snapshot.taint_sets[snapshot.taint_set[0]][0].key == "key-99"
 
 
 def test_usage_beyond_all_measure_stops_short_of_overflow() -> None:

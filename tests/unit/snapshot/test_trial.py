@@ -19,7 +19,9 @@ def app_image(size_bytes: int) -> list[dict[str, object]]:
 
 
 def requested(snapshot: Snapshot, resource: str, row: int = 0) -> int:
-    return int(snapshot.requested[snapshot.resource_row[resource], row])
+    index = snapshot.resource_index(resource)
+    assert index is not None
+    return int(snapshot.requested[index, row])
 
 
 def place_two(trial: Trial, first: str, second: str) -> None:
@@ -43,7 +45,7 @@ def test_an_image_keeps_its_size_when_its_nodes_come_back() -> None:
 
 
 def test_a_resource_that_only_the_trial_requests_is_0_afterwards() -> None:
-    cache = make_cache([make_node("n1")])
+    cache = make_cache([make_node("n1", allocatable={GPU: "2"})])
     with cache.trial() as trial:
         trial.add_pod(pod_info("a", cpu="1"), "n1")
         trial.add_pod(pod_info("b", requests={GPU: "2"}), "n1")

@@ -31,7 +31,7 @@ def offered(nodes: NodeView, resource: str) -> Amount:
     row = nodes.only_row
     if row is None:
         return nodes.allocatable(resource)
-    resource_row = nodes.snapshot.resource_row.get(resource)
+    resource_row = nodes.snapshot.resource_index(resource)
     if resource_row is None:
         return 0
     return nodes.snapshot.allocatable.item(resource_row, row)
@@ -42,7 +42,7 @@ def used(nodes: NodeView, resource: str) -> Amount:
     row = nodes.only_row
     if row is None:
         return nodes.requested(resource)
-    resource_row = nodes.snapshot.resource_row.get(resource)
+    resource_row = nodes.snapshot.resource_index(resource)
     if resource_row is None:
         return 0
     amount = nodes.snapshot.requested.item(resource_row, row)

@@ -99,11 +99,19 @@ def _fulfilling(ids: IdColumn, column: LabelColumn, requirement: Requirement) ->
         case "DoesNotExist":
             fulfilled = ids == ABSENT
         case _:
-            # ABSENT indexes the last entry, which is the answer for nodes without the label.
-            values = (*column.values, None)
-            fulfilled = (
-                _per_distinct(ids, values, lambda value: int(requirement.matches_value(value))) > 0
-            )
+            fulfilled = _compared(ids, column, requirement)
+    return fulfilled
+
+
+def _compared(ids: IdColumn, column: LabelColumn, requirement: Requirement) -> Mask:
+    """(n,) bool, True where the label is an integer above (Gt) or below (Lt) the bound."""
+    bound = requirement.bound
+    if bound is None:
+        return np.zeros(len(ids), np.bool_)
+    integers, is_integer = column.integers()
+    beyond = integers > bound if requirement.operator == "Gt" else integers < bound
+    # ABSENT indexes the last entry, which is the answer for nodes without the label.
+    fulfilled: Mask = (beyond & is_integer)[ids]
     return fulfilled
 
 
@@ -123,6 +131,8 @@ def _fulfilling_name(nodes: NodeView, requirement: Requirement) -> Mask:
         return named(nodes, requirement.values)
     if requirement.operator == "NotIn":
         return ~named(nodes, requirement.values)
+    if requirement.operator in {"Gt", "Lt"} and requirement.bound is None:
+        return np.zeros(len(nodes), np.bool_)
     return np.array(
         [node is not None and requirement.matches_value(node.name) for node in nodes.nodes()],
         dtype=np.bool_,

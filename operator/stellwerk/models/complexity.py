@@ -1,0 +1,91 @@
+"""How much a pod asks to be evaluated, counted before any of it is compiled.
+
+`models.pod` asks for pods that could exceed a limit. Invariant: a count is linear in the object and
+compiles nothing, so that a pod that is refused for its complexity has cost next to nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from stellwerk.models.json_values import JsonObject
+
+DEFAULT_MAX_POD_COMPLEXITY: Final = 2000
+"""Twenty times what any workload that we know asks for; decided in 50 ms on 5,000 nodes."""
+_PAIRWISE: Final = 10
+"""What a pod affinity term or a spread constraint counts: pods are summed over all nodes for it."""
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def too_complex(spec: JsonObject, limit: int) -> str:
+    """Why a pod with this spec is not scheduled; empty: it is within the limit."""
+    complexity = pod_complexity(spec)
+    if complexity <= limit:
+        return ""
+    return (
+        "too complex to schedule: terms, expressions, values, constraints, tolerations, containers,"
+        f" ports, resources and volumes are too many ({complexity}, the limit is {limit})"
+    )
+
+
+def pod_complexity(spec: JsonObject) -> int:
+    """Terms, expressions, values, constraints, tolerations, containers and the like, in all.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
+    """
+    affinity = spec.get("affinity") or {}
+    listed = ("tolerations", "volumes", "resourceClaims", "nodeSelector", "overhead")
+    return (
+        sum(len(spec.get(field) or ()) for field in listed)
+        + sum(map(_selection, _node_terms(affinity.get("nodeAffinity") or {})))
+        + sum(_PAIRWISE + _pairwise(term) for term in _pod_terms(affinity))
+        + sum(_PAIRWISE + _pairwise(each) for each in spec.get("topologySpreadConstraints") or ())
+        + sum(map(_container, spec.get("containers") or ()))
+        + sum(map(_container, spec.get("initContainers") or ()))
+        + _resources(spec)
+    )
+
+
+def _node_terms(affinity: JsonObject) -> Iterator[JsonObject]:
+    yield from (affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
+    for weighted in affinity.get(_PREFERRED) or ():
+        yield weighted.get("preference") or {}
+
+
+def _pod_terms(affinity: JsonObject) -> Iterator[JsonObject]:
+    for kind in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(kind) or {}
+        yield from terms.get(_REQUIRED) or ()
+        for weighted in terms.get(_PREFERRED) or ():
+            yield weighted["podAffinityTerm"]
+
+
+def _pairwise(term: JsonObject) -> int:
+    """A pod affinity term or a spread constraint, without what it counts as a whole."""
+    return (
+        _selection(term.get("labelSelector") or {})
+        + _selection(term.get("namespaceSelector") or {})
+        + sum(
+            len(term.get(field) or ())
+            for field in ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
+        )
+    )
+
+
+def _selection(selector: Mapping[str, Any]) -> int:
+    """A label selector or a node selector term: itself, its expressions and their values."""
+    count = 1 + len(selector.get("matchLabels") or ())
+    for field in ("matchExpressions", "matchFields"):
+        for expression in selector.get(field) or ():
+            count += 1 + len(expression.get("values") or ())
+    return count
+
+
+def _container(container: JsonObject) -> int:
+    return 1 + len(container.get("ports") or ()) + _resources(container)
+
+
+def _resources(owner: JsonObject) -> int:
+    resources = owner.get("resources") or {}
+    return len(resources.get("requests") or ()) + len(resources.get("limits") or ())
