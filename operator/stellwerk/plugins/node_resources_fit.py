@@ -41,7 +41,7 @@ from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.plugins.resources.amounts import is_counted, offered, used
+from stellwerk.plugins.resources.amounts import is_counted, offered, row_of, used
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.hints import changed_node, had_node
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
@@ -149,7 +149,7 @@ def _lacking(nodes: NodeView, wanted: Wanted) -> VerdictColumn:
     """(n,) int32, the bits of what each node lacks; 0 fits."""
     codes = (used(nodes, PODS) >= offered(nodes, PODS)) * _TOO_MANY_PODS
     for bit, (resource, amount) in enumerate(wanted, start=1):
-        if nodes.snapshot.resource_index(resource) is None:
+        if row_of(nodes.snapshot, resource) is None:
             # Pods may invent resources by the hundred: no column for what no node offers.
             codes = codes | 1 << bit | _UNRESOLVABLE
             continue

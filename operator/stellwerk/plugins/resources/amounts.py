@@ -14,6 +14,7 @@ from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import Snapshot
 
 Amount: TypeAlias = IntColumn | int
 """(n,) int64 in the resource's unit, or the one number of a view of one row."""
@@ -26,12 +27,18 @@ def is_counted(resource: str) -> bool:
     return resource in {CPU, MEMORY, EPHEMERAL_STORAGE} or is_scalar_resource(resource)
 
 
+def row_of(snapshot: Snapshot, resource: str) -> int | None:
+    """The row of a resource in the columns, which most have already; None: no node offers it."""
+    found = snapshot.resource_row.get(resource)
+    return snapshot.resource_index(resource) if found is None else found
+
+
 def offered(nodes: NodeView, resource: str) -> Amount:
     """What nodes can give to pods; 0 where a node lacks the resource."""
     row = nodes.only_row
     if row is None:
         return nodes.allocatable(resource)
-    resource_row = nodes.snapshot.resource_index(resource)
+    resource_row = row_of(nodes.snapshot, resource)
     if resource_row is None:
         return 0
     return nodes.snapshot.allocatable.item(resource_row, row)
@@ -42,7 +49,7 @@ def used(nodes: NodeView, resource: str) -> Amount:
     row = nodes.only_row
     if row is None:
         return nodes.requested(resource)
-    resource_row = nodes.snapshot.resource_index(resource)
+    resource_row = row_of(nodes.snapshot, resource)
     if resource_row is None:
         return 0
     amount = nodes.snapshot.requested.item(resource_row, row)
