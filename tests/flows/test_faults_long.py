@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk_cluster.faults.table import FaultTable
 from tests.support.fault_cases import CASES, LONG_OUTAGE
 from tests.support.fault_runs import Case, Load, run_case, with_proxy
 from tests.support.seeds import fault_seed
@@ -36,3 +37,12 @@ def _params() -> list[object]:
 async def test_every_pod_is_bound_exactly_once(case: Case, load: Load, tmp_path: Path) -> None:
     outcome = await run_case(case, fault_seed(1), tmp_path, load)
     assert not outcome.wrongs, str(outcome)
+
+
+async def test_bindings_that_hang_do_not_turn_liveness_red(tmp_path: Path) -> None:
+    """More pods than there are slots, so that the scheduling coroutine waits."""
+    hang = {"fault": "hang", "seconds": 40, "resources": ["pods/binding"], "between": [1, 30]}
+    case = Case("hang", FaultTable.model_validate({"faults": [hang]}), recovery_seconds=60)
+    load = Load(nodes=300, pods=1100, per_second=200)
+    outcome = await run_case(case, fault_seed(1), tmp_path, load)
+    assert not outcome.failed_probes

@@ -61,12 +61,16 @@ class Scheduler:
         self._handlers = handlers
         self._profile_status = profile_status
         self._heartbeat_seconds: float | None = None
-        """When the scheduling coroutine last moved; None: it does not run yet."""
+        """When the loop last turned with the scheduling coroutine in it; None: it does not yet."""
         self.deciding = ""
         """The uid of the pod that the scheduling coroutine is at."""
 
     def heartbeat(self) -> float:
-        """When the scheduling coroutine last moved; now, while it is not running yet."""
+        """When the loop last turned; now, while the scheduling coroutine is not running yet.
+
+        A cycle that hangs holds up the loop, and the beat with it. A coroutine that waits, for a
+        slot, an extender or the API server, is alive: killing it would mend none of these.
+        """
         seconds = self._heartbeat_seconds
         return self._world.clock.monotonic() if seconds is None else seconds
 
@@ -95,7 +99,6 @@ class Scheduler:
         while True:
             await self._bindings.free_slot()
             queued = await self._next_pod()
-            self._heartbeat_seconds = now()
             self.deciding = queued.pod.uid
             await self._schedule_one.schedule_one(queued)
             self.deciding = ""
@@ -124,9 +127,7 @@ class Scheduler:
     def _tick(self) -> None:
         world = self._world
         world.queue.flush_backoff(world.clock.monotonic())
-        if self._active.empty():
-            # An idle coroutine is alive, too.
-            self._heartbeat_seconds = world.clock.monotonic()
+        self._heartbeat_seconds = world.clock.monotonic()
 
     def _flush_unschedulable(self) -> None:
         world = self._world
