@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import threading
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -234,17 +235,19 @@ async def _spawn(
 
 
 class _Seldom(logging.Filter):
-    """Lets one record through in ten seconds."""
+    """Lets one record through in ten seconds, whatever happens to the time of day."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
+        self._now = now
         self._silent_until_seconds = float("-inf")
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.created < self._silent_until_seconds:
+        now_seconds = self._now()
+        if now_seconds < self._silent_until_seconds:
             return False
-        self._silent_until_seconds = record.created + _SELDOM_SECONDS
+        self._silent_until_seconds = now_seconds + _SELDOM_SECONDS
         return True
 
 
