@@ -59,7 +59,7 @@ from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics
-from stellwerk.supervision import run_together
+from stellwerk.supervision import Ending, run_together
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 
@@ -283,7 +283,7 @@ async def run(options: RunOptions) -> None:
         await server.start(options.bind_address)
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
-        stop = asyncio.Event()
+        ending = Ending()
         operator.guard.install()
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
         watches = run_operator(
@@ -292,14 +292,14 @@ async def run(options: RunOptions) -> None:
             credentials=credentials,
             metrics=metrics,
             jitter=random.random,
-            on_signal=stop.set,
+            on_signal=ending.on_signal,
             options=OperatorOptions(fast_lane=options.fast_lane),
         )
         electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)
         # The scheduler ends first: it drains its bindings while the lease is held and the watches
         # still confirm them; then the lease is released.
         await run_together(
-            stop,
+            ending.stop,
             scheduler=operator.schedule(leadership.leading),
             election=electing,
             watches=watches,
