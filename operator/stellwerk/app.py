@@ -32,6 +32,7 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
@@ -97,6 +98,7 @@ class Operator:
         self.active = active = ActiveQueue()
         self.world = _world(active, metrics, clock, options)
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
+        self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.guard = TimerGuard(options.plugin_limit_seconds)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
@@ -134,6 +136,7 @@ class Operator:
             client,
             self.without_profile,
             self.bindings,
+            self.outcomes,
             lambda: self.scheduler.deciding,
         )
         self.debugger = Debugger(self.world, self.audit)
@@ -169,6 +172,7 @@ class Operator:
             outbox,
             metrics,
             self.bindings,
+            self.outcomes,
             self.waiting_pods,
             self.preemption,
             failures,
@@ -181,8 +185,8 @@ class Operator:
             active,
             schedule_one,
             self.bindings,
+            binding,
             self.preemption,
-            outbox.client,
             self.handlers,
             self.profile_status,
         )

@@ -15,7 +15,7 @@ LOAD = Load(pods=300, per_second=150)
 RESTARTED = Load(pods=1200, per_second=100)
 """Long enough for several restarts."""
 
-DEFECTS = frozenset({"false-success", "older-revisions"})
+DEFECTS = frozenset({"older-revisions"})
 """Kinds that lose pods today: test_found_defects.py has a run of each, until they are mended."""
 
 
@@ -46,3 +46,17 @@ async def test_bindings_that_hang_do_not_turn_liveness_red(tmp_path: Path) -> No
     load = Load(nodes=300, pods=1100, per_second=200)
     outcome = await run_case(case, fault_seed(1), tmp_path, load)
     assert not outcome.failed_probes
+
+
+async def test_bindings_of_unknown_outcome_keep_their_room(tmp_path: Path) -> None:
+    """Applied, every answer lost, not to be read one by one, and shown by the watch much later."""
+    pods = {"resources": ["pods"]}
+    faults = [
+        {"fault": "lostAnswer", "resources": ["pods/binding"], "between": [1, 8]},
+        {"fault": "reset", "verbs": ["get"], **pods, "between": [1, 12]},
+        {"fault": "reorder", "types": ["MODIFIED"], "seconds": 20, **pods, "between": [1, 8]},
+    ]
+    case = Case("unknown", FaultTable.model_validate({"faults": faults}), recovery_seconds=40)
+    load = Load(nodes=25, pods=100, per_second=12, fill=1.0)
+    outcome = await run_case(case, fault_seed(1), tmp_path, load)
+    assert not outcome.wrongs, str(outcome)

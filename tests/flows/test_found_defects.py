@@ -14,7 +14,6 @@ from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
-BINDINGS = {"resources": ["pods/binding"]}
 PODS = {"resources": ["pods"]}
 FULL = Load(nodes=100, pods=400, per_second=100, fill=1.0)
 """Four seconds until the last pod takes the last room."""
@@ -26,33 +25,6 @@ async def run(
     table = FaultTable.model_validate({"faults": faults})
     case = Case("defect", table, recovery_seconds=recovery)
     return await run_case(case, fault_seed(1), directory, load)
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="scheduler/scheduler.py _confirm: a pod that the API shows unbound after a binding that "
-    "was answered 2xx stays BINDING, and audit._stranded takes the assumption for an explanation",
-)
-async def test_a_binding_answered_2xx_but_not_applied_is_made_again(tmp_path: Path) -> None:
-    outcome = await run(tmp_path, {"fault": "falseSuccess", **BINDINGS, "times": 3}, recovery=48)
-    assert not outcome.judgement.unbound
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="scheduler/binding_cycle.py undo: a binding whose outcome is unknown is forgotten, and "
-    "its room given away, although it was applied",
-)
-async def test_a_binding_of_unknown_outcome_keeps_its_room(tmp_path: Path) -> None:
-    outcome = await run(
-        tmp_path,
-        {"fault": "lostAnswer", **BINDINGS, "between": [1, 8]},
-        {"fault": "reset", "verbs": ["get"], **PODS, "between": [1, 12]},
-        {"fault": "reorder", "types": ["MODIFIED"], "seconds": 20, **PODS, "between": [1, 8]},
-        load=Load(nodes=25, pods=100, per_second=12, fill=1.0),
-        recovery=40,
-    )
-    assert not outcome.judgement.over_committed
 
 
 @pytest.mark.xfail(

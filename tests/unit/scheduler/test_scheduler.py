@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from stellwerk.scheduler import scheduler
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, running
@@ -47,13 +48,10 @@ async def test_others_have_a_turn_after_each_long_decision() -> None:
 
 async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "BACKOFF_FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(BindingTasks, "free_slot", lambda _: asyncio.Event().wait())
     async with running() as world:
-        world.operator.bindings._free.clear()
         world.apply(make_profile("stellwerk"), make_node("n1"))
-        world.apply(make_pod("first", scheduler_name="stellwerk"))
-        await asyncio.sleep(0.05)
-        world.operator.bindings._free.clear()
-        world.apply(make_pod("second", scheduler_name="stellwerk"))
+        world.apply(make_pod("web", scheduler_name="stellwerk"))
         await asyncio.sleep(0.05)
         assert world.queue.pending()["active"]
         world.clock.advance(60)

@@ -12,9 +12,10 @@ from typing import Final
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import POPPED, Place
+from stellwerk.backend.queued_pod import POPPED, Place, QueuedPod
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.world import World
@@ -36,9 +37,11 @@ class Discrepancies:
     redundant_pods: frozenset[str] = frozenset()
     """In the cache or in the queue, not in the API."""
     misplaced_pods: frozenset[str] = frozenset()
-    """Bound in the API, but not counted on that node; or unbound, and counted as bound."""
+    """Bound in the API, but not counted on that node; or unbound, counted and not being bound."""
     stranded_pods: frozenset[str] = frozenset()
     """Popped from the queue, and neither being scheduled nor being bound."""
+    unknown_bindings: frozenset[str] = frozenset()
+    """In BINDING until the API says whether they are bound, whose answer was lost."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in fields(self))
@@ -67,6 +70,7 @@ class Audit:
     client: ClusterClient
     without_profile: PodsWithoutProfile
     bindings: BindingTasks
+    outcomes: BindingOutcomes
     deciding: Callable[[], str]
     """The uid of the pod that the scheduling coroutine is at; empty: none."""
 
@@ -99,6 +103,7 @@ class Audit:
             frozenset(self._redundant(living)),
             frozenset(_key(pod) for uid, pod in living.items() if self._misplaced(uid, pod)),
             frozenset(self._stranded()),
+            frozenset(each.pod.key for each in self._popped() if each.pod.uid in self.outcomes),
         )
 
     def _known(self, uid: str) -> bool:
@@ -122,15 +127,18 @@ class Audit:
         counted = self.world.cache.pod(uid)
         if node_name:
             return counted is not None and counted.node_name != node_name
-        return counted is not None and not self.world.cache.is_assumed(uid)
+        return counted is not None and uid not in self.bindings
+
+    def _popped(self) -> list[QueuedPod]:
+        return [each for each in self.world.queue.entries() if each.place in POPPED]
 
     def _stranded(self) -> Iterator[str]:
         """Pods that were popped, but have neither a binding task nor a binding to be confirmed.
 
         The one that is being decided is in flight, and one that is going away stays where it was.
         """
-        cache, queue = self.world.cache, self.world.queue
-        for entry in [each for each in queue.entries() if each.place in POPPED]:
+        cache = self.world.cache
+        for entry in self._popped():
             uid = entry.pod.uid
             if uid in self.bindings or cache.is_assumed(uid) or entry.newest.terminating:
                 continue
