@@ -71,6 +71,11 @@ class FilterPhase:
         self._filters.runner.evaluated(state.skipped_filters)
         return found
 
+    def look_beyond_nominated(self, found: Feasibility) -> None:
+        """Take every other row the pod fits on, too: an extender refuses the nominated one."""
+        if self._sampling is not None:
+            self._sampling.look_beyond_nominated(found)
+
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
         """Why no row takes the pod, node by node, filter by filter in the profile's order."""
         rows = list(self._snapshot.row_of.values())

@@ -82,6 +82,8 @@ class PostFilterResult:
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
+    plugin: str = ""
+    """Whose candidates they are, as the runtime notes: if none is left, the next one is asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,10 @@ class Framework:
             pod, state or CycleState(), sample=sample, nominated_first=nominated_first
         )
 
+    def look_beyond_nominated(self, found: Feasibility) -> None:
+        """Take the rows beside the nominated one, which an extender refuses."""
+        self._filtering.look_beyond_nominated(found)
+
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
         """Why no row takes the pod, node by node."""
         return self._filtering.diagnose(found, pod)
@@ -91,22 +95,43 @@ class Framework:
         return self._scoring.prioritize(state, pod, nodes)
 
     def run_post_filters(
-        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        diagnosis: Diagnosis,
+        after: PostFilterResult | None = None,
     ) -> PostFilterResult:
-        """Look for a way to make room, until a plugin finds it or proves that there is none."""
+        """Look for a way to make room, until a plugin finds it or proves that there is none.
+
+        `after`: what came of the candidates of a plugin, none of which is left; those that follow
+        it are asked.
+        """
         with self._post_filters.timed() as timing:
-            result = self._post_filter(state, pod, diagnosis)
+            result = self._post_filter(state, pod, diagnosis, after)
             timing.noted(result.status)
         return result
 
     def _post_filter(
-        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        diagnosis: Diagnosis,
+        after: PostFilterResult | None,
     ) -> PostFilterResult:
-        reasons: tuple[str, ...] = ()
-        clear_nomination = False
-        for _, result in self._post_filters.run(state, pod, diagnosis):
+        runner = self._post_filters
+        reasons = after.status.reasons if after is not None else ()
+        # Without any plugin, nothing stands behind an old nomination.
+        clear_nomination = not runner.calls
+        asked = after is None
+        for plugin, call in runner.calls:
+            if not asked:
+                asked = after is not None and plugin.name == after.plugin
+                continue
+            result = runner.ask(plugin, call, state, pod, diagnosis)
             if result.status.code is not Code.UNSCHEDULABLE:
-                return replace(result, earlier_reasons=reasons) if result.candidates else result
+                if not result.candidates:
+                    return result
+                return replace(result, earlier_reasons=reasons, plugin=plugin.name)
             clear_nomination |= result.clear_nomination
             reasons += result.status.reasons
         status = Status(Code.UNSCHEDULABLE, reasons)
