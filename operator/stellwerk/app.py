@@ -26,6 +26,7 @@ from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.framework.handle import Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.handlers.redelivery import Redelivery
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.plugins.registry import known_plugins
@@ -38,6 +39,7 @@ from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.observers.audit import Audit
+from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     Gauges,
@@ -78,6 +80,8 @@ class RunOptions:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """How long a call of a plugin that does not come with Stellwerk may take."""
+    audit_seconds: float = PERIOD_SECONDS
+    """How often cache and queue are compared with the API, and repaired; 0: never."""
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
 
 
@@ -139,6 +143,8 @@ class Operator:
             self.outcomes,
             lambda: self.scheduler.deciding,
         )
+        self.redelivery = Redelivery()
+        self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
 
@@ -298,6 +304,7 @@ async def run(options: RunOptions) -> None:
             jitter=random.random,
             on_signal=ending.on_signal,
             options=OperatorOptions(fast_lane=options.fast_lane),
+            redelivery=operator.redelivery,
         )
         electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)
         # The scheduler ends first: it drains its bindings while the lease is held and the watches
@@ -306,5 +313,6 @@ async def run(options: RunOptions) -> None:
             ending.stop,
             scheduler=operator.schedule(leadership.leading),
             election=electing,
+            audit=operator.audit_rounds.run(),
             watches=watches,
         )

@@ -60,3 +60,10 @@ async def test_bindings_of_unknown_outcome_keep_their_room(tmp_path: Path) -> No
     load = Load(nodes=25, pods=100, per_second=12, fill=1.0)
     outcome = await run_case(case, fault_seed(1), tmp_path, load)
     assert not outcome.wrongs, str(outcome)
+
+
+async def test_an_event_that_never_comes_is_made_up_for_by_the_audit(tmp_path: Path) -> None:
+    drop = {"fault": "drop", "resources": ["pods"], "probability": 0.02}
+    case = Case("drop", FaultTable.model_validate({"faults": [drop]}), recovery_seconds=20)
+    outcome = await run_case(case, fault_seed(1), tmp_path, LOAD, "--audit-period", "2s")
+    assert not outcome.wrongs, str(outcome)

@@ -193,7 +193,7 @@ class BindingOutcomes:
                     if not left or len(told) == len(wanted):
                         return
         except (SchedulerError, TimeoutError) as failure:
-            logger.warning("cannot list the pods of %s: %r", namespace, failure)
+            logger.debug("cannot list the pods of %s: %r", namespace, failure)
 
     async def _get(self, pod: PodInfo) -> tuple[str, JsonObject | None] | None:
         path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
@@ -203,7 +203,7 @@ class BindingOutcomes:
         except NotFound:
             return pod.uid, None
         except (SchedulerError, TimeoutError) as failure:
-            logger.warning("cannot read %s to see whether it is bound: %r", pod.key, failure)
+            logger.debug("cannot read %s to see whether it is bound: %r", pod.key, failure)
             return None
         # The name may belong to another pod by now.
         return pod.uid, obj if obj["metadata"]["uid"] == pod.uid else None

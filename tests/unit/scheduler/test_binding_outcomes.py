@@ -56,7 +56,11 @@ def test_a_binding_whose_answer_is_lost_keeps_its_room_until_the_api_says(*, app
                 silently_bound(world, name, node_name)
             raise OutcomeUnknown(f"bind {name}", None, "Timeout", "no answer in time")
 
+        read = world.client.get
+
         async def get(path: str) -> JsonObject:
+            if "?" in path:
+                return await read(path)
             reads.append(path)
             raise Unavailable(f"get {path}", None, "Timeout", "no answer in time")
 
@@ -136,8 +140,6 @@ def test_many_are_read_in_one_list() -> None:
 
         async def counted(path: str) -> Any:
             asked.append(path)
-            if "?" in path:
-                return {"items": (await world.client.list(PODS))[0]}
             return await get(path)
 
         async def bind(_: str, name: str, _uid: str, node_name: str) -> None:
