@@ -13,6 +13,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, among_all
 from stellwerk.framework.extension_points import PRE_FILTER, PluginsByPoint
 from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import PointRunner
 from stellwerk.framework.reuse import CachedStatuses, ColumnCache
 from stellwerk.framework.row_filters import FilterCall, RowFilters
@@ -50,6 +51,12 @@ class FilterPhase:
         self._cache = cache
         self._sampling = sampling
         self._check_all = check_all_filters
+        prepared = {plugin.name for plugin, _ in self._pre_filters.calls}
+        self._unprepared = [
+            plugin.name
+            for plugin, _ in filters.runner.calls
+            if getattr(plugin, "needs_pre_filter", False) and plugin.name not in prepared
+        ]
 
     def find_feasible(
         self, pod: PodInfo, state: CycleState, *, sample: bool, nominated_first: bool
@@ -57,11 +64,18 @@ class FilterPhase:
         """Every row the pod fits on, or as many as are enough.
 
         With `nominated_first`, other nodes are spared where the one nominated to the pod takes it.
+
+        Raises:
+            PluginFailure: a plugin raised, or is without the PreFilter that it needs.
         """
         found = self._pre_filter(pod, state)
         if not found.pre_filter.ok:
             found.fits = np.zeros_like(found.fits)
             return found
+        for name in self._unprepared:
+            # As kube-scheduler's plugins fail, which then have no state to read.
+            message = f'reading "PreFilter{name}" from cycleState: not found'
+            raise PluginFailure(name, self._filters.runner.label, message)
         with self._filters.runner.timed() as timing:
             if not (nominated_first and self._evaluate_nominated_node(pod, found)):
                 self._filter(pod, found)

@@ -150,6 +150,8 @@ class FilterPlugin(Plugin, Protocol):
     """Says for each row whether the pod fits; all rows of a view at once, each on its own."""
 
     filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+    needs_pre_filter: ClassVar[bool] = False
+    """Whether an attempt fails where a profile has the plugin at Filter and not at PreFilter."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
 

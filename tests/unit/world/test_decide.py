@@ -7,6 +7,7 @@ import pytest
 from stellwerk.explain.decide import Case
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.default_preemption import ASKED
@@ -193,3 +194,33 @@ def test_only_what_comes_to_preemption_counts(profile: JsonObject, asked: bool |
     state = CycleState()
     decided(case(make_pod("p", cpu="9"), SMALL, profile=profile), state=state)
     assert state.get(ASKED, bool) is asked
+
+
+# --- a plugin at Filter, and not at PreFilter ---------------------------------------------------
+
+
+def at_filter_alone(plugin: str) -> JsonObject:
+    named = [{"name": plugin}]
+    return {"plugins": {"preFilter": {"disabled": named}, "filter": {"enabled": named}}}
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        "NodeResourcesFit",
+        "NodePorts",
+        "VolumeRestrictions",
+        "VolumeBinding",
+        "PodTopologySpread",
+        "InterPodAffinity",
+    ],
+)
+def test_a_filter_without_the_state_that_it_needs_is_an_error(plugin: str) -> None:
+    with pytest.raises(PluginFailure, match=f'running Filter plugin "{plugin}"'):
+        decided(case(make_pod("p"), LARGE, profile=at_filter_alone(plugin)))
+
+
+@pytest.mark.parametrize("plugin", ["NodeAffinity", "NodeVolumeLimits", "VolumeZone"])
+def test_a_filter_that_finds_out_by_itself_needs_no_state(plugin: str) -> None:
+    decision = decided(case(make_pod("p"), LARGE, profile=at_filter_alone(plugin)))
+    assert decision.node_name == "large"
