@@ -26,6 +26,7 @@ from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.framework.handle import Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.handlers.redelivery import Redelivery
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
@@ -33,11 +34,13 @@ from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.observers.audit import Audit
+from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     Gauges,
@@ -60,7 +63,7 @@ from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import HttpServer, Probes, Watchdog
 from stellwerk.serving.resource_metrics import resource_metrics
-from stellwerk.supervision import run_together
+from stellwerk.supervision import Ending, run_together
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 
@@ -78,6 +81,8 @@ class RunOptions:
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
     """How long a call of a plugin that does not come with Stellwerk may take."""
+    audit_seconds: float = PERIOD_SECONDS
+    """How often cache and queue are compared with the API, and repaired; 0: never."""
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Pending pods beyond it are not scheduled."""
@@ -100,6 +105,7 @@ class Operator:
         self.active = active = ActiveQueue()
         self.world = _world(active, metrics, clock, options)
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
+        self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
         self.guard = TimerGuard(options.plugin_limit_seconds)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
@@ -138,8 +144,11 @@ class Operator:
             client,
             self.without_profile,
             self.bindings,
+            self.outcomes,
             lambda: self.scheduler.deciding,
         )
+        self.redelivery = Redelivery()
+        self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
 
@@ -173,6 +182,7 @@ class Operator:
             outbox,
             metrics,
             self.bindings,
+            self.outcomes,
             self.waiting_pods,
             self.preemption,
             failures,
@@ -185,8 +195,8 @@ class Operator:
             active,
             schedule_one,
             self.bindings,
+            binding,
             self.preemption,
-            outbox.client,
             self.handlers,
             self.profile_status,
         )
@@ -287,7 +297,7 @@ async def run(options: RunOptions) -> None:
         await server.start(options.bind_address)
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
-        stop = asyncio.Event()
+        ending = Ending()
         operator.guard.install()
         asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
         watches = run_operator(
@@ -296,15 +306,17 @@ async def run(options: RunOptions) -> None:
             credentials=credentials,
             metrics=metrics,
             jitter=random.random,
-            on_signal=stop.set,
+            on_signal=ending.on_signal,
             options=OperatorOptions(fast_lane=options.fast_lane),
+            redelivery=operator.redelivery,
         )
         electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)
         # The scheduler ends first: it drains its bindings while the lease is held and the watches
         # still confirm them; then the lease is released.
         await run_together(
-            stop,
+            ending.stop,
             scheduler=operator.schedule(leadership.leading),
             election=electing,
+            audit=operator.audit_rounds.run(),
             watches=watches,
         )

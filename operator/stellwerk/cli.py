@@ -108,6 +108,14 @@ def _add_run(commands: "_Commands") -> None:
         "(default: %(default)s)",
     )
     parser.add_argument(
+        "--audit-period",
+        metavar="DURATION",
+        type=_seconds_or_none,
+        default=300.0,
+        help="how often cache and queue are compared with the API, and repaired; 0: never "
+        "(default: 5m)",
+    )
+    parser.add_argument(
         "--no-fast-lane",
         action="store_true",
         help="take events the way kopf delivers them: slower, without private parts of kopf",
@@ -236,6 +244,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+def _seconds_or_none(text: str) -> float:
+    """The same, or 0."""
+    return 0.0 if text in {"0", "0s"} else _seconds(text)
+
+
 def _configure_logging(level: str) -> None:
     logging.addLevelName(TRACE, "TRACE")
     logging.basicConfig(
@@ -264,6 +277,7 @@ def _run(options: argparse.Namespace) -> int:
                 fast_lane=not options.no_fast_lane,
                 max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
                 plugin_limit_seconds=options.plugin_timeout,
+                audit_seconds=options.audit_period,
                 leader_election=LeaderElectionOptions(
                     leader_elect=options.leader_elect,
                     lease_duration_seconds=options.leader_elect_lease_duration,

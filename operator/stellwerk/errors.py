@@ -79,6 +79,16 @@ class ApiError(SchedulerError):
         self.earlier: ApiError | None = None
         """The failed attempt before this answer: it may have had its effect after all."""
 
+    @property
+    def may_have_been_applied(self) -> bool:
+        """Whether this attempt, or one before it, may have had its effect without an answer."""
+        error: ApiError | None = self
+        while error is not None:
+            if isinstance(error, Unavailable):
+                return True
+            error = error.earlier
+        return False
+
     @override
     def __str__(self) -> str:
         cause = self.reason if self.status is None else str(self.status)
@@ -103,6 +113,15 @@ class Throttled(ApiError):  # noqa: N818 - named for what the API did
 
 class Unavailable(ApiError):  # noqa: N818 - named for the state of the API
     """5xx, a refused or broken connection, or a timeout: the same request may succeed later."""
+
+
+class OutcomeUnknown(Unavailable):
+    """A write that may have been applied: only the object itself says whether it was."""
+
+    @classmethod
+    def of(cls, last: ApiError) -> OutcomeUnknown:
+        """Return the same failure, as one that may have had its effect."""
+        return cls(last.act, last.status, last.reason, last.message)
 
 
 class NotLeader(ApiError):  # noqa: N818 - named for the state of this process

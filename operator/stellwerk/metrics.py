@@ -371,6 +371,11 @@ class Metrics:
             "Objects found gone in a list, whose deletion no watch had reported.",
             "kind",
         )
+        self.audit_repairs = self._counter(
+            "stellwerk_audit_repairs_total",
+            "Objects that differed from the API twice and were read again, by what was wrong.",
+            "discrepancy",
+        )
         self.kind_synced = self._gauge(
             "stellwerk_kind_synced",
             "1 once the first list of a kind is complete, or the kind is known to be unavailable.",

@@ -4,8 +4,32 @@ Invariant: when `run_together` returns or raises, none of the tasks runs any mor
 """
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+import logging
+import os
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from stellwerk.errors import SchedulerError
+
+logger = logging.getLogger(__name__)
+
+ENDED_AT_ONCE: Final = 143
+"""The exit status after a second signal: 128 + SIGTERM, as if there were no handler."""
+
+
+class Ending:
+    """What signals ask for: the first one an orderly end, any further one an end at once."""
+
+    def __init__(self, exit_process: Callable[[int], object] = os._exit) -> None:
+        self.stop = asyncio.Event()
+        self._exit_process = exit_process
+
+    def on_signal(self) -> None:
+        """End the process, or end it without waiting for anything more."""
+        if self.stop.is_set():
+            logger.warning("a second signal: ending at once, without waiting for bindings")
+            self._exit_process(ENDED_AT_ONCE)
+        self.stop.set()
 
 
 async def run_together(stop: asyncio.Event, **runs: Coroutine[Any, Any, None]) -> None:
@@ -13,11 +37,13 @@ async def run_together(stop: asyncio.Event, **runs: Coroutine[Any, Any, None]) -
 
     Raises:
         Exception: what the first of them, in their order, has raised.
+        SchedulerError: one of them ended without a word before it was asked to.
     """
     tasks = [asyncio.create_task(run, name=name) for name, run in runs.items()]
     stopped = asyncio.create_task(stop.wait(), name="stop")
     try:
         await asyncio.wait([*tasks, stopped], return_when=asyncio.FIRST_COMPLETED)
+        early = [] if stop.is_set() else [task.get_name() for task in tasks if task.done()]
     finally:
         for task in (*tasks, stopped):
             task.cancel()
@@ -25,3 +51,5 @@ async def run_together(stop: asyncio.Event, **runs: Coroutine[Any, Any, None]) -
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             raise error
+    if early:
+        raise SchedulerError(f'the task "{early[0]}" ended unasked')

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk_cluster.faults.table import FaultTable
 from tests.support.fault_cases import CASES, LONG_OUTAGE
 from tests.support.fault_runs import Case, Load, run_case, with_proxy
 from tests.support.seeds import fault_seed
@@ -14,7 +15,7 @@ LOAD = Load(pods=300, per_second=150)
 RESTARTED = Load(pods=1200, per_second=100)
 """Long enough for several restarts."""
 
-DEFECTS = frozenset({"false-success", "older-revisions"})
+DEFECTS = frozenset({"older-revisions"})
 """Kinds that lose pods today: test_found_defects.py has a run of each, until they are mended."""
 
 
@@ -35,4 +36,34 @@ def _params() -> list[object]:
 @pytest.mark.parametrize(("case", "load"), _params())
 async def test_every_pod_is_bound_exactly_once(case: Case, load: Load, tmp_path: Path) -> None:
     outcome = await run_case(case, fault_seed(1), tmp_path, load)
+    assert not outcome.wrongs, str(outcome)
+
+
+async def test_bindings_that_hang_do_not_turn_liveness_red(tmp_path: Path) -> None:
+    """More pods than there are slots, so that the scheduling coroutine waits."""
+    hang = {"fault": "hang", "seconds": 40, "resources": ["pods/binding"], "between": [1, 30]}
+    case = Case("hang", FaultTable.model_validate({"faults": [hang]}), recovery_seconds=60)
+    load = Load(nodes=300, pods=1100, per_second=200)
+    outcome = await run_case(case, fault_seed(1), tmp_path, load)
+    assert not outcome.failed_probes
+
+
+async def test_bindings_of_unknown_outcome_keep_their_room(tmp_path: Path) -> None:
+    """Applied, every answer lost, not to be read one by one, and shown by the watch much later."""
+    pods = {"resources": ["pods"]}
+    faults = [
+        {"fault": "lostAnswer", "resources": ["pods/binding"], "between": [1, 8]},
+        {"fault": "reset", "verbs": ["get"], **pods, "between": [1, 12]},
+        {"fault": "reorder", "types": ["MODIFIED"], "seconds": 20, **pods, "between": [1, 8]},
+    ]
+    case = Case("unknown", FaultTable.model_validate({"faults": faults}), recovery_seconds=40)
+    load = Load(nodes=25, pods=100, per_second=12, fill=1.0)
+    outcome = await run_case(case, fault_seed(1), tmp_path, load)
+    assert not outcome.wrongs, str(outcome)
+
+
+async def test_an_event_that_never_comes_is_made_up_for_by_the_audit(tmp_path: Path) -> None:
+    drop = {"fault": "drop", "resources": ["pods"], "probability": 0.02}
+    case = Case("drop", FaultTable.model_validate({"faults": [drop]}), recovery_seconds=20)
+    outcome = await run_case(case, fault_seed(1), tmp_path, LOAD, "--audit-period", "2s")
     assert not outcome.wrongs, str(outcome)

@@ -58,6 +58,10 @@ class MemoryClient(ClusterClient):
 
     @override
     async def get(self, path: str) -> JsonObject:
+        collection, _, query = path.partition("?")
+        if query:
+            items, version = await self.list(collection)
+            return {"items": copy.deepcopy(items), "metadata": {"resourceVersion": version}}
         return copy.deepcopy(self._stored(f"get {path}", path))
 
     @override

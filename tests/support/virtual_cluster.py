@@ -75,6 +75,10 @@ class StoreClient(ClusterClient):
 
     @override
     async def get(self, path: str) -> JsonObject:
+        collection, _, query = path.partition("?")
+        if query:
+            items, version = await self.list(collection)
+            return {"items": items, "metadata": {"resourceVersion": version}}
         with _translated(f"get {path}"):
             target = self._target(path)
             return _loaded(self._api.get(target.kind, *target.key).data)

@@ -1,10 +1,13 @@
 """Tasks that are run together end together, in order."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
-from stellwerk.supervision import run_together
+from stellwerk.errors import SchedulerError
+from stellwerk.supervision import ENDED_AT_ONCE, Ending, run_together
 
 
 class Runs:
@@ -54,3 +57,31 @@ async def test_a_cancellation_ends_all_of_them() -> None:
     with pytest.raises(asyncio.CancelledError):
         await together
     assert runs.ended == ["scheduler"]
+
+
+async def _over() -> None:
+    """Ends without a word."""
+
+
+async def _cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("early", [_over, _cancelled])
+async def test_a_task_that_ends_unasked_does_not_end_the_process_silently(
+    early: Callable[[], Coroutine[Any, Any, None]],
+) -> None:
+    runs = Runs()
+    with pytest.raises(SchedulerError, match='the task "watches" ended unasked'):
+        await run_together(asyncio.Event(), scheduler=runs.endless("scheduler"), watches=early())
+    assert runs.ended == ["scheduler"]
+
+
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    statuses: list[int] = []
+    ending = Ending(statuses.append)
+    ending.on_signal()
+    assert ending.stop.is_set()
+    assert not statuses
+    ending.on_signal()
+    assert statuses == [ENDED_AT_ONCE]

@@ -18,7 +18,14 @@ from stellwerk.client.fence import open_fence
 from stellwerk.client.lease import ApiLease
 from stellwerk.client.paging import pages
 from stellwerk.client.transport import ApiRequest, Lane, RetryPolicy, Transport
-from stellwerk.errors import ApiError, ConfigurationError, Conflict, NotFound
+from stellwerk.errors import (
+    ApiError,
+    ConfigurationError,
+    Conflict,
+    NotFound,
+    NotLeader,
+    OutcomeUnknown,
+)
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 
@@ -117,7 +124,7 @@ class KubernetesClient(ClusterClient, EventSink):
 
         Raises:
             ApiError: Conflict if the pod is bound, gated, terminating or another one by now;
-                NotFound if it is gone.
+                NotFound if it is gone; OutcomeUnknown if it may have been bound all the same.
         """
         body = {
             "apiVersion": "v1",
@@ -135,12 +142,18 @@ class KubernetesClient(ClusterClient, EventSink):
         )
         try:
             await self._transport.send(request)
+        except (NotFound, NotLeader):
+            raise
         except Conflict as conflict:
-            if conflict.earlier is None:
-                raise
             # The attempt whose answer was lost may be the one that bound it.
-            if not await self._is_bound(namespace, name, uid, node_name):
+            if conflict.earlier is None or not await self._is_bound(
+                namespace, name, uid, node_name, conflict
+            ):
                 raise
+        except ApiError as error:
+            if error.may_have_been_applied:
+                raise OutcomeUnknown.of(error) from error
+            raise
 
     @override
     async def patch_pod_status(
@@ -265,11 +278,20 @@ class KubernetesClient(ClusterClient, EventSink):
             ApiRequest("PATCH", path, patch, content_type=STRATEGIC_MERGE_PATCH, lane=Lane.EVENTS)
         )
 
-    async def _is_bound(self, namespace: str, name: str, uid: str, node_name: str) -> bool:
+    async def _is_bound(
+        self, namespace: str, name: str, uid: str, node_name: str, refused: Conflict
+    ) -> bool:
+        """Return whether a binding that was refused had been made before.
+
+        Raises:
+            OutcomeUnknown: the pod cannot be read.
+        """
         try:
             pod = await self.get(pod_path(namespace, name))
         except NotFound:
             return False
+        except ApiError as error:
+            raise OutcomeUnknown.of(refused) from error
         bound_to = pod.get("spec", {}).get("nodeName")
         return bool(bound_to == node_name and pod["metadata"]["uid"] == uid)
 

@@ -27,6 +27,8 @@ from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
 from stellwerk.models.pod import PodInfo
 
 MAX_PERMIT_TIMEOUT_SECONDS = 15 * 60.0
+OUTCOME_UNKNOWN = "BindOutcomeUnknown"
+"""A Bind plugin that failed writes True under this key where the pod may be bound all the same."""
 
 
 class BindingPoints:

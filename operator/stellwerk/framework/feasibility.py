@@ -35,6 +35,9 @@ class Feasibility:
     rows: RowColumn | None = field(default=None, repr=False)
     """The feasible rows in visiting order, where only some were looked for."""
 
+    unsampled: tuple[Mask, int] | None = field(default=None, repr=False)
+    """`fits` and `evaluated` as the filters left them, where only the nominated row was kept."""
+
     def keep(self, rows: RowColumn, *, evaluated: int) -> None:
         """Let only these of the feasible rows count, having looked at so many nodes."""
         self.rows, self.evaluated = rows, evaluated

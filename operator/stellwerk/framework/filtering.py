@@ -13,6 +13,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, among_all
 from stellwerk.framework.extension_points import PRE_FILTER, PluginsByPoint
 from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import PointRunner
 from stellwerk.framework.reuse import CachedStatuses, ColumnCache
 from stellwerk.framework.row_filters import FilterCall, RowFilters
@@ -55,6 +56,12 @@ class FilterPhase:
         self._sampling = sampling
         self._check_all = check_all_filters
         self._extenders_choose = extenders_choose
+        prepared = {plugin.name for plugin, _ in self._pre_filters.calls}
+        self._unprepared = [
+            plugin.name
+            for plugin, _ in self.filters.runner.calls
+            if getattr(plugin, "needs_pre_filter", False) and plugin.name not in prepared
+        ]
 
     def find_feasible(
         self, pod: PodInfo, state: CycleState | None = None, *, sample: bool = True
@@ -62,12 +69,19 @@ class FilterPhase:
         """Every row the pod fits on; with `sample`, as many as a scheduling cycle looks for.
 
         A cycle looks at no other node where the one nominated to the pod takes it.
+
+        Raises:
+            PluginFailure: a plugin raised, or is without the PreFilter that it needs.
         """
         state = state or CycleState()
         found = self._pre_filter(pod, state)
         if not found.pre_filter.ok:
             found.fits = np.zeros_like(found.fits)
             return found
+        for name in self._unprepared:
+            # As kube-scheduler's plugins fail, which then have no state to read.
+            message = f'reading "PreFilter{name}" from cycleState: not found'
+            raise PluginFailure(name, self.filters.runner.label, message)
         with self.filters.runner.timed(state) as timing:
             nominated_first = sample and not self._extenders_choose
             if not (nominated_first and self._evaluate_nominated_node(pod, found)):
@@ -76,6 +90,11 @@ class FilterPhase:
                     self._sampling.narrow(pod, found)
             timing.code, timing.skipped = Code.SUCCESS, state.skipped_filters
         return found
+
+    def look_beyond_nominated(self, found: Feasibility) -> None:
+        """Take every other row the pod fits on, too: an extender refuses the nominated one."""
+        if self._sampling is not None:
+            self._sampling.look_beyond_nominated(found)
 
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
         """Why no row takes the pod, node by node, filter by filter in the profile's order."""

@@ -82,6 +82,8 @@ class PostFilterResult:
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
+    plugin: str = ""
+    """Whose candidates they are, as the runtime notes: if none is left, the next one is asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ class FilterPlugin(Plugin, Protocol):
     """Says for each row whether the pod fits; all rows of a view at once, each on its own."""
 
     filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+    needs_pre_filter: ClassVar[bool] = False
+    """Whether an attempt fails where a profile has the plugin at Filter and not at PreFilter."""
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult: ...
 

@@ -69,24 +69,43 @@ class Framework:
         handle.serve(self)
 
     def run_post_filters(
-        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        diagnosis: Diagnosis,
+        after: PostFilterResult | None = None,
     ) -> PostFilterResult:
-        """Look for a way to make room, until a plugin finds it or proves that there is none."""
+        """Look for a way to make room, until a plugin finds it or proves that there is none.
+
+        `after`: what came of the candidates of a plugin, none of which is left; those that follow
+        it are asked.
+        """
         with self._post_filters.timed(state) as timing:
-            result = self._post_filter(state, pod, diagnosis)
+            result = self._post_filter(state, pod, diagnosis, after)
             timing.noted(result.status)
         return result
 
     def _post_filter(
-        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
+        self,
+        state: CycleState,
+        pod: PodInfo,
+        diagnosis: Diagnosis,
+        after: PostFilterResult | None,
     ) -> PostFilterResult:
-        reasons: tuple[str, ...] = ()
-        clear_nomination = False
-        point = self._post_filters
-        for plugin, call in point.calls:
-            result = point.ask(plugin, call, state, pod, diagnosis)
+        runner = self._post_filters
+        reasons = after.status.reasons if after is not None else ()
+        # Without any plugin, nothing stands behind an old nomination.
+        clear_nomination = not runner.calls
+        asked = after is None
+        for plugin, call in runner.calls:
+            if not asked:
+                asked = after is not None and plugin.name == after.plugin
+                continue
+            result = runner.ask(plugin, call, state, pod, diagnosis)
             if result.status.code is not Code.UNSCHEDULABLE:
-                return replace(result, earlier_reasons=reasons) if result.candidates else result
+                if not result.candidates:
+                    return result
+                return replace(result, earlier_reasons=reasons, plugin=plugin.name)
             clear_nomination |= result.clear_nomination
             reasons += result.status.reasons
         status = Status(Code.UNSCHEDULABLE, reasons)

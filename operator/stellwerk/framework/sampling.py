@@ -27,12 +27,23 @@ class NodeSampling:
 
     def narrow(self, pod: PodInfo, found: Feasibility) -> None:
         """Keep only as many feasible rows as kube-scheduler would look for, in its order."""
-        snapshot = self._snapshot
-        nominated = found.nominated_row(pod, snapshot)
-        if nominated is not None:
-            # Looked at before the search begins, which then does not take place.
-            found.keep(np.array([nominated], dtype=np.intp), evaluated=1)
+        nominated = found.nominated_row(pod, self._snapshot)
+        if nominated is None:
+            self._search(found)
             return
+        # Looked at before the search begins, which takes place only if an extender refuses it.
+        found.unsampled = (found.fits, found.evaluated)
+        found.keep(np.array([nominated], dtype=np.intp), evaluated=1)
+
+    def look_beyond_nominated(self, found: Feasibility) -> None:
+        """Search after all, as if no node were nominated."""
+        if found.unsampled is not None:
+            found.fits, found.evaluated = found.unsampled
+            found.rows = found.unsampled = None
+            self._search(found)
+
+    def _search(self, found: Feasibility) -> None:
+        snapshot = self._snapshot
         order = snapshot.visit_order
         candidates = found.candidate_rows(snapshot)
         if candidates is not None:

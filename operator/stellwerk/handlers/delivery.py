@@ -141,6 +141,19 @@ class Delivery:
             metadata["namespace"] = gone.namespace
         self.deliver("DELETED", {"metadata": metadata})
 
+    def redeliver(self, obj: JsonObject) -> None:
+        """Pass on an object that was read because the sink seems to have it wrong."""
+        uid = obj["metadata"]["uid"]
+        known = self._known.get(uid)
+        if known is not None:
+            self._known[uid] = known._replace(resource_version=_UNREAD)
+        self.deliver("ADDED" if known is None else "MODIFIED", obj)
+
+    def redeliver_deletion(self, uid: str, namespace: str | None, name: str) -> None:
+        """Pass on that an object is gone which the sink still has, known or not."""
+        self._known.setdefault(uid, KnownObject(namespace, name, _UNREAD))
+        self.deliver_tombstone(uid)
+
     def _mark_synced(self) -> None:
         if not self.synced:
             self.synced = True

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import signal
 import threading
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from stellwerk.framework.services import ClusterClient
     from stellwerk.framework.watch_handlers import WatchHandlers
     from stellwerk.handlers.fastlane import FastLane
+    from stellwerk.handlers.redelivery import Redelivery
     from stellwerk.handlers.watched import WatchedKind
     from stellwerk.metrics import Metrics
 
@@ -162,6 +164,7 @@ async def run_operator(
     jitter: Callable[[], float],
     on_signal: Callable[[], None],
     options: OperatorOptions | None = None,
+    redelivery: Redelivery | None = None,
 ) -> None:
     """Watch every kind and feed `events`, until cancelled.
 
@@ -174,6 +177,7 @@ async def run_operator(
         on_signal: called on SIGTERM and SIGINT, in place of kopf's handlers; should lead to the
             cancellation of this coroutine once bindings in flight are settled.
         options: how to get the events.
+        redelivery: lets objects in that were read.
 
     Raises:
         SchedulerError: kopf ended of its own accord.
@@ -182,6 +186,8 @@ async def run_operator(
     rereader = Rereader(client)
     availability = Availability(client, check_seconds=options.check_seconds)
     deliveries = [Delivery(kind, events, metrics, rereader.mark) for kind in options.watched]
+    if redelivery is not None:
+        redelivery.attach(deliveries)
     sessions = Sessions(credentials)
     registry = build_registry(deliveries, sessions.open)
     settings = build_settings(options.watched, jitter)
@@ -234,17 +240,19 @@ async def _spawn(
 
 
 class _Seldom(logging.Filter):
-    """Lets one record through in ten seconds."""
+    """Lets one record through in ten seconds, whatever happens to the time of day."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
+        self._now = now
         self._silent_until_seconds = float("-inf")
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.created < self._silent_until_seconds:
+        now_seconds = self._now()
+        if now_seconds < self._silent_until_seconds:
             return False
-        self._silent_until_seconds = record.created + _SELDOM_SECONDS
+        self._silent_until_seconds = now_seconds + _SELDOM_SECONDS
         return True
 
 

@@ -9,7 +9,8 @@ from typing import ClassVar
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.errors import ApiError
+from stellwerk.errors import ApiError, OutcomeUnknown
+from stellwerk.framework.binding import OUTCOME_UNKNOWN
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import BindPlugin
 from stellwerk.framework.services import Handle
@@ -30,5 +31,7 @@ class DefaultBinder(BindPlugin):
         try:
             await self._handle.client.bind(pod.namespace, pod.name, pod.uid, node_name)
         except ApiError as failure:
+            if isinstance(failure, OutcomeUnknown):
+                state.write(OUTCOME_UNKNOWN, True)  # noqa: FBT003 the value of a key
             return error(self.name, failure.message or str(failure))
         return OK

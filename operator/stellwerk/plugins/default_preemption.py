@@ -35,6 +35,8 @@ from stellwerk.plugins.preemption.victim_order import best_candidates, is_leavin
 from stellwerk.snapshot.columns import RowColumn
 
 _NAME: Final = "DefaultPreemption"
+ASKED: Final = "DefaultPreemptionAsked"
+"""True under this key of the cycle state: the attempt has come to preemption."""
 _SMALLEST_BATCH: Final = 32
 """Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
@@ -89,6 +91,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
     def post_filter(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
+        state.write(ASKED, True)  # noqa: FBT003 the value of a key
         obstacle = self._why_not_eligible(pod, diagnosis)
         if obstacle:
             return PostFilterResult(unschedulable(_NAME, f"preemption: {obstacle}"))

@@ -48,6 +48,7 @@ class NodePorts(StatelessPlugin, PreFilterPlugin, FilterPlugin, EnqueueExtension
 
     name: ClassVar[str] = _NAME
     filter_reuse: ClassVar[Reuse] = Reuse.USAGE
+    needs_pre_filter: ClassVar[bool] = True
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:

@@ -66,6 +66,7 @@ class NodeResourcesFit(
     name: ClassVar[str] = _NAME
     args_model: ClassVar[type[NodeResourcesFitArgs]] = NodeResourcesFitArgs
     filter_reuse: ClassVar[Reuse] = Reuse.USAGE
+    needs_pre_filter: ClassVar[bool] = True
     score_reuse: ClassVar[Reuse] = Reuse.USAGE
 
     def __init__(self, _handle: Handle, args: NodeResourcesFitArgs) -> None:

@@ -91,7 +91,8 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        new = state.read(_NAME, _NewVolumes)
+        # Not in the state where the profile has the plugin at Filter alone.
+        new = state.get(_NAME, _NewVolumes) or _new_volumes(self._handle.objects, pod)
         if new.rejection is not None:
             return FilterResult.of_mask(np.ones(len(nodes), np.bool_), new.rejection)
         return FilterResult.of_mask(self._exceeded(new, nodes), _EXCEEDED)

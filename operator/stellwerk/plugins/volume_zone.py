@@ -81,20 +81,34 @@ class VolumeZone(PreFilterPlugin, FilterPlugin, EnqueueExtensions):
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
         if not pod.volumes:
             return SKIP_FILTER
+        zones, rejection = self._zones(pod)
+        if rejection:
+            return PreFilterResult(unresolvable(_NAME, rejection))
+        if not zones.wanted:
+            return SKIP_FILTER
+        state.write(_NAME, zones)
+        return GO_ON
+
+    def _zones(self, pod: PodInfo) -> tuple[_Zones, str]:
+        """What the pod's volumes ask of a node, or why they cannot be found."""
         wanted: set[tuple[str, frozenset[str]]] = set()
         for volume in claim_volumes(pod, BY_NAME):
             zones, rejection = self._claim_zones(pod, volume.claim_name)
             if rejection:
-                return PreFilterResult(unresolvable(_NAME, rejection))
+                return _Zones(frozenset()), rejection
             wanted.update(zones)
-        if not wanted:
-            return SKIP_FILTER
-        state.write(_NAME, _Zones(frozenset(wanted)))
-        return GO_ON
+        return _Zones(frozenset(wanted)), ""
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        return FilterResult.of_mask(_elsewhere(nodes, state.read(_NAME, _Zones)), _CONFLICT)
+        zones, rejection = state.get(_NAME, _Zones), ""
+        if zones is None:
+            # The profile has the plugin at Filter alone.
+            zones, rejection = self._zones(pod)
+        if rejection:
+            every: Mask = np.ones(len(nodes), np.bool_)
+            return FilterResult.of_mask(every, unresolvable(_NAME, rejection))
+        return FilterResult.of_mask(_elsewhere(nodes, zones), _CONFLICT)
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
+from stellwerk.framework.binding import OUTCOME_UNKNOWN
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.preemption import PreemptionExecutor
@@ -59,6 +61,7 @@ class BindingCycle:
     outbox: Outbox
     metrics: Metrics
     bindings: BindingTasks
+    outcomes: BindingOutcomes
     waiting_pods: WaitingPodsMap
     preemption: PreemptionExecutor
     failures: AttemptFailures
@@ -96,6 +99,24 @@ class BindingCycle:
             self.failures.count(broken, profile)
         if attempt.state.pods_to_activate:
             self._activate(attempt)
+
+    def take_back(self, pod: PodInfo) -> None:
+        """Undo a binding that was answered and that the API does not have, or has no more.
+
+        Reserve is undone without the state of the attempt, which is not kept for so long.
+        """
+        world, uid = self.world, pod.uid
+        self.bindings.confirmed(uid)
+        queued, profile = world.queue.entries.get(uid), world.profiles.of(pod)
+        if queued is not None and profile is not None and uid in world.cache.assumed_pods:
+            now = world.clock.monotonic()
+            attempt = Attempt(queued, profile, CycleState(), pod, now, 0, 0)
+            message = f"the binding to {pod.node_name} was accepted, and the pod is not bound"
+            self._undo(attempt, Failure.error(message))
+            return
+        world.queue.delete(uid)
+        if world.cache.remove_pod(uid) is not None:
+            self._on_forgotten(pod)
 
     # --- one after the other --------------------------------------------------------------------
 
@@ -135,7 +156,21 @@ class BindingCycle:
         extenders = profile.extenders
         by_extender = await extenders.bind(assumed, node_name) if extenders is not None else None
         status = by_extender or await points.bind(state, assumed, node_name)
-        return None if status.ok else Failure.not_bound(status)
+        extended = by_extender is not None
+        return None if status.ok else await self._not_bound(status, assumed, state, extended)
+
+    async def _not_bound(
+        self,
+        status: Status,
+        assumed: PodInfo,
+        state: CycleState,
+        by_extender: bool,  # noqa: FBT001
+    ) -> Failure | None:
+        """What failed; None if the API has the binding all the same."""
+        unknown = by_extender or state.get(OUTCOME_UNKNOWN, bool)
+        if unknown and await self.outcomes.is_bound(assumed):
+            return None
+        return Failure.not_bound(status)
 
     async def _wait_on_permit(self, waiting: PermitWaitingPod | None) -> Status:
         """The answer to a waiting pod; OK for one that is not."""

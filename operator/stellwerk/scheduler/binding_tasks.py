@@ -30,6 +30,8 @@ class BindingTasks:
         """Bindings that can be cancelled → why they have been ("": they have not)."""
         self.unconfirmed: dict[str, float] = {}
         """Pods that were bound (at that monotonic time), as the watch has yet to show."""
+        self.doubted: set[str] = set()
+        """Pods that count as bound, and that an event has shown without a node."""
         self._free = asyncio.Event()
         self._free.set()
 
@@ -38,6 +40,11 @@ class BindingTasks:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._tasks
+
+    def confirmed(self, uid: str) -> None:
+        """The pod is on its node, or has none any more: there is nothing to find out."""
+        self.unconfirmed.pop(uid, None)
+        self.doubted.discard(uid)
 
     def start(self, uid: str, binding: Coroutine[Any, Any, None]) -> None:
         """Run a binding."""

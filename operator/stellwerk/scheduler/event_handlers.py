@@ -127,7 +127,7 @@ class EventHandlers(WatchHandlers):
 
     def _pod_bound(self, pod: PodInfo) -> str:
         world, uid = self.world, pod.uid
-        self.bindings.unconfirmed.pop(uid, None)
+        self.bindings.confirmed(uid)
         self.loader.without_profile.pods.pop(uid, None)
         if uid in self.reports.pending:
             self.reports.drop(uid)
@@ -146,6 +146,11 @@ class EventHandlers(WatchHandlers):
     def _pod_unbound(self, pod: PodInfo) -> str:
         world, now = self.world, self.world.clock.monotonic()
         if pod.uid not in world.queue.entries:
+            if world.cache.pod(pod.uid) is not None:
+                # Either an old event, or the API has lost the binding: it is read before its room
+                # is given away.
+                self.bindings.doubted.add(pod.uid)
+                return "AssignedPodUpdate"
             if world.profiles.of(pod) is not None:
                 world.queue.add(pod, now)
             else:
@@ -189,7 +194,7 @@ class EventHandlers(WatchHandlers):
         self.raw.on_pod_gone(uid)
         self._unresolved.pop(uid, None)
         world.priority_classes.forget(uid)
-        self.bindings.unconfirmed.pop(uid, None)
+        self.bindings.confirmed(uid)
         waiting = self.waiting_pods.get_waiting(uid)
         if waiting is not None:
             waiting.reject("", "pod is deleted")

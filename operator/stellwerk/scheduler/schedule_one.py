@@ -14,6 +14,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.default_preemption import ASKED
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -138,7 +139,7 @@ class ScheduleOne:
         else:
             with self._loader.unchanged():
                 decision = await decide_with_extenders(world, pod, profile, extenders, state)
-        if decision.post_filter is not None:
+        if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
         if decision.scores is not None and logger.isEnabledFor(TRACE):
             trace_scores(logger, pod, decision.scores, snapshot)

@@ -7,29 +7,21 @@ in the order of activeQ; everything slow happens in tasks that the coroutine doe
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.errors import NotFound, SchedulerError
-from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.models.json_values import JsonObject
-from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.active_queue import ActiveQueue
+from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.world.world import World
 
-logger = logging.getLogger(__name__)
-
 BACKOFF_FLUSH_SECONDS: Final = 1.0
 UNSCHEDULABLE_FLUSH_SECONDS: Final = 30.0
-CONFIRMATION_SECONDS: Final = 30.0
-"""How long the watch may take to show a pod bound before the pod is re-read from the API."""
 DRAIN_SECONDS: Final = 10.0
 TURN_SECONDS: Final = 0.001
 """After so long, events and bindings have their turn; one decision after the other costs less than
@@ -39,7 +31,7 @@ TURN_DECISIONS: Final = 8
 
 
 class Scheduler:
-    """The scheduling coroutine, the flushes, and confirmations of bindings."""
+    """The scheduling coroutine, the flushes, and the outcomes of bindings."""
 
     def __init__(
         self,
@@ -47,8 +39,8 @@ class Scheduler:
         active: ActiveQueue,
         schedule_one: ScheduleOne,
         bindings: BindingTasks,
+        binding_cycle: BindingCycle,
         preemption: PreemptionExecutor,
-        client: ClusterClient,
         handlers: WatchHandlers,
         profile_status: ProfileStatusWriter,
     ) -> None:
@@ -57,16 +49,21 @@ class Scheduler:
         self._schedule_one = schedule_one
         self._bindings = bindings
         self._preemption = preemption
-        self._client = client
+        self._binding_cycle = binding_cycle
+        self._outcomes = binding_cycle.outcomes
         self._handlers = handlers
         self._profile_status = profile_status
         self._heartbeat_seconds: float | None = None
-        """When the scheduling coroutine last moved; None: it does not run yet."""
+        """When the loop last turned with the scheduling coroutine in it; None: it does not yet."""
         self.deciding = ""
         """The uid of the pod that the scheduling coroutine is at."""
 
     def heartbeat(self) -> float:
-        """When the scheduling coroutine last moved; now, while it is not running yet."""
+        """When the loop last turned; now, while the scheduling coroutine is not running yet.
+
+        A cycle that hangs holds up the loop, and the beat with it. A coroutine that waits, for a
+        slot, an extender or the API server, is alive: killing it would mend none of these.
+        """
         seconds = self._heartbeat_seconds
         return self._world.clock.monotonic() if seconds is None else seconds
 
@@ -83,7 +80,10 @@ class Scheduler:
                     self._repeat(UNSCHEDULABLE_FLUSH_SECONDS, self._flush_unschedulable),
                     name="unschedulable flush",
                 )
-                tasks.create_task(self._confirm_forever(), name="confirmations")
+                tasks.create_task(
+                    self._outcomes.run(self._handlers, self._binding_cycle.take_back),
+                    name="outcomes of bindings",
+                )
                 tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
             await self._preemption.close()
@@ -95,7 +95,6 @@ class Scheduler:
         while True:
             await self._bindings.free_slot()
             queued = await self._next_pod()
-            self._heartbeat_seconds = now()
             self.deciding = queued.pod.uid
             await self._schedule_one.schedule_one(queued)
             self.deciding = ""
@@ -124,44 +123,10 @@ class Scheduler:
     def _tick(self) -> None:
         world = self._world
         world.queue.flush_backoff(world.clock.monotonic())
-        if self._active.empty():
-            # An idle coroutine is alive, too.
-            self._heartbeat_seconds = world.clock.monotonic()
+        self._heartbeat_seconds = world.clock.monotonic()
 
     def _flush_unschedulable(self) -> None:
         world = self._world
         world.queue.flush_unschedulable(world.clock.monotonic())
         unanswered = (world.queue.pod(uid) for uid in world.profiles.take_unanswered())
         world.activate([pod for pod in unanswered if pod is not None])
-
-    async def _confirm_forever(self) -> None:
-        while True:
-            await asyncio.sleep(CONFIRMATION_SECONDS / 2)
-            overdue = self._world.clock.monotonic() - CONFIRMATION_SECONDS
-            for uid, bound_at in list(self._bindings.unconfirmed.items()):
-                if bound_at < overdue:
-                    await self._confirm(uid)
-
-    async def _confirm(self, uid: str) -> None:
-        """Re-read an assumed pod whose binding succeeded but that the watch never showed bound."""
-        assumed = self._world.cache.assumed_pods.get(uid)
-        if assumed is None:
-            self._bindings.unconfirmed.pop(uid, None)
-            return
-        path = f"/api/v1/namespaces/{assumed.namespace}/pods/{assumed.name}"
-        try:
-            obj = await self._client.get(path)
-        except NotFound:
-            self._handlers.on_pod("DELETED", _tombstone(assumed))
-        except SchedulerError as failure:
-            logger.warning("cannot re-read %s: %s", assumed.key, failure)
-        else:
-            if obj["metadata"]["uid"] == uid:
-                self._handlers.on_pod("MODIFIED", obj)
-            else:
-                self._handlers.on_pod("DELETED", _tombstone(assumed))
-
-
-def _tombstone(pod: PodInfo) -> JsonObject:
-    """The last that is known of a pod that was deleted unseen."""
-    return {"metadata": {"uid": pod.uid, "namespace": pod.namespace, "name": pod.name}}

@@ -203,7 +203,8 @@ def reject(search: Search, no_node: NoNode) -> Decision:
     if error is not None:
         message = f'running "{error.plugin}" filter plugin: {error.message}'
         return Decision(search, failure=Failure.error(message), diagnosis=diagnosis)
-    found = post or PostFilterResult(OK)
+    # Not run where there is no node at all: then none can be nominated, either.
+    found = post or PostFilterResult(OK, clear_nomination=True)
     failure = Failure(
         fit_error(diagnosis, found.status.message),
         diagnosis.unschedulable_plugins,

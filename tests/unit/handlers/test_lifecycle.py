@@ -1,6 +1,7 @@
 """kopf against a small API server: the same behaviour on the fast lane and on kopf's own path."""
 
 import asyncio
+import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +14,7 @@ from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
+from stellwerk.handlers.lifecycle import OperatorOptions, _Seldom, run_operator
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from tests.support.fake_api import client_of, credentials_for
@@ -359,3 +360,11 @@ async def test_an_unknown_kopf_takes_its_own_path(
     async with operator(api, tmp_path, PODS) as events:
         await eventually(lambda: events.synced and events.live() == {"a"})
     assert "not 1.46.0" in caplog.text
+
+
+def test_a_time_of_day_that_goes_back_does_not_silence_the_log() -> None:
+    times = iter((0.0, 5.0, 11.0))
+    seldom = _Seldom(lambda: next(times))
+    assert seldom.filter(logging.makeLogRecord({"created": 10_000.0}))
+    assert not seldom.filter(logging.makeLogRecord({"created": 20_000.0}))
+    assert seldom.filter(logging.makeLogRecord({"created": 6_400.0}))

@@ -2,9 +2,13 @@
 
 import asyncio
 
+import pytest
+
+from stellwerk.scheduler import scheduler
+from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import InProcess, make_profile, running
+from tests.support.in_process import InProcess, eventually, make_profile, running
 
 PODS = 50
 
@@ -40,3 +44,15 @@ async def test_others_have_a_turn_after_each_long_decision() -> None:
         world.cache.update_snapshot = slowly  # type: ignore[method-assign,assignment]
         per_turn = await _decisions_per_turn(world)
     assert max(per_turn) == 1
+
+
+async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "BACKOFF_FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(BindingTasks, "free_slot", lambda _: asyncio.Event().wait())
+    async with running() as world:
+        world.apply(make_profile("stellwerk"), make_node("n1"))
+        world.apply(make_pod("web", scheduler_name="stellwerk"))
+        await asyncio.sleep(0.05)
+        assert world.queue.pending()["active"]
+        world.clock.advance(60)
+        await eventually(lambda: world.operator.scheduler.heartbeat() == world.clock.monotonic())

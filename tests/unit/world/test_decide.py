@@ -7,8 +7,10 @@ import pytest
 from stellwerk.explain.decide import Case
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate, PostFilterResult
+from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
+from stellwerk.plugins.default_preemption import ASKED
 from stellwerk.world.decide import (
     EXTENDER,
     Decision,
@@ -160,3 +162,65 @@ def test_the_candidates_that_extenders_leave_are_what_is_chosen_among() -> None:
     decision = reject(search, no_node)
     assert isinstance(decision.candidate, Candidate)
     assert decision.candidate.node_name == "n2"
+
+
+# --- old nominations, and what counts as preemption ---------------------------------------------
+
+NO_POST_FILTER = {"plugins": {"postFilter": {"disabled": [{"name": "*"}]}}}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "profile"),
+    [
+        pytest.param([], {}, id="the last node was deleted"),
+        pytest.param([SMALL], NO_POST_FILTER, id="the profile has no PostFilter plugin"),
+    ],
+)
+def test_an_old_nomination_is_cleared(nodes: list[JsonObject], profile: JsonObject) -> None:
+    pod = make_pod("p", cpu="9", nominated_node_name="small")
+    decision = decided(case(pod, *nodes, profile=profile))
+    assert decision.failure is not None
+    assert decision.failure.nomination == CLEAR_NOMINATION
+
+
+@pytest.mark.parametrize(
+    ("profile", "asked"),
+    [
+        pytest.param({}, True, id="it was asked"),
+        pytest.param(NO_POST_FILTER, None, id="the profile has none"),
+    ],
+)
+def test_only_what_comes_to_preemption_counts(profile: JsonObject, asked: bool | None) -> None:  # noqa: FBT001
+    state = CycleState()
+    decided(case(make_pod("p", cpu="9"), SMALL, profile=profile), state=state)
+    assert state.get(ASKED, bool) is asked
+
+
+# --- a plugin at Filter, and not at PreFilter ---------------------------------------------------
+
+
+def at_filter_alone(plugin: str) -> JsonObject:
+    named = [{"name": plugin}]
+    return {"plugins": {"preFilter": {"disabled": named}, "filter": {"enabled": named}}}
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        "NodeResourcesFit",
+        "NodePorts",
+        "VolumeRestrictions",
+        "VolumeBinding",
+        "PodTopologySpread",
+        "InterPodAffinity",
+    ],
+)
+def test_a_filter_without_the_state_that_it_needs_is_an_error(plugin: str) -> None:
+    with pytest.raises(PluginFailure, match=f'running Filter plugin "{plugin}"'):
+        decided(case(make_pod("p"), LARGE, profile=at_filter_alone(plugin)))
+
+
+@pytest.mark.parametrize("plugin", ["NodeAffinity", "NodeVolumeLimits", "VolumeZone"])
+def test_a_filter_that_finds_out_by_itself_needs_no_state(plugin: str) -> None:
+    decision = decided(case(make_pod("p"), LARGE, profile=at_filter_alone(plugin)))
+    assert decision.node_name == "large"

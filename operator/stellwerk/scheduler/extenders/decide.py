@@ -4,11 +4,15 @@ The scheduling coroutine awaits it. Invariant: extenders are asked in kube-sched
 decision follows from the World and what they answered alone.
 """
 
+from dataclasses import replace
+
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.status import Code
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import (
     Decision,
+    NoNode,
+    Search,
     broken,
     choose,
     find_candidates,
@@ -35,6 +39,8 @@ async def decide_with_extenders(
         return broken(search)
     if search.nominated:
         search.nominated = await extenders.accept(pod, pod.nominated_node_name)
+        if not search.nominated:
+            profile.framework.filtering.look_beyond_nominated(search.found)
     if not search.nominated:
         offered = search.node_names()
         answer = await extenders.filter(pod, offered)
@@ -42,11 +48,24 @@ async def decide_with_extenders(
             search.narrow(answer, len(offered))
     if not search.found.fits.any():
         no_node = find_candidates(search)
-        if no_node.post_filter is not None and no_node.post_filter.candidates:
-            no_node.post_filter = await extenders.preempt(pod, no_node.post_filter)
+        await _strike_candidates(search, no_node, extenders)
         return reject(search, no_node)
     scores = score(search)
     if scores is None:
         return choose(search, scores)
     names = search.snapshot.names(scores.nodes.row_numbers().tolist())
     return choose(search, scores, await extenders.prioritize(pod, names))
+
+
+async def _strike_candidates(search: Search, no_node: NoNode, extenders: Extenders) -> None:
+    """Let extenders strike candidates off; where none is left, the next plugin is asked."""
+    found = no_node.post_filter
+    while found is not None and found.candidates:
+        left = await extenders.preempt(search.pod, found)
+        if left.candidates or left.status.code is not Code.UNSCHEDULABLE:
+            no_node.post_filter = left
+            return
+        framework, state = search.profile.framework, search.found.state
+        after = replace(left, plugin=found.plugin)
+        found = framework.run_post_filters(state, search.pod, no_node.diagnosis, after)
+        no_node.post_filter = found

@@ -1,26 +1,43 @@
 """The audit: what cache and queue hold, compared with a fresh list from the API.
 
-The debugger runs it on SIGUSR2, tests after a flow. Invariant: with no events under way, an
-unbound pod of a served profile is in exactly one place, and a bound one is counted on its node;
-whatever is not so is named.
+It runs in rounds every few minutes, on SIGUSR2, and in tests after a flow. Invariant: with no
+events under way, an unbound pod of a served profile is in exactly one place, and a bound one is
+counted on its node; whatever is not so is named.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
-from stellwerk.backend.queued_pod import POPPED, Place
+from stellwerk.backend.queued_pod import POPPED, Place, QueuedPod
+from stellwerk.client.paging import pages
 from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.world import World
 
 SETTLE_SECONDS: Final = 2.0
 """How long the watch may take to show what a list shows already."""
+NODES: Final = "/api/v1/nodes"
+UNFINISHED_PODS: Final = (
+    "/api/v1/pods?fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed"
+)
+_PAGE_ITEMS: Final = 500
+_ITEMS_PER_TURN: Final = 1000
+
+Item = TypeVar("Item")
+
+
+class _Listed(NamedTuple):
+    """What is compared of a pod as the API has it."""
+
+    key: str
+    node_name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +53,11 @@ class Discrepancies:
     redundant_pods: frozenset[str] = frozenset()
     """In the cache or in the queue, not in the API."""
     misplaced_pods: frozenset[str] = frozenset()
-    """Bound in the API, but not counted on that node; or unbound, and counted as bound."""
+    """Bound in the API, but not counted on that node; or unbound, counted and not being bound."""
     stranded_pods: frozenset[str] = frozenset()
     """Popped from the queue, and neither being scheduled nor being bound."""
+    unknown_bindings: frozenset[str] = frozenset()
+    """In BINDING until the API says whether they are bound, whose answer was lost."""
 
     def __bool__(self) -> bool:
         return any(getattr(self, field.name) for field in fields(self))
@@ -67,6 +86,7 @@ class Audit:
     client: ClusterClient
     without_profile: PodsWithoutProfile
     bindings: BindingTasks
+    outcomes: BindingOutcomes
     deciding: Callable[[], str]
     """The uid of the pod that the scheduling coroutine is at; empty: none."""
 
@@ -83,22 +103,41 @@ class Audit:
         return found.persisting(await self._compare_now())
 
     async def _compare_now(self) -> Discrepancies:
-        nodes, _ = await self.client.list("/api/v1/nodes")
-        pods, _ = await self.client.list("/api/v1/pods")
-        return self.compare(nodes, pods)
+        nodes = {obj["metadata"]["name"] async for obj in self._items(NODES)}
+        living: dict[str, _Listed] = {}
+        async for pod in self._items(UNFINISHED_PODS):
+            if not is_finished(pod):
+                node_name = pod["spec"].get("nodeName") or ""
+                living[pod["metadata"]["uid"]] = _Listed(_key(pod), node_name)
+        return await self._compare(nodes, living)
 
-    def compare(self, nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> Discrepancies:
-        """Compare cache and queue with lists of all nodes and pods."""
-        node_names = {node["metadata"]["name"] for node in nodes}
-        cached_nodes = {node.name for node in self.world.cache.nodes()}
-        living = {pod["metadata"]["uid"]: pod for pod in pods if not _finished(pod)}
+    async def _items(self, path: str) -> AsyncIterator[JsonObject]:
+        """The items of a collection; of each no more is kept than is compared."""
+        async for page in pages(self.client.get, path, limit=_PAGE_ITEMS):
+            for item in page.get("items") or ():
+                yield item
+            await asyncio.sleep(0)
+
+    async def _compare(self, nodes: set[str], living: dict[str, _Listed]) -> Discrepancies:
+        world = self.world
+        cached_nodes = {node.name for node in world.cache.nodes()}
+        known = [*world.cache.pods(), *(entry.pod for entry in world.queue.entries.values())]
+        missed, misplaced = set(), set()
+        redundant = {pod.key async for pod in _in_turns(known) if pod.uid not in living}
+        async for uid, listed in _in_turns(living.items()):
+            if not self._known(uid):
+                missed.add(listed.key)
+            if self._misplaced(uid, listed.node_name):
+                misplaced.add(listed.key)
+        popped = self._popped()
         return Discrepancies(
-            frozenset(node_names - cached_nodes),
-            frozenset(cached_nodes - node_names),
-            frozenset(_key(pod) for uid, pod in living.items() if not self._known(uid)),
-            frozenset(self._redundant(living)),
-            frozenset(_key(pod) for uid, pod in living.items() if self._misplaced(uid, pod)),
+            frozenset(nodes - cached_nodes),
+            frozenset(cached_nodes - nodes),
+            frozenset(missed),
+            frozenset(redundant),
+            frozenset(misplaced),
             frozenset(self._stranded()),
+            frozenset(each.pod.key for each in popped if each.pod.uid in self.outcomes),
         )
 
     def _known(self, uid: str) -> bool:
@@ -109,28 +148,22 @@ class Audit:
             or uid in self.without_profile.pods
         )
 
-    def _redundant(self, living: dict[str, JsonObject]) -> Iterator[str]:
-        for pod in self.world.cache.pods():
-            if pod.uid not in living:
-                yield pod.key
-        for entry in self.world.queue.entries.values():
-            if entry.pod.uid not in living:
-                yield entry.pod.key
-
-    def _misplaced(self, uid: str, pod: JsonObject) -> bool:
-        node_name = pod["spec"].get("nodeName") or ""
+    def _misplaced(self, uid: str, node_name: str) -> bool:
         counted = self.world.cache.pod(uid)
         if node_name:
             return counted is not None and counted.node_name != node_name
-        return counted is not None and uid not in self.world.cache.assumed_pods
+        return counted is not None and uid not in self.bindings
+
+    def _popped(self) -> list[QueuedPod]:
+        return [each for each in self.world.queue.entries.values() if each.place in POPPED]
 
     def _stranded(self) -> Iterator[str]:
         """Pods that were popped, but have neither a binding task nor a binding to be confirmed.
 
         The one that is being decided is in flight, and one that is going away stays where it was.
         """
-        cache, queue = self.world.cache, self.world.queue
-        for entry in [each for each in queue.entries.values() if each.place in POPPED]:
+        cache = self.world.cache
+        for entry in self._popped():
             uid = entry.pod.uid
             if uid in self.bindings or uid in cache.assumed_pods or entry.newest.terminating:
                 continue
@@ -138,7 +171,16 @@ class Audit:
                 yield entry.pod.key
 
 
-def _finished(pod: JsonObject) -> bool:
+async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:
+    """The items, with a turn for others now and then."""
+    for number, item in enumerate(tuple(items), 1):
+        yield item
+        if number % _ITEMS_PER_TURN == 0:
+            await asyncio.sleep(0)
+
+
+def is_finished(pod: JsonObject) -> bool:
+    """Whether a pod holds nothing any more."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 

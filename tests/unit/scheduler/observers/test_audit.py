@@ -145,7 +145,7 @@ def test_without_the_api_the_rest_is_written_all_the_same(
         raise Unavailable("list /api/v1/nodes", 503, "ServiceUnavailable", "not now")
 
     async def flow(world: InProcess) -> None:
-        monkeypatch.setattr(world.client, "list", away)
+        monkeypatch.setattr(world.client, "get", away)
         await Debugger(world.operator.world, world.operator.audit).write()
         assert any("cannot compare the cache with the API" in line for line in caplog.messages)
         assert "activeQ:0; backoffQ:0; unschedulablePods:1" in caplog.messages
