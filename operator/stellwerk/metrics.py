@@ -366,6 +366,16 @@ class Metrics:
             "Objects found gone in a list, whose deletion no watch had reported.",
             "kind",
         )
+        self.watch_silence = self._gauge(
+            "stellwerk_watch_silence_seconds",
+            "Seconds since the API server was last heard of a kind: an event, a bookmark, a list.",
+            "kind",
+        )
+        self.watch_restores = self._counter(
+            "stellwerk_watch_restores_total",
+            "Lists of a kind made because the server came back with an older or another history.",
+            "kind",
+        )
         self.kind_synced = self._gauge(
             "stellwerk_kind_synced",
             "1 once the first list of a kind is complete, or the kind is known to be unavailable.",

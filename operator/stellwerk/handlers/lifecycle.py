@@ -40,6 +40,11 @@ logger = logging.getLogger(__name__)
 
 _CHUNK_ITEMS: Final = 500
 """Objects per page of a list: a page is parsed between two turns, a whole list stalls the loop."""
+_INACTIVITY_SECONDS: Final = 25.0
+"""After so long without a line a watch is opened again: nothing but that shows a half-open line.
+
+Bookmarks come once a minute, which is too seldom to wait for. A quiet kind costs two small requests
+in this time."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 10.0
 _SELDOM_SECONDS: Final = 10.0
@@ -89,6 +94,7 @@ def build_settings(
     settings.networking.request_timeout = 60
     settings.watching.chunk_size = _CHUNK_ITEMS
     settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = _INACTIVITY_SECONDS
     for kind in watched:
         if kind.field_selector is not None:
             selectors = settings.watching.field_selectors
@@ -150,7 +156,11 @@ def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> Non
         watched.group, watched.version, watched.plural, registry=registry, id=watched.kind
     )
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
-        delivery.deliver(event["type"], event["object"])  # type: ignore[arg-type]
+        if event["type"] is None:
+            # kopf lists anew, item by item: the whole is what counts, and `resync` lists it.
+            delivery.list_wanted.set()
+        else:
+            delivery.deliver(event["type"], event["object"])  # type: ignore[arg-type]
 
 
 async def run_operator(
@@ -188,7 +198,7 @@ async def run_operator(
     _quieten_kopf()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sessions.close)
-        lane = _fast_lane(options, registry, deliveries, availability, metrics, jitter)
+        lane = _fast_lane(options, registry, deliveries, availability, client, metrics, jitter)
         if lane is not None:
             stack.enter_context(lane.installed())
             feed = lane.find_kinds(settings)
@@ -206,6 +216,7 @@ def _fast_lane(
     registry: kopf.OperatorRegistry,
     deliveries: Sequence[Delivery],
     availability: Availability,
+    client: ClusterClient,
     metrics: Metrics,
     jitter: Callable[[], float],
 ) -> FastLane | None:
@@ -221,7 +232,7 @@ def _fast_lane(
     if reason is not None:
         logger.warning("no fast lane, kopf's own path is used (slower): %s", reason)
         return None
-    return fastlane.FastLane(registry, deliveries, availability, metrics, jitter)
+    return fastlane.FastLane(registry, deliveries, availability, client, metrics, jitter)
 
 
 async def _spawn(

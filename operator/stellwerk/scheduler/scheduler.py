@@ -14,11 +14,11 @@ from typing import Final
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.services import ClusterClient
-from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
@@ -49,7 +49,7 @@ class Scheduler:
         bindings: BindingTasks,
         preemption: PreemptionExecutor,
         client: ClusterClient,
-        handlers: WatchHandlers,
+        handlers: EventHandlers,
         profile_status: ProfileStatusWriter,
     ) -> None:
         self._world = world
@@ -60,6 +60,7 @@ class Scheduler:
         self._client = client
         self._handlers = handlers
         self._profile_status = profile_status
+        self._barrier = handlers.barrier
         self._heartbeat_seconds: float | None = None
         """When the scheduling coroutine last moved; None: it does not run yet."""
         self.deciding = ""
@@ -108,11 +109,16 @@ class Scheduler:
     async def _next_pod(self) -> QueuedPod:
         world = self._world
         while True:
+            if self._barrier.is_applying:
+                await self._barrier.applied()
             if self._active.empty():
                 early = world.queue.pop_from_backoff()
                 if early is not None:
                     return early
-            popped = world.queue.pop(await self._active.next())
+            item = await self._active.next()
+            if self._barrier.is_applying:
+                await self._barrier.applied()
+            popped = world.queue.pop(item)
             if popped is not None:
                 return popped
 

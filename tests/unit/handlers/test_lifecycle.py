@@ -184,14 +184,14 @@ async def test_an_absent_kind_counts_as_synced_and_is_watched_once_it_appears(
 async def test_a_forbidden_kind_counts_as_synced_and_is_watched_once_it_is_allowed(
     api: FakeWatchApi, tmp_path: Path, *, fast: bool
 ) -> None:
-    nodes = api.kinds["Node"]
-    nodes.forbidden = True
-    nodes.put("n1")
-    async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
-        await eventually(lambda: set(events.synced) == {"Pod", "Node"})
-        assert events.live("Node") == set()
-        nodes.forbidden = False
-        await eventually(lambda: events.live("Node") == {"n1"})
+    profiles = api.kinds["SchedulerProfile"]
+    profiles.forbidden = True
+    profiles.put("default")
+    async with operator(api, tmp_path, PODS, PROFILES, fast=fast) as events:
+        await eventually(lambda: set(events.synced) == {"Pod", "SchedulerProfile"})
+        assert events.live("SchedulerProfile") == set()
+        profiles.forbidden = False
+        await eventually(lambda: events.live("SchedulerProfile") == {"default"})
 
 
 @both_paths
