@@ -20,6 +20,7 @@ from typing_extensions import override
 from stellwerk.errors import SchedulerError
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
 from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.kopf_tasks import run_kopf, run_kopf_again_and_again, stop
 from stellwerk.handlers.rereading import Rereader
 from stellwerk.handlers.resync import PERIOD_SECONDS, Resync
 from stellwerk.handlers.watched import WATCHED
@@ -46,7 +47,6 @@ _INACTIVITY_SECONDS: Final = 25.0
 Bookmarks come once a minute, which is too seldom to wait for. A quiet kind costs two small requests
 in this time."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
-_STOP_SECONDS: Final = 10.0
 _SELDOM_SECONDS: Final = 10.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -186,29 +186,40 @@ async def run_operator(
         options: how to get the events.
 
     Raises:
-        SchedulerError: kopf ended of its own accord.
+        SchedulerError: kopf ended of its own accord; on its own path it is started again instead.
     """
     options = options or OperatorOptions()
     rereader = Rereader(client)
     availability = Availability(client, check_seconds=options.check_seconds)
     deliveries = [Delivery(kind, events, metrics, rereader.mark) for kind in options.watched]
     sessions = Sessions(credentials)
-    registry = build_registry(deliveries, sessions.open)
     settings = build_settings(options.watched, jitter)
+
+    async def spawn(registry: kopf.OperatorRegistry, **extra: Any) -> list[asyncio.Task[Any]]:
+        tasks = await _spawn(registry, settings, **extra)
+        _replace_signal_handlers(on_signal)
+        return tasks
+
     _quieten_kopf()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sessions.close)
+        registry = build_registry(deliveries, sessions.open)
         lane = _fast_lane(options, registry, deliveries, availability, client, metrics, jitter)
         if lane is not None:
             stack.enter_context(lane.installed())
             feed = lane.find_kinds(settings)
-            tasks = await _spawn(registry, settings, insights=lane.insights)
+            # Not in a task of its own: the lane looks for kinds with what kopf sets here.
+            tasks = await spawn(registry, insights=lane.insights)
+            watches = run_kopf(tasks)
         else:
             resync = Resync(client, availability, period_seconds=options.resync_seconds)
             feed = resync.run(deliveries)
-            tasks = await _spawn(registry, settings)
-        _replace_signal_handlers(on_signal)
-        await _supervise(tasks, {"rereading": rereader.run(), "keeping the kinds complete": feed})
+            watches = run_kopf_again_and_again(
+                lambda: spawn(build_registry(deliveries, sessions.open))
+            )
+        await _supervise(
+            kopf=watches, rereading=rereader.run(), **{"keeping the kinds complete": feed}
+        )
 
 
 def _fast_lane(
@@ -245,17 +256,17 @@ async def _spawn(
 
 
 class _Seldom(logging.Filter):
-    """Lets one record through in ten seconds."""
+    """Lets one record through in ten seconds, also where the time of day goes back."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._silent_until_seconds = float("-inf")
+        self._last_seconds = float("-inf")
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.created < self._silent_until_seconds:
+        if 0 <= record.created - self._last_seconds < _SELDOM_SECONDS:
             return False
-        self._silent_until_seconds = record.created + _SELDOM_SECONDS
+        self._last_seconds = record.created
         return True
 
 
@@ -279,26 +290,19 @@ def _replace_signal_handlers(on_signal: Callable[[], None]) -> None:
             loop.add_signal_handler(number, on_signal)
 
 
-async def _supervise(
-    kopf_tasks: list[asyncio.Task[Any]], own: dict[str, Coroutine[Any, Any, None]]
-) -> None:
-    """Wait for the first task to end, which none should, and end the others."""
-    tasks = [*kopf_tasks, *(asyncio.create_task(run, name=name) for name, run in own.items())]
+async def _supervise(**runs: Coroutine[Any, Any, None]) -> None:
+    """Wait for the first of several to end, which none should, and end the others.
+
+    Raises:
+        SchedulerError: one has ended, with the reason.
+    """
+    tasks = [asyncio.create_task(run, name=name) for name, run in runs.items()]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await _stop(tasks)
+        await stop(tasks)
     for task in ended:
         error = None if task.cancelled() else task.exception()
+        if isinstance(error, SchedulerError):
+            raise error
         raise SchedulerError(f'the task "{task.get_name()}" ended: {error!r}') from error
-
-
-async def _stop(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    _, hanging = await asyncio.wait(tasks, timeout=_STOP_SECONDS)
-    for task in hanging:
-        logger.warning('the task "%s" does not end', task.get_name())
-    for task in tasks:
-        if task.done() and not task.cancelled() and (error := task.exception()):
-            logger.debug('the task "%s" ended with %r', task.get_name(), error)
