@@ -161,6 +161,7 @@ class Metrics:
         self._queue()
         self._events()
         self._requests()
+        self._watches()
         self._own()
         self._profiles: dict[str, ProfileMetrics] = {}
 
@@ -337,22 +338,7 @@ class Metrics:
             "name",
         )
 
-    def _own(self) -> None:
-        self.malformed_objects = self._counter(
-            "stellwerk_malformed_objects_total",
-            "Objects from the API that could not be read, and were skipped.",
-            "kind",
-        )
-        self.plugin_failures = self._counter(
-            "stellwerk_plugin_failures_total",
-            "Calls of a plugin that raised, did not end in time or answered nonsense.",
-            *("plugin", "extension_point", "profile"),
-        )
-        self.handler_failures = self._counter(
-            "stellwerk_handler_failures_total",
-            "Events whose handling raised; the object is read again.",
-            "kind",
-        )
+    def _watches(self) -> None:
         self.lists = self._counter(
             "stellwerk_lists_total", "Complete lists of a watched kind.", "kind"
         )
@@ -379,6 +365,23 @@ class Metrics:
         self.kind_synced = self._gauge(
             "stellwerk_kind_synced",
             "1 once the first list of a kind is complete, or the kind is known to be unavailable.",
+            "kind",
+        )
+
+    def _own(self) -> None:
+        self.malformed_objects = self._counter(
+            "stellwerk_malformed_objects_total",
+            "Objects from the API that could not be read, and were skipped.",
+            "kind",
+        )
+        self.plugin_failures = self._counter(
+            "stellwerk_plugin_failures_total",
+            "Calls of a plugin that raised, did not end in time or answered nonsense.",
+            *("plugin", "extension_point", "profile"),
+        )
+        self.handler_failures = self._counter(
+            "stellwerk_handler_failures_total",
+            "Events whose handling raised; the object is read again.",
             "kind",
         )
         self.events_recorded = self._counter(

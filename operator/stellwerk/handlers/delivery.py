@@ -66,7 +66,7 @@ class Delivery:
         self.watched = watched
         self.synced = False
         self.list_wanted = asyncio.Event()
-        """Set when a list is due before its time; whoever lists the kind clears it."""
+        """Set when a list is due before its time; cleared when one begins."""
         self._events = events
         self._sink = watched.sink(events)
         self._metrics = metrics
@@ -257,7 +257,7 @@ class Delivery:
 
 
 def _identity(obj: JsonObject) -> tuple[str, KnownObject] | None:
-    """The uid of an object, and what is remembered of it; None: it cannot be told from others."""
+    """The uid of an object, and what is remembered of it; None: it has no identity."""
     try:
         metadata = obj["metadata"]
         uid, name = metadata["uid"], metadata["name"]

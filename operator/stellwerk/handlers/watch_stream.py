@@ -165,7 +165,8 @@ def _taken_apart(event: object) -> tuple[Any, Any]:
     """The type and the object of an event, as far as it has them."""
     if not isinstance(event, dict):
         return None, None
-    return event.get("type"), event.get("object")
+    event_type = event.get("type")
+    return event_type if isinstance(event_type, str) else None, event.get("object")
 
 
 def _seen(obj: object) -> tuple[str | None, str]:
