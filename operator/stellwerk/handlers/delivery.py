@@ -170,9 +170,10 @@ class Delivery:
     async def _apply(self, gone: set[str]) -> None:
         """Deliver what the list has shown, unless an event overtakes it between two turns."""
         met, step = self._met, 0
-        while self._changed:
-            uid = next(iter(self._changed))
-            self.deliver(None, self._changed.pop(uid))
+        for uid in list(self._changed):
+            if (obj := self._changed.pop(uid, None)) is None:
+                continue
+            self.deliver(None, obj)
             step += 1
             if step % EVENTS_PER_TURN == 0:
                 await asyncio.sleep(0)

@@ -4,7 +4,7 @@ import asyncio
 
 from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import InProcess, make_profile, running
+from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
 PODS = 50
 
@@ -40,3 +40,20 @@ async def test_others_have_a_turn_after_each_long_decision() -> None:
         world.cache.update_snapshot = slowly  # type: ignore[method-assign,assignment]
         per_turn = await _decisions_per_turn(world)
     assert max(per_turn) == 1
+
+
+async def test_nothing_is_decided_while_a_later_list_is_being_applied() -> None:
+    """What stands half-way between two states of the API server is no ground to decide on."""
+    async with running() as world:
+        world.apply(make_profile("stellwerk"), make_node("large", cpu="64"))
+        handlers = world.operator.handlers
+        handlers.on_relist("Pod", applying=True)
+        handlers.on_relist("Node", applying=True)
+        world.apply(make_pod("web", scheduler_name="stellwerk"))
+        await quiet()
+        assert world.node_of("web") is None
+        handlers.on_relist("Pod", applying=False)
+        await quiet()
+        assert world.node_of("web") is None
+        handlers.on_relist("Node", applying=False)
+        await eventually(lambda: world.node_of("web") == "large")
