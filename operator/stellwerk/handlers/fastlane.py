@@ -71,11 +71,14 @@ _AWAY: Final = (errors.APIServerError, errors.APITooManyRequestsError, errors.AP
 _STREAM_BACKOFFS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0)
 """kopf's own retries within a stream; what outlasts them comes back to the lane."""
 _REOPEN_SECONDS: Final = 0.02
-"""Before a stream that has given news is opened again."""
+"""Before a stream is opened again that has given news, or lasted as a quiet one does."""
+_WELL_SECONDS: Final = 5.0
 _RESTART_FIRST_SECONDS: Final = 0.1
 _REOPEN_LONGEST_SECONDS: Final = 1.0
 """Before a stream is opened again that ended without an error, and without news."""
 _RESTART_LONGEST_SECONDS: Final = 15.0
+_FAILURES_A_LINE: Final = 10
+"""In a row: in an outage every kind fails again and again."""
 
 
 def unsupported() -> str | None:
@@ -182,9 +185,9 @@ class FastLane:
         stream = WatchStream(delivery, self._client, self._metrics)
         patience = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
         settings = replace(settings, networking=patience)
-        pause_seconds = _RESTART_FIRST_SECONDS
+        pause_seconds, failures, loop = _RESTART_FIRST_SECONDS, 0, asyncio.get_running_loop()
         while True:
-            failed = False
+            failed, began = False, loop.time()
             try:
                 if stream.must_list:
                     await self._availability.wait_for(delivery)
@@ -199,14 +202,24 @@ class FastLane:
                 # stopped, or the machine suspended. The stream is closed like any that is silent.
             except Exception as error:  # noqa: BLE001 - whatever it is, the kind must be watched
                 failed = True
+                failures = 1 if stream.gave_news else failures + 1
                 self._metrics.watch_failures.labels(delivery.watched.kind).inc()
-                logger.warning("watching %s failed, beginning anew: %r", resource, error)
-            if stream.gave_news:
-                pause_seconds = _RESTART_FIRST_SECONDS if failed else _REOPEN_SECONDS
-            else:
-                longest = _RESTART_LONGEST_SECONDS if failed else _REOPEN_LONGEST_SECONDS
-                pause_seconds = min(2 * pause_seconds, longest)
+                if failures % _FAILURES_A_LINE == 1:
+                    logger.warning("watching %s failed, beginning anew: %r", resource, error)
+            if not failed:
+                failures = 0
+            lasted = not failed and loop.time() - began > _WELL_SECONDS
+            pause_seconds = _next_pause(
+                pause_seconds, failed=failed, well=stream.gave_news or lasted
+            )
             await asyncio.sleep(pause_seconds * (1 + self._jitter()))
+
+
+def _next_pause(pause_seconds: float, *, failed: bool, well: bool) -> float:
+    """The seconds until the next round; `well`: this one gave news, or lasted as quiet ones do."""
+    if well:
+        return _RESTART_FIRST_SECONDS if failed else _REOPEN_SECONDS
+    return min(2 * pause_seconds, _RESTART_LONGEST_SECONDS if failed else _REOPEN_LONGEST_SECONDS)
 
 
 def _watch_of(
