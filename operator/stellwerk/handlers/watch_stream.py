@@ -116,8 +116,14 @@ class WatchStream:
         """Deliver until the stream ends; whether the next one may go on from there."""
         expected, since_turn = self._echo, 0
         async for event in events:
-            event_type, obj = _taken_apart(event)
             self._delivery.heard()
+            if expected is None and self._usual(event):
+                since_turn += 1
+                if since_turn == EVENTS_PER_TURN:
+                    since_turn = 0
+                    await asyncio.sleep(0)
+                continue
+            event_type, obj = _taken_apart(event)
             if event_type == "ERROR":
                 if isinstance(obj, dict) and obj.get("code") == _EXPIRED:
                     return False
@@ -140,6 +146,24 @@ class WatchStream:
                     await asyncio.sleep(0)
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
+        return True
+
+    def _usual(self, event: Any) -> bool:
+        """Deliver an event as nearly all are, without further looks; whether it was one."""
+        try:
+            event_type, obj = event["type"], event["object"]
+            metadata = obj["metadata"]
+            uid, shown = metadata["uid"], metadata["resourceVersion"]
+            version = int(shown)
+            if event_type not in _EVENT_TYPES or version <= self._latest:
+                return False
+        except (LookupError, TypeError, ValueError):
+            return False
+        self.gave_news = True
+        if self._echo is not None:
+            self._since = self._echo[1]
+        self._echo, self._latest = (uid, shown), version
+        self._delivery.deliver(event_type, obj)
         return True
 
     def _advance(self, seen: tuple[str | None, str], *, bookmark: bool) -> None:
