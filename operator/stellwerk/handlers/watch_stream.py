@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.delivery import Delivery
     from stellwerk.metrics import Metrics
+    from stellwerk.models.json_values import JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -140,15 +141,11 @@ class WatchStream:
             self._advance(seen, bookmark=event_type == "BOOKMARK")
             if event_type in _EVENT_TYPES:
                 self._delivery.deliver(event_type, obj)
-                since_turn += 1
-                if since_turn == EVENTS_PER_TURN:
-                    since_turn = 0
-                    await asyncio.sleep(0)
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
         return True
 
-    def _usual(self, event: Any) -> bool:
+    def _usual(self, event: JsonObject) -> bool:
         """Deliver an event as nearly all are, without further looks; whether it was one."""
         try:
             event_type, obj = event["type"], event["object"]
