@@ -124,6 +124,14 @@ class OutcomeUnknown(Unavailable):
         return cls(last.act, last.status, last.reason, last.message)
 
 
+class NotAList(ApiError):  # noqa: N818 - named for the state of the answer
+    """200 with something that is no list of the kind that was asked for."""
+
+    def __init__(self, act: str, message: str) -> None:
+        """Keep what was asked for, and what is wrong with the answer."""
+        super().__init__(act, None, "NotAList", message)
+
+
 class NotLeader(ApiError):  # noqa: N818 - named for the state of this process
     """Not sent: this process does not hold the lease, or its renew deadline has passed."""
 

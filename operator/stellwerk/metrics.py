@@ -161,6 +161,7 @@ class Metrics:
         self._queue()
         self._events()
         self._requests()
+        self._watches()
         self._own()
         self._profiles: dict[str, ProfileMetrics] = {}
 
@@ -337,6 +338,41 @@ class Metrics:
             "name",
         )
 
+    def _watches(self) -> None:
+        self.lists = self._counter(
+            "stellwerk_lists_total", "Complete lists of a watched kind.", "kind"
+        )
+        self.watch_failures = self._counter(
+            "stellwerk_watch_failures_total",
+            "Lists and watches of a kind that ended with an error.",
+            "kind",
+        )
+        self.missed_deletions = self._counter(
+            "stellwerk_missed_deletions_total",
+            "Objects found gone in a list, whose deletion no watch had reported.",
+            "kind",
+        )
+        self.watch_silence = self._gauge(
+            "stellwerk_watch_silence_seconds",
+            "Seconds since the API server was last heard of a kind: an event, a bookmark, a list.",
+            "kind",
+        )
+        self.watch_restores = self._counter(
+            "stellwerk_watch_restores_total",
+            "Lists of a kind made because the server came back with an older or another history.",
+            "kind",
+        )
+        self.audit_repairs = self._counter(
+            "stellwerk_audit_repairs_total",
+            "Objects that differed from the API twice and were read again, by what was wrong.",
+            "discrepancy",
+        )
+        self.kind_synced = self._gauge(
+            "stellwerk_kind_synced",
+            "1 once the first list of a kind is complete, or the kind is known to be unavailable.",
+            "kind",
+        )
+
     def _own(self) -> None:
         self.malformed_objects = self._counter(
             "stellwerk_malformed_objects_total",
@@ -356,29 +392,6 @@ class Metrics:
         self.handler_failures = self._counter(
             "stellwerk_handler_failures_total",
             "Events whose handling raised; the object is read again.",
-            "kind",
-        )
-        self.lists = self._counter(
-            "stellwerk_lists_total", "Complete lists of a watched kind.", "kind"
-        )
-        self.watch_failures = self._counter(
-            "stellwerk_watch_failures_total",
-            "Lists and watches of a kind that ended with an error.",
-            "kind",
-        )
-        self.missed_deletions = self._counter(
-            "stellwerk_missed_deletions_total",
-            "Objects found gone in a list, whose deletion no watch had reported.",
-            "kind",
-        )
-        self.audit_repairs = self._counter(
-            "stellwerk_audit_repairs_total",
-            "Objects that differed from the API twice and were read again, by what was wrong.",
-            "discrepancy",
-        )
-        self.kind_synced = self._gauge(
-            "stellwerk_kind_synced",
-            "1 once the first list of a kind is complete, or the kind is known to be unavailable.",
             "kind",
         )
         self.events_recorded = self._counter(

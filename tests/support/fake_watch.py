@@ -29,6 +29,7 @@ class FakeKind:
         self.watches = 0
         self.forbidden = False
         self.exists = True
+        self.listed_as = f"{watched.kind}List"
         self.fail_pages_from: int | None = None
         """Answer 410 from this page on (0 is the first) until it is None again."""
 
@@ -177,7 +178,9 @@ class FakeWatchApi:
         metadata = {"resourceVersion": str(kind.version)}
         if start + limit < len(objects):
             metadata["continue"] = str(start + limit)
-        page = {"kind": f"{kind.watched.kind}List", "apiVersion": "v1", "metadata": metadata}
+        page = {"kind": kind.listed_as, "apiVersion": "v1", "metadata": metadata}
+        if kind.listed_as == "Status":
+            return web.json_response({"kind": "Status", "status": "Success"})
         return web.Response(
             body=orjson.dumps(page | {"items": objects[start : start + limit]}),
             content_type="application/json",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from stellwerk.errors import NotAList
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -37,3 +39,27 @@ async def pages(
         if not token:
             return
         query["continue"] = token
+
+
+def checked_page(page: object, kind: str) -> JsonObject:
+    """Return a page of the list of a kind as it is, once it is known to be one.
+
+    A proxy, or a server that is not quite up, may answer 200 with something else. Taken for a list,
+    it would be an empty one, and everything known would be gone. `items: null` is Go's empty list.
+
+    Raises:
+        NotAList: of another kind, without items or version, or with items of another kind.
+    """
+    act = f"list {kind} objects"
+    if not isinstance(page, dict) or page.get("kind") != f"{kind}List":
+        named = page.get("kind") if isinstance(page, dict) else type(page).__name__
+        raise NotAList(act, f"the answer is no {kind}List but {named!r:.80}")
+    metadata = page.get("metadata")
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("resourceVersion"), str):
+        raise NotAList(act, "the list has no resourceVersion")
+    if "items" not in page or not isinstance(page["items"], list | None):
+        raise NotAList(act, "the list has no items")
+    for item in page["items"] or ():
+        if isinstance(item, dict) and item.get("kind", kind) != kind:
+            raise NotAList(act, f"the list has an item of the kind {item['kind']!r:.80}")
+    return page

@@ -24,3 +24,10 @@ class WatchHandlers(Protocol):
     def on_synced(self, kind: str) -> None:
         """The first list of the kind is complete (or the kind is absent, and so empty)."""
         ...
+
+    def on_relist(self, kind: str, *, applying: bool) -> None:  # noqa: ARG002 - a default
+        """A later list of the kind begins to be applied, or is through: nothing is decided between.
+
+        The calls come in pairs.
+        """
+        return

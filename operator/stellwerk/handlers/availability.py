@@ -1,7 +1,8 @@
 """Whether a kind can be watched: it exists, and the role allows to list and watch it.
 
 Asked before a kind is watched, because kopf repeats a forbidden request without end. Invariant: a
-temporary failure to find out is never taken for an answer.
+temporary failure to find out is never taken for an answer, and no kind that every API server has is
+ever taken for absent.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.errors import ApiError, Forbidden, NotFound
+from stellwerk.errors import ApiError, Forbidden, NotAList, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +27,8 @@ CHECK_SECONDS: Final = 60.0
 _FIRST_CHECK_SECONDS: Final = 0.5
 """Installing often creates the operator a moment before its definitions and its role."""
 _RETRY_SECONDS: Final = 2.0
+_LOOKS: Final = 2
+"""In a row that must miss a kind: an API server that starts serves some kinds later than others."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
@@ -47,18 +50,25 @@ class Availability:
 
     async def obstacle(self, watched: WatchedKind) -> Obstacle | None:
         """Return why a kind cannot be watched, or None if it can; waits until it is known."""
+        missed = 0
         while True:
             try:
-                if not await self._exists(watched):
-                    served = f"{watched.group_version_path}/{watched.plural}"
-                    return Obstacle(f"the API serves no {served}", absent=True)
-                return await self._missing_right(watched)
+                if await self._exists(watched):
+                    return await self._missing_right(watched)
             except ApiError as error:
                 logger.warning("cannot tell whether %s can be watched: %s", watched.kind, error)
                 await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            missed += 1
+            served = f"{watched.group_version_path}/{watched.plural}"
+            if watched.core:
+                logger.warning("the API serves no %s just now; looking again", served)
+            elif missed == _LOOKS:
+                return Obstacle(f"the API serves no {served}", absent=True)
+            await asyncio.sleep(min(_RETRY_SECONDS, self._check_seconds))
 
     async def wait_for(self, delivery: Delivery) -> None:
-        """Return once the kind can be watched; until then it counts as synced."""
+        """Return once the kind can be watched; until then it is marked as unavailable."""
         pauses = self.pauses()
         while obstacle := await self.obstacle(delivery.watched):
             delivery.unavailable(obstacle.reason, absent=obstacle.absent)
@@ -76,7 +86,11 @@ class Availability:
             discovery = await self._client.get(watched.group_version_path)
         except NotFound:
             return False
-        return any(item.get("name") == watched.plural for item in discovery.get("resources") or ())
+        resources = discovery.get("resources")
+        if not isinstance(resources, list):
+            raise NotAList(f"look up {watched.group_version_path}", "it names no resources")
+        served = {item.get("name") for item in resources if isinstance(item, dict)}
+        return watched.plural in served
 
     async def _missing_right(self, watched: WatchedKind) -> Obstacle | None:
         for verb in ("list", "watch"):

@@ -1,14 +1,17 @@
 """The objects of one kind on their way into WatchHandlers, whichever way they came.
 
-kopf's handlers call `deliver`; the fast lane and the periodic lists mark where a list begins and
-ends. Adds what a cache cannot live without: deletions that no watch reported, no event twice, and a
-second look at an object whose handling failed. Invariant: the objects that the sink was given and
-whose deletion it was not given are exactly `known`, up to objects that cannot be read at all.
+kopf's handlers and the fast lane call `deliver`; the fast lane and the periodic lists hand in the
+items of a list, and mark where it begins and ends. Adds what a cache cannot live without: deletions
+that no watch reported, no event twice, a list that counts only as a whole, and a second look at an
+object whose handling failed. Invariant: the objects that the sink was given and whose deletion it
+was not given are exactly `known`, up to objects that cannot be read at all.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -22,8 +25,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+EVENTS_PER_TURN: Final = 32
+"""How many events are handled in a row before other tasks get their turn."""
 _UNREAD: Final = ""
 """In place of a resourceVersion: whatever comes next is news."""
+_TITLE_CHARACTERS: Final = 200
+_REASON_CHARACTERS: Final = 500
+_REMEMBERED_COMPLAINTS: Final = 1_000
+"""Objects without identity have no version by which to know that they were named before."""
 
 
 class KnownObject(NamedTuple):
@@ -43,6 +52,7 @@ class Delivery:
         events: WatchHandlers,
         metrics: Metrics,
         read_again: Callable[[Delivery, str, KnownObject], None],
+        now_seconds: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the delivery of a kind.
 
@@ -51,16 +61,24 @@ class Delivery:
             events: takes the events.
             metrics: counts what went wrong.
             read_again: takes the uid of an object whose handling failed.
+            now_seconds: a monotonic clock, for the age of the last sign of life.
         """
         self.watched = watched
         self.synced = False
+        self.list_wanted = asyncio.Event()
+        """Set when a list is due before its time; cleared when one begins."""
         self._events = events
         self._sink = watched.sink(events)
         self._metrics = metrics
         self._read_again = read_again
+        self._now_seconds = now_seconds
+        self._heard_seconds = now_seconds()
+        metrics.watch_silence.labels(watched.kind).set_function(self.silence_seconds)
         self._known: dict[str, KnownObject] = {}
         self._failed: dict[str, str] = {}  # uid → the resourceVersion whose handling failed
+        self._complaints: set[str] = set()
         self._met: set[str] | None = None  # uids met since the list in progress began
+        self._changed: dict[str, JsonObject] = {}  # uid → item of the list in progress
         self._unavailable: str | None = None
 
     @property
@@ -68,20 +86,24 @@ class Delivery:
         """How many objects exist, as far as is known."""
         return len(self._known)
 
+    def heard(self) -> None:
+        """The API server has said something about the kind, be it that there is no news."""
+        self._heard_seconds = self._now_seconds()
+
+    def silence_seconds(self) -> float:
+        """Return how long ago the API server was last heard of the kind."""
+        return self._now_seconds() - self._heard_seconds
+
     def deliver(self, event_type: str | None, obj: JsonObject) -> None:
         """Pass an event on, unless it is an echo; raise nothing."""
-        try:
-            metadata = obj["metadata"]
-            uid: str = metadata["uid"]
-            namespace = metadata.get("namespace")
-            now = KnownObject(
-                namespace and intern(namespace), metadata["name"], metadata["resourceVersion"]
-            )
-        except (KeyError, TypeError, AttributeError):
-            self._malformed(f"{obj!r:.200}", "it has no usable metadata")
+        identity = _identity(obj)
+        if identity is None:
+            self._without_identity(obj)
             return
+        uid, now = identity
         if self._met is not None:
             self._met.add(uid)
+            self._changed.pop(uid, None)  # an event is newer than the list's item
         before = self._known.get(uid)
         if event_type == "DELETED":
             if before is not None:
@@ -91,33 +113,81 @@ class Delivery:
             self._known[uid] = now
             self._pass_on(event_type, obj, uid, now)
 
+    def skip_event(self, event: object) -> None:
+        """An event that is of no known type: it is counted, and named in the log."""
+        self._without_identity(event)
+
     def begin_listing(self) -> None:
         """A complete list follows; one that was begun before and never ended is forgotten."""
-        self._met = set()
+        self._met, self._changed = set(), {}
 
     def listed(self, obj: JsonObject) -> None:
-        """Take an item of a list that is read while a watch runs; what the watch said is newer."""
-        uid = (obj.get("metadata") or {}).get("uid")
-        if self._met is None or uid not in self._met:
-            self.deliver(None, obj)
+        """Take an item of the list; what the watch said since the list began is newer.
 
-    def end_listing(self) -> None:
-        """The list is complete: what it did not show is gone, and the kind is synced."""
+        Before the kind is synced nothing is decided, and the item is passed on at once. Later, what
+        was known serves until the list is complete, and only what has changed is kept for then.
+        """
+        identity = _identity(obj)
+        if identity is None:
+            self._without_identity(obj)
+            return
+        uid, now = identity
+        if self._met is None or uid in self._met:
+            return
+        if not self.synced:
+            self.deliver(None, obj)
+            return
+        self._met.add(uid)
+        before = self._known.get(uid)
+        if before is None or before.resource_version != now.resource_version:
+            self._changed[uid] = obj
+
+    async def end_listing(self) -> None:
+        """The list is complete: it is applied, what it did not show is gone, the kind is synced.
+
+        The loop turns meanwhile, but nothing is decided between the first change and the last.
+        """
         met = self._met
         if met is None:
             return
+        self.heard()
+        gone = self._known.keys() - met
+        if self.synced and (self._changed or gone):
+            self._events.on_relist(self.watched.kind, applying=True)
+            try:
+                await self._apply(gone)
+            finally:
+                self._events.on_relist(self.watched.kind, applying=False)
+        else:
+            await self._apply(gone)
         self._met = None
-        for uid in self._known.keys() - met:
-            self._metrics.missed_deletions.labels(self.watched.kind).inc()
-            self.deliver_tombstone(uid)
         self._metrics.lists.labels(self.watched.kind).inc()
         if self._unavailable is not None:
             logger.info("%s can be watched now", self.watched.kind)
             self._unavailable = None
         self._mark_synced()
 
+    async def _apply(self, gone: set[str]) -> None:
+        """Deliver what the list has shown, unless an event overtakes it between two turns."""
+        met, step = self._met, 0
+        for uid in list(self._changed):
+            if (obj := self._changed.pop(uid, None)) is None:
+                continue
+            self.deliver(None, obj)
+            step += 1
+            if step % EVENTS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        for uid in gone:
+            if uid in (met or ()):
+                continue
+            self._metrics.missed_deletions.labels(self.watched.kind).inc()
+            self.deliver_tombstone(uid)
+            step += 1
+            if step % EVENTS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
     def unavailable(self, reason: str, *, absent: bool) -> None:
-        """The kind cannot be watched: it counts as synced until it can.
+        """The kind cannot be watched: it counts as synced until it can, unless indispensable.
 
         Where the kind is absent, so are its objects. Where it can no longer be seen, what was known
         last is a better guess than nothing: nodes would look empty without their pods.
@@ -125,11 +195,12 @@ class Delivery:
         if self._unavailable != reason:
             self._unavailable = reason
             logger.warning("%s is not watched: %s", self.watched.kind, reason)
-        self._met = None
+        self._met, self._changed = None, {}
         if absent:
             for uid in list(self._known):
                 self.deliver_tombstone(uid)
-        self._mark_synced()
+        if not self.watched.indispensable:
+            self._mark_synced()
 
     def deliver_tombstone(self, uid: str) -> None:
         """A deletion that no watch reported: only metadata, since its last state is unknown."""
@@ -183,10 +254,37 @@ class Delivery:
         self._known[uid] = now._replace(resource_version=_UNREAD)
         self._read_again(self, uid, now)
 
+    def _without_identity(self, obj: object) -> None:
+        title = f"{obj!r:.{_TITLE_CHARACTERS}}"
+        if title in self._complaints:
+            self._metrics.malformed_objects.labels(self.watched.kind).inc()
+            return
+        if len(self._complaints) == _REMEMBERED_COMPLAINTS:
+            self._complaints.clear()
+        self._complaints.add(title)
+        self._malformed(title, "it has no usable metadata")
+
     def _malformed(self, title: str, reason: str) -> None:
         self._metrics.malformed_objects.labels(self.watched.kind).inc()
-        text = " ".join(reason.split())
+        text = " ".join(reason[:_REASON_CHARACTERS].split())
         logger.error("%s %s is malformed and skipped: %s", self.watched.kind, title, text)
+
+
+def _identity(obj: JsonObject) -> tuple[str, KnownObject] | None:
+    """The uid of an object, and what is remembered of it; None: it has no identity."""
+    try:
+        metadata = obj["metadata"]
+        uid, name = metadata["uid"], metadata["name"]
+        namespace, version = metadata.get("namespace"), metadata["resourceVersion"]
+    except (LookupError, TypeError, AttributeError):
+        return None
+    if not (uid.__class__ is name.__class__ is version.__class__ is str and uid and name):
+        return None
+    if namespace is None or not namespace:
+        return uid, KnownObject(None, name, version)
+    if namespace.__class__ is not str:
+        return None
+    return uid, KnownObject(intern(namespace), name, version)
 
 
 def _title(obj: KnownObject) -> str:

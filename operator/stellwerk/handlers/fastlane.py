@@ -1,12 +1,12 @@
-"""Runs kopf's event handlers straight from its watch streams, at a small part of the cost.
+"""Takes events straight from kopf's watch streams to the deliveries, at a small part of the cost.
 
-kopf keeps login, discovery, list, watch, bookmarks, reconnects and pauses. Replaced, for the
-watched kinds only, is what it puts between a watch event and a handler: a queue and a task per
-object, and the detection of causes that `on.event` handlers do not need. The only module that
-touches kopf's private parts: where they are missing it cannot be imported, where their shape is
-not the known one `unsupported()` says so, and either way `lifecycle` takes kopf's own path.
-Invariant: the same handlers are called with the same events, in the same order per object, on both
-paths.
+kopf keeps login, discovery, connections, time-outs and pauses. Replaced, for the watched kinds
+only, is what it puts between a watch event and a handler (a queue and a task per object, and the
+detection of causes that `on.event` handlers do not need), and its lists, which take anything for a
+list (`watch_stream`). The only module that touches kopf's private parts: where they are missing it
+cannot be imported, where their shape is not the known one `unsupported()` says so, and either way
+`lifecycle` takes kopf's own path. Invariant: the deliveries are given the same events, in the same
+order per object, on both paths.
 """
 
 from __future__ import annotations
@@ -21,19 +21,23 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from kopf._cogs.clients import api, watching
+from kopf._cogs.clients import api, errors, watching
 from kopf._cogs.structs import references
 from kopf._core.reactor import observation, queueing
 
+from stellwerk.handlers.watch_stream import WatchStream
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
     import kopf
     from kopf._cogs.aiokits import aiotasks, aiotoggles
     from kopf._cogs.configs import configuration
 
+    from stellwerk.framework.services import ClusterClient
     from stellwerk.handlers.availability import Availability
     from stellwerk.handlers.delivery import Delivery
+    from stellwerk.handlers.watch_stream import Watch
     from stellwerk.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -51,22 +55,30 @@ _SHAPES: Final[dict[Callable[..., Any], frozenset[str]]] = {
             "resource_indexed",
         }
     ),
-    watching.continuous_watch: frozenset(
+    watching.watch_objs: frozenset(
         {
             "settings",
             "resource",
             "namespace",
+            "since",
             "operator_pause_waiter",
         }
     ),
     watching.streaming_block: frozenset({"resource", "namespace", "operator_paused"}),
 }
-_EVENTS_PER_TURN: Final = 32
-"""How many events are handled in a row before other tasks get their turn."""
+_AWAY: Final = (errors.APIServerError, errors.APITooManyRequestsError, errors.APISessionClosed)
+"""What kopf raises while the server is away; what was seen of it before still holds."""
 _STREAM_BACKOFFS_SECONDS: Final = (0.25, 0.5, 1.0, 2.0)
 """kopf's own retries within a stream; what outlasts them comes back to the lane."""
+_REOPEN_SECONDS: Final = 0.02
+"""Before a stream is opened again that has given news, or lasted as a quiet one does."""
+_WELL_SECONDS: Final = 5.0
 _RESTART_FIRST_SECONDS: Final = 0.1
+_REOPEN_LONGEST_SECONDS: Final = 1.0
+"""Before a stream is opened again that ended without an error, and without news."""
 _RESTART_LONGEST_SECONDS: Final = 15.0
+_FAILURES_A_LINE: Final = 10
+"""In a row: in an outage every kind fails again and again."""
 
 
 def unsupported() -> str | None:
@@ -76,8 +88,6 @@ def unsupported() -> str | None:
     for function, parameters in _SHAPES.items():
         if set(inspect.signature(function).parameters) - {"_iterations"} != parameters:
             return f"{function.__module__}.{function.__qualname__} has other parameters"
-    if not hasattr(watching.Bookmark, "LISTED"):
-        return "kopf does not mark the end of a list"
     if getattr(api, "json", None) is not json:
         return "kopf reads its streams in another way"
     return None
@@ -91,6 +101,7 @@ class FastLane:
         registry: kopf.OperatorRegistry,
         deliveries: Iterable[Delivery],
         availability: Availability,
+        client: ClusterClient,
         metrics: Metrics,
         jitter: Callable[[], float],
     ) -> None:
@@ -103,6 +114,7 @@ class FastLane:
         }
         self._watching: set[Delivery] = set()
         self._availability = availability
+        self._client = client
         self._metrics = metrics
         self._jitter = jitter
 
@@ -136,7 +148,10 @@ class FastLane:
             await asyncio.sleep(pause_seconds)  # at first, kopf is just looking itself
             for delivery in self._deliveries.values():
                 if delivery not in self._watching:
-                    await self._find(delivery, settings)
+                    try:
+                        await self._find(delivery, settings)
+                    except Exception as error:  # noqa: BLE001 - the next look may do better
+                        logger.warning("looking for %s failed: %r", delivery.watched.plural, error)
 
     async def _find(self, delivery: Delivery, settings: configuration.OperatorSettings) -> None:
         obstacle = await self._availability.obstacle(delivery.watched)
@@ -167,74 +182,69 @@ class FastLane:
 
         kopf ends the whole operator when a watch ends with an error; here it begins anew.
         """
-        stream = _Stream(delivery, self._handlers_of(resource))
+        stream = WatchStream(delivery, self._client, self._metrics)
         patience = replace(settings.networking, error_backoffs=_STREAM_BACKOFFS_SECONDS)
         settings = replace(settings, networking=patience)
-        pause_seconds = _RESTART_FIRST_SECONDS
+        pause_seconds, failures, loop = _RESTART_FIRST_SECONDS, 0, asyncio.get_running_loop()
         while True:
-            await self._availability.wait_for(delivery)
-            async with watching.streaming_block(
-                resource=resource, namespace=namespace, operator_paused=operator_paused
-            ) as pause_waiter:
-                try:
-                    listed = await stream.run(settings, resource, namespace, pause_waiter)
-                except Exception as error:  # noqa: BLE001 - whatever it is, the kind must be watched
-                    self._metrics.watch_failures.labels(delivery.watched.kind).inc()
+            failed, began = False, loop.time()
+            try:
+                if stream.must_list:
+                    await self._availability.wait_for(delivery)
+                async with watching.streaming_block(
+                    resource=resource, namespace=namespace, operator_paused=operator_paused
+                ) as pause_waiter:
+                    await stream.run(_watch_of(settings, resource, namespace, pause_waiter))
+            except asyncio.CancelledError:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise
+                # kopf's inactivity limit, passed while an event was being handled: the process was
+                # stopped, or the machine suspended. The stream is closed like any that is silent.
+            except Exception as error:  # noqa: BLE001 - whatever it is, the kind must be watched
+                failed = True
+                failures = 1 if stream.gave_news else failures + 1
+                self._metrics.watch_failures.labels(delivery.watched.kind).inc()
+                if failures % _FAILURES_A_LINE == 1:
                     logger.warning("watching %s failed, beginning anew: %r", resource, error)
-                    listed = False
-            pause_seconds = (
-                _RESTART_FIRST_SECONDS
-                if listed
-                else min(2 * pause_seconds, _RESTART_LONGEST_SECONDS)
+            if not failed:
+                failures = 0
+            lasted = not failed and loop.time() - began > _WELL_SECONDS
+            pause_seconds = _next_pause(
+                pause_seconds, failed=failed, well=stream.gave_news or lasted
             )
             await asyncio.sleep(pause_seconds * (1 + self._jitter()))
 
-    def _handlers_of(self, resource: references.Resource) -> list[Callable[..., Any]]:
-        handlers = self._registry._watching.get_all_handlers()
-        return [
-            handler.fn
-            for handler in handlers
-            if handler.selector is not None and handler.selector.check(resource)
-        ]
+
+def _next_pause(pause_seconds: float, *, failed: bool, well: bool) -> float:
+    """The seconds until the next round; `well`: this one gave news, or lasted as quiet ones do."""
+    if well:
+        return _RESTART_FIRST_SECONDS if failed else _REOPEN_SECONDS
+    return min(2 * pause_seconds, _RESTART_LONGEST_SECONDS if failed else _REOPEN_LONGEST_SECONDS)
 
 
-class _Stream:
-    """One list and the watches that follow it, handed to the handlers event by event."""
-
-    def __init__(self, delivery: Delivery, handlers: list[Callable[..., Any]]) -> None:
-        self._delivery = delivery
-        self._handlers = handlers
-
-    async def run(
-        self,
-        settings: configuration.OperatorSettings,
-        resource: references.Resource,
-        namespace: references.Namespace,
-        pause_waiter: aiotasks.Future,
-    ) -> bool:
-        """Stream until the resourceVersion has expired; True if the list was complete."""
-        listed = False
-        since_turn = 0
-        self._delivery.begin_listing()
-        events = watching.continuous_watch(
+def _watch_of(
+    settings: configuration.OperatorSettings,
+    resource: references.Resource,
+    namespace: references.Namespace,
+    pause_waiter: aiotasks.Future,
+) -> Watch:
+    async def watch(since: str) -> AsyncGenerator[Any, None]:
+        """Kopf's stream; its errors become those that say whether the server is only away."""
+        events = watching.watch_objs(
             settings=settings,
             resource=resource,
             namespace=namespace,
+            since=since,
             operator_pause_waiter=pause_waiter,
         )
-        async with aclosing(events):  # type: ignore[type-var]
-            async for event in events:
-                if isinstance(event, watching.Bookmark):
-                    self._delivery.end_listing()
-                    listed = True
-                elif event["type"] != "BOOKMARK":
-                    for handler in self._handlers:
-                        await handler(event=event, type=event["type"], resource=resource)
-                    since_turn += 1
-                    if since_turn == _EVENTS_PER_TURN:
-                        since_turn = 0
-                        await asyncio.sleep(0)
-        return listed
+        try:
+            async with aclosing(events):  # type: ignore[type-var]
+                async for event in events:
+                    yield event
+        except _AWAY as away:
+            raise ConnectionError(repr(away)) from away
+
+    return watch
 
 
 class _Orjson:

@@ -21,6 +21,7 @@ from typing_extensions import override
 from stellwerk.errors import SchedulerError
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
 from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.kopf_tasks import run_kopf, run_kopf_again_and_again, stop
 from stellwerk.handlers.rereading import Rereader
 from stellwerk.handlers.resync import PERIOD_SECONDS, Resync
 from stellwerk.handlers.watched import WATCHED
@@ -42,8 +43,12 @@ logger = logging.getLogger(__name__)
 
 _CHUNK_ITEMS: Final = 500
 """Objects per page of a list: a page is parsed between two turns, a whole list stalls the loop."""
+_INACTIVITY_SECONDS: Final = 25.0
+"""After so long without a line a watch is opened again: nothing but that shows a half-open line.
+
+Bookmarks come once a minute, which is too seldom to wait for. A quiet kind costs two small requests
+in this time."""
 _LOGIN_PAUSE_SECONDS: Final = 5.0
-_STOP_SECONDS: Final = 10.0
 _SELDOM_SECONDS: Final = 10.0
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -91,6 +96,7 @@ def build_settings(
     settings.networking.request_timeout = 60
     settings.watching.chunk_size = _CHUNK_ITEMS
     settings.watching.connect_timeout = 10
+    settings.watching.inactivity_timeout = _INACTIVITY_SECONDS
     for kind in watched:
         if kind.field_selector is not None:
             selectors = settings.watching.field_selectors
@@ -152,7 +158,11 @@ def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> Non
         watched.group, watched.version, watched.plural, registry=registry, id=watched.kind
     )
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
-        delivery.deliver(event["type"], event["object"])  # type: ignore[arg-type]
+        if event["type"] is None:
+            # kopf lists anew, item by item: the whole is what counts, and `resync` lists it.
+            delivery.list_wanted.set()
+        else:
+            delivery.deliver(event["type"], event["object"])  # type: ignore[arg-type]
 
 
 async def run_operator(
@@ -180,7 +190,7 @@ async def run_operator(
         redelivery: lets objects in that were read.
 
     Raises:
-        SchedulerError: kopf ended of its own accord.
+        SchedulerError: kopf ended of its own accord; on its own path it is started again instead.
     """
     options = options or OperatorOptions()
     rereader = Rereader(client)
@@ -189,22 +199,33 @@ async def run_operator(
     if redelivery is not None:
         redelivery.attach(deliveries)
     sessions = Sessions(credentials)
-    registry = build_registry(deliveries, sessions.open)
     settings = build_settings(options.watched, jitter)
+
+    async def spawn(registry: kopf.OperatorRegistry, **extra: Any) -> list[asyncio.Task[Any]]:
+        tasks = await _spawn(registry, settings, **extra)
+        _replace_signal_handlers(on_signal)
+        return tasks
+
     _quieten_kopf()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(sessions.close)
-        lane = _fast_lane(options, registry, deliveries, availability, metrics, jitter)
+        registry = build_registry(deliveries, sessions.open)
+        lane = _fast_lane(options, registry, deliveries, availability, client, metrics, jitter)
         if lane is not None:
             stack.enter_context(lane.installed())
             feed = lane.find_kinds(settings)
-            tasks = await _spawn(registry, settings, insights=lane.insights)
+            # Not in a task of its own: the lane looks for kinds with what kopf sets here.
+            tasks = await spawn(registry, insights=lane.insights)
+            watches = run_kopf(tasks)
         else:
             resync = Resync(client, availability, period_seconds=options.resync_seconds)
             feed = resync.run(deliveries)
-            tasks = await _spawn(registry, settings)
-        _replace_signal_handlers(on_signal)
-        await _supervise(tasks, {"rereading": rereader.run(), "keeping the kinds complete": feed})
+            watches = run_kopf_again_and_again(
+                lambda: spawn(build_registry(deliveries, sessions.open))
+            )
+        await _supervise(
+            kopf=watches, rereading=rereader.run(), **{"keeping the kinds complete": feed}
+        )
 
 
 def _fast_lane(
@@ -212,6 +233,7 @@ def _fast_lane(
     registry: kopf.OperatorRegistry,
     deliveries: Sequence[Delivery],
     availability: Availability,
+    client: ClusterClient,
     metrics: Metrics,
     jitter: Callable[[], float],
 ) -> FastLane | None:
@@ -227,7 +249,7 @@ def _fast_lane(
     if reason is not None:
         logger.warning("no fast lane, kopf's own path is used (slower): %s", reason)
         return None
-    return fastlane.FastLane(registry, deliveries, availability, metrics, jitter)
+    return fastlane.FastLane(registry, deliveries, availability, client, metrics, jitter)
 
 
 async def _spawn(
@@ -276,26 +298,19 @@ def _replace_signal_handlers(on_signal: Callable[[], None]) -> None:
             loop.add_signal_handler(number, on_signal)
 
 
-async def _supervise(
-    kopf_tasks: list[asyncio.Task[Any]], own: dict[str, Coroutine[Any, Any, None]]
-) -> None:
-    """Wait for the first task to end, which none should, and end the others."""
-    tasks = [*kopf_tasks, *(asyncio.create_task(run, name=name) for name, run in own.items())]
+async def _supervise(**runs: Coroutine[Any, Any, None]) -> None:
+    """Wait for the first of several to end, which none should, and end the others.
+
+    Raises:
+        SchedulerError: one has ended, with the reason.
+    """
+    tasks = [asyncio.create_task(run, name=name) for name, run in runs.items()]
     try:
         ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await _stop(tasks)
+        await stop(tasks)
     for task in ended:
         error = None if task.cancelled() else task.exception()
+        if isinstance(error, SchedulerError):
+            raise error
         raise SchedulerError(f'the task "{task.get_name()}" ended: {error!r}') from error
-
-
-async def _stop(tasks: list[asyncio.Task[Any]]) -> None:
-    for task in tasks:
-        task.cancel()
-    _, hanging = await asyncio.wait(tasks, timeout=_STOP_SECONDS)
-    for task in hanging:
-        logger.warning('the task "%s" does not end', task.get_name())
-    for task in tasks:
-        if task.done() and not task.cancelled() and (error := task.exception()):
-            logger.debug('the task "%s" ended with %r', task.get_name(), error)

@@ -33,6 +33,16 @@ class WatchedKind:
     field_selector: str | None = None
 
     @property
+    def core(self) -> bool:
+        """Whether every API server has the kind: where it seems absent, the answer is wrong."""
+        return not self.group
+
+    @property
+    def indispensable(self) -> bool:
+        """Whether nothing can be decided without it: without pods, every node looks empty."""
+        return self.kind in {"Pod", "Node"}
+
+    @property
     def group_version_path(self) -> str:
         """The API path under which discovery lists the kind."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
@@ -41,7 +51,12 @@ class WatchedKind:
     def path(self) -> str:
         """The API path of all objects of the kind that are watched, in every namespace."""
         query = f"?fieldSelector={quote(self.field_selector)}" if self.field_selector else ""
-        return f"{self.group_version_path}/{self.plural}{query}"
+        return f"{self.collection_path}{query}"
+
+    @property
+    def collection_path(self) -> str:
+        """The API path of all objects of the kind, in every namespace."""
+        return f"{self.group_version_path}/{self.plural}"
 
     def object_path(self, namespace: str | None, name: str) -> str:
         """Return the API path of one object."""

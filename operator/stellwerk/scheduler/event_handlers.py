@@ -46,11 +46,17 @@ _RESOURCES: Final = {
 
 
 class SyncBarrier:
-    """Opens when the first list of every watched kind is complete."""
+    """Opens when the first list of every watched kind is complete.
+
+    Once open, it holds decisions back for the moments in which a later list is being applied.
+    """
 
     def __init__(self, kinds: frozenset[str]) -> None:
         self._missing = set(kinds)
         self._complete = asyncio.Event()
+        self._applying: set[str] = set()
+        self._applied = asyncio.Event()
+        self._applied.set()
 
     def on_synced(self, kind: str) -> None:
         """A kind's first list is complete."""
@@ -66,6 +72,20 @@ class SyncBarrier:
     async def wait(self) -> None:
         """Wait until nothing is missing."""
         await self._complete.wait()
+
+    def on_relist(self, kind: str, *, applying: bool) -> None:
+        """A later list of a kind begins to be applied, or is through."""
+        (self._applying.add if applying else self._applying.discard)(kind)
+        (self._applied.clear if self._applying else self._applied.set)()
+
+    @property
+    def is_applying(self) -> bool:
+        """Whether the cache is between two states that the API server has shown."""
+        return bool(self._applying)
+
+    async def applied(self) -> None:
+        """Wait until no list is being applied."""
+        await self._applied.wait()
 
 
 @dataclass(slots=True, eq=False)
@@ -275,6 +295,10 @@ class EventHandlers(WatchHandlers):
         if kind == "PriorityClass":
             self._priorities_known(self.world.priority_classes.synced())
         self.barrier.on_synced(kind)
+
+    @override
+    def on_relist(self, kind: str, *, applying: bool) -> None:
+        self.barrier.on_relist(kind, applying=applying)
 
     # --- after each -----------------------------------------------------------------------------
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
@@ -41,7 +41,7 @@ class Scheduler:
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         preemption: PreemptionExecutor,
-        handlers: WatchHandlers,
+        handlers: EventHandlers,
         profile_status: ProfileStatusWriter,
     ) -> None:
         self._world = world
@@ -53,6 +53,7 @@ class Scheduler:
         self._outcomes = binding_cycle.outcomes
         self._handlers = handlers
         self._profile_status = profile_status
+        self._barrier = handlers.barrier
         self._heartbeat_seconds: float | None = None
         """When the loop last turned with the scheduling coroutine in it; None: it does not yet."""
         self.deciding = ""
@@ -107,11 +108,16 @@ class Scheduler:
     async def _next_pod(self) -> QueuedPod:
         world = self._world
         while True:
+            if self._barrier.is_applying:
+                await self._barrier.applied()
             if self._active.empty():
                 early = world.queue.pop_from_backoff()
                 if early is not None:
                     return early
-            popped = world.queue.pop(await self._active.next())
+            item = await self._active.next()
+            if self._barrier.is_applying:
+                await self._barrier.applied()
+            popped = world.queue.pop(item)
             if popped is not None:
                 return popped
 

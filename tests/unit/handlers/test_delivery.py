@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from stellwerk.metrics import Metrics
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stellwerk.handlers.watched import WatchedKind
     from stellwerk.models.json_values import JsonObject
 
 PODS = WATCHED[0]
@@ -26,6 +28,8 @@ class Events(WatchHandlers):
     def __init__(self) -> None:
         self.seen: list[tuple[str | None, JsonObject]] = []
         self.synced: list[str] = []
+        self.applying: list[tuple[int, bool]] = []
+        """How many events there had been when a list began to be applied, and when it was."""
         self.error: Callable[[], Exception | None] = lambda: None
 
     @override
@@ -46,15 +50,25 @@ class Events(WatchHandlers):
     def on_synced(self, kind: str) -> None:
         self.synced.append(kind)
 
+    @override
+    def on_relist(self, kind: str, *, applying: bool) -> None:
+        self.applying.append((len(self.seen), applying))
+
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, watched: WatchedKind = PODS) -> None:
         self.events = Events()
         self.metrics = Metrics()
         self.marked: list[tuple[str, KnownObject]] = []
         self.delivery = Delivery(
-            PODS, self.events, self.metrics, lambda _, uid, obj: self.marked.append((uid, obj))
+            watched, self.events, self.metrics, lambda _, uid, obj: self.marked.append((uid, obj))
         )
+
+    def listing(self, *objects: JsonObject) -> None:
+        self.delivery.begin_listing()
+        for obj in objects:
+            self.delivery.listed(obj)
+        asyncio.run(self.delivery.end_listing())
 
     def seen(self) -> list[tuple[str | None, str]]:
         return [(event_type, obj["metadata"]["uid"]) for event_type, obj in self.events.seen]
@@ -93,7 +107,7 @@ def test_a_deletion_is_told_once(bench: Bench) -> None:
 def test_what_a_list_does_not_show_is_gone_with_metadata_alone(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a", 1))
     bench.delivery.begin_listing()
-    bench.delivery.end_listing()
+    asyncio.run(bench.delivery.end_listing())
     event_type, obj = bench.events.seen[-1]
     assert event_type == "DELETED"
     assert obj == pod("a", 1)
@@ -105,7 +119,7 @@ def test_a_listing_begun_again_forgets_what_the_broken_one_had_met(bench: Bench)
     bench.delivery.begin_listing()
     bench.delivery.deliver(None, pod("a", 1))
     bench.delivery.begin_listing()
-    bench.delivery.end_listing()
+    asyncio.run(bench.delivery.end_listing())
     assert bench.seen()[-1] == ("DELETED", "a")
 
 
@@ -118,7 +132,7 @@ def test_an_item_of_a_slow_list_does_not_undo_what_the_watch_said(bench: Bench) 
     bench.delivery.deliver("ADDED", pod("new", 7))
     bench.delivery.listed(pod("changed", 1))
     bench.delivery.listed(pod("deleted", 1))
-    bench.delivery.end_listing()
+    asyncio.run(bench.delivery.end_listing())
     assert bench.seen()[2:] == [("MODIFIED", "changed"), ("DELETED", "deleted"), ("ADDED", "new")]
     assert bench.delivery.known == 2
 
@@ -126,19 +140,18 @@ def test_an_item_of_a_slow_list_does_not_undo_what_the_watch_said(bench: Bench) 
 def test_synced_once(bench: Bench) -> None:
     for _ in range(3):
         bench.delivery.begin_listing()
-        bench.delivery.end_listing()
+        asyncio.run(bench.delivery.end_listing())
     assert bench.events.synced == ["Pod"]
     assert bench.metrics.kind_synced.labels("Pod").value == 1
 
 
-def test_an_absent_kind_is_synced_empty_and_told_once_in_the_log(
+def test_an_absent_kind_is_empty_and_told_once_in_the_log(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.delivery.deliver("ADDED", pod("a"))
     for _ in range(3):
         bench.delivery.unavailable("the API serves no pods", absent=True)
     assert bench.seen() == [("ADDED", "a"), ("DELETED", "a")]
-    assert bench.events.synced == ["Pod"]
     assert caplog.messages == ["Pod is not watched: the API serves no pods"]
 
 
@@ -146,7 +159,63 @@ def test_a_right_that_is_withdrawn_makes_nothing_vanish(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a"))
     bench.delivery.unavailable("the role lacks the right to list pods", absent=False)
     assert bench.seen() == [("ADDED", "a")]
-    assert bench.events.synced == ["Pod"]
+
+
+def test_pods_that_cannot_be_listed_are_never_taken_for_synced_others_are() -> None:
+    """Without pods every node would look empty."""
+    for watched in WATCHED:
+        bench = Bench(watched)
+        bench.delivery.unavailable("the role lacks the right to list them", absent=False)
+        expected = [] if watched.kind in {"Pod", "Node"} else [watched.kind]
+        assert bench.events.synced == expected
+
+
+def test_what_was_known_serves_until_a_later_list_is_complete(bench: Bench) -> None:
+    bench.listing(pod("a", 1), pod("b", 1))
+    bench.delivery.begin_listing()
+    bench.delivery.listed(pod("a", 2))
+    bench.delivery.listed(pod("c", 3))
+    assert bench.seen() == [(None, "a"), (None, "b")]
+    asyncio.run(bench.delivery.end_listing())
+    assert sorted(bench.seen()[2:], key=str) == [("DELETED", "b"), (None, "a"), (None, "c")]
+
+
+def test_nothing_is_decided_between_the_first_change_of_a_later_list_and_the_last(
+    bench: Bench,
+) -> None:
+    first = [pod(f"{number}", 1) for number in range(200)]
+    bench.listing(*first)
+    assert bench.events.applying == []
+    bench.listing(*[pod(f"{number}", 2) for number in range(100, 300)])
+    assert bench.events.applying == [(200, True), (500, False)]
+    bench.listing(*[pod(f"{number}", 2) for number in range(100, 300)])
+    assert len(bench.events.applying) == 2  # nothing changed
+
+
+async def test_an_event_overtakes_a_list_that_is_being_applied(bench: Bench) -> None:
+    delivery = bench.delivery
+    names = [f"{number}" for number in range(100)]
+    for name in names:
+        delivery.deliver("ADDED", pod(name, 1))
+    delivery.begin_listing()
+    for name in names:
+        delivery.listed(pod(name, 1))
+    await delivery.end_listing()
+    delivery.begin_listing()
+    for name in names[:90]:
+        delivery.listed(pod(name, 5))
+    applying = asyncio.create_task(delivery.end_listing())
+    await asyncio.sleep(0)
+    delivery.deliver("MODIFIED", pod("89", 9))
+    delivery.deliver("MODIFIED", pod("99", 9))
+    await applying
+    versions = {
+        obj["metadata"]["uid"]: obj["metadata"]["resourceVersion"]
+        for event_type, obj in bench.events.seen
+    }
+    assert versions["89"] == "9"
+    assert ("DELETED", "99") not in bench.seen()
+    assert ("DELETED", "98") in bench.seen()
 
 
 @pytest.mark.parametrize(
@@ -157,12 +226,20 @@ def test_a_right_that_is_withdrawn_makes_nothing_vanish(bench: Bench) -> None:
         pytest.param({"metadata": {"name": "a"}}, id="no uid"),
         pytest.param({"metadata": "text"}, id="metadata is a text"),
         pytest.param([], id="a list"),
+        pytest.param("text", id="a text"),
+        pytest.param({"metadata": pod("a")["metadata"] | {"uid": ["a"]}}, id="uid"),
+        pytest.param({"metadata": pod("a")["metadata"] | {"name": {}}}, id="odd name"),
+        pytest.param({"metadata": pod("a")["metadata"] | {"resourceVersion": 1}}, id="odd version"),
     ],
 )
-def test_an_object_without_identity_is_counted_and_skipped(bench: Bench, obj: Any) -> None:
+def test_an_object_without_identity_is_counted_named_once_and_skipped(
+    bench: Bench, caplog: pytest.LogCaptureFixture, obj: Any
+) -> None:
     bench.delivery.deliver("ADDED", obj)
-    assert bench.events.seen == []
-    assert bench.metrics.malformed_objects.labels("Pod").value == 1
+    bench.listing(obj, pod("good"))
+    assert bench.seen() == [(None, "good")]
+    assert bench.metrics.malformed_objects.labels("Pod").value == 2
+    assert len(caplog.messages) == 1
 
 
 def test_an_object_that_cannot_be_read_is_named_counted_and_not_read_again(
@@ -241,9 +318,9 @@ class Store:
         """Listed whole if heard, else broken after the first item."""
         self._delivery.begin_listing()
         for uid, version in list(self.versions.items())[: None if heard else 1]:
-            self._delivery.deliver(None, pod(uid, version))
+            self._delivery.listed(pod(uid, version))
         if heard:
-            self._delivery.end_listing()
+            asyncio.run(self._delivery.end_listing())
 
 
 def settled(given: list[tuple[str | None, JsonObject]]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.handlers.availability import Availability
 from stellwerk.handlers.lifecycle import OperatorOptions, _Seldom, run_operator
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
@@ -185,14 +186,14 @@ async def test_an_absent_kind_counts_as_synced_and_is_watched_once_it_appears(
 async def test_a_forbidden_kind_counts_as_synced_and_is_watched_once_it_is_allowed(
     api: FakeWatchApi, tmp_path: Path, *, fast: bool
 ) -> None:
-    nodes = api.kinds["Node"]
-    nodes.forbidden = True
-    nodes.put("n1")
-    async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
-        await eventually(lambda: set(events.synced) == {"Pod", "Node"})
-        assert events.live("Node") == set()
-        nodes.forbidden = False
-        await eventually(lambda: events.live("Node") == {"n1"})
+    profiles = api.kinds["SchedulerProfile"]
+    profiles.forbidden = True
+    profiles.put("default")
+    async with operator(api, tmp_path, PODS, PROFILES, fast=fast) as events:
+        await eventually(lambda: set(events.synced) == {"Pod", "SchedulerProfile"})
+        assert events.live("SchedulerProfile") == set()
+        profiles.forbidden = False
+        await eventually(lambda: events.live("SchedulerProfile") == {"default"})
 
 
 @both_paths
@@ -272,6 +273,72 @@ async def test_the_lane_goes_on_after(
         await eventually(lambda: pods.watchers)
         pods.put("after")
         await eventually(lambda: events.live() == {"after"})
+
+
+async def test_kopfs_own_path_goes_on_after_an_error_in_the_stream_and_leaves_nothing_behind(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path
+) -> None:
+    before = asyncio.all_tasks()
+    async with operator(api, tmp_path, PODS, fast=False) as events:
+        await eventually(lambda: pods.watchers and events.synced)
+        pods.break_watches(code=500)
+        await eventually(lambda: not pods.watchers)
+        await eventually(lambda: pods.watchers)
+        pods.put("after")
+        await eventually(lambda: events.live() == {"after"})
+    names = {task.get_name() for task in asyncio.all_tasks() - before}
+    assert not [name for name in names if "watcher" in name or "multitasker" in name]
+
+
+@both_paths
+async def test_a_list_that_is_none_is_refused_until_it_is_one(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    pods.put("a")
+    async with operator(api, tmp_path, PODS, fast=fast) as events:
+        await eventually(lambda: pods.watchers and events.synced)
+        pods.listed_as = "Status"
+        pods.break_watches(code=410)
+        await asyncio.sleep(0.5)
+        assert events.live() == {"a"}
+        pods.listed_as = "PodList"
+        pods.put("b", quiet=True)
+        pods.break_watches(code=410)
+        await eventually(lambda: events.live() == {"a", "b"})
+
+
+@both_paths
+async def test_a_core_kind_that_seems_absent_for_a_moment_keeps_what_was_known(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
+) -> None:
+    pods.put("a")
+    async with operator(api, tmp_path, PODS, NODES, fast=fast) as events:
+        await eventually(lambda: pods.watchers and events.synced)
+        pods.exists = False
+        pods.break_watches(code=410)
+        await asyncio.sleep(1.0)
+        assert events.live() == {"a"}
+        pods.exists = True
+        pods.put("b", quiet=True)
+        await eventually(lambda: events.live() == {"a", "b"})
+    assert ("Pod", "DELETED", "a") not in events.seen
+
+
+async def test_a_kind_is_absent_when_discovery_has_said_so_twice(
+    api: FakeWatchApi, tmp_path: Path
+) -> None:
+    profiles = api.kinds["SchedulerProfile"]
+    async with client_of(api, tmp_path) as client:
+        availability = Availability(client, check_seconds=0.1)
+        profiles.exists = False
+        looking = asyncio.create_task(availability.obstacle(PROFILES))
+        await asyncio.sleep(0.05)
+        profiles.exists = True
+        assert await looking is None
+        profiles.exists = False
+        obstacle = await availability.obstacle(PROFILES)
+    assert obstacle is not None
+    assert obstacle.absent
 
 
 async def test_a_kind_that_vanishes_is_empty_and_comes_back(

@@ -8,7 +8,7 @@ from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import InProcess, eventually, make_profile, running
+from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
 PODS = 50
 
@@ -56,3 +56,20 @@ async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) 
         assert world.queue.pending()["active"]
         world.clock.advance(60)
         await eventually(lambda: world.operator.scheduler.heartbeat() == world.clock.monotonic())
+
+
+async def test_nothing_is_decided_while_a_later_list_is_being_applied() -> None:
+    """What stands half-way between two states of the API server is no ground to decide on."""
+    async with running() as world:
+        world.apply(make_profile("stellwerk"), make_node("large", cpu="64"))
+        handlers = world.operator.handlers
+        handlers.on_relist("Pod", applying=True)
+        handlers.on_relist("Node", applying=True)
+        world.apply(make_pod("web", scheduler_name="stellwerk"))
+        await quiet()
+        assert world.node_of("web") is None
+        handlers.on_relist("Pod", applying=False)
+        await quiet()
+        assert world.node_of("web") is None
+        handlers.on_relist("Node", applying=False)
+        await eventually(lambda: world.node_of("web") == "large")
