@@ -11,8 +11,7 @@ import asyncio
 import logging
 import os
 import ssl
-import tempfile
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -25,11 +24,13 @@ from yarl import URL
 
 from stellwerk import __version__
 from stellwerk.client.access import SHORTEST_SECONDS, InCluster, Kubeconfig, one_line
+from stellwerk.client.pem_file import pem_file
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
 
     from stellwerk.client.access import Access, Pem, Source
     from stellwerk.clock import Clock
@@ -233,16 +234,9 @@ def _load_client_certificate(context: ssl.SSLContext, access: Access) -> None:
         ) from error
 
 
-@contextmanager
-def _as_file(pem: Pem) -> Iterator[str]:
-    """Return a file with a certificate or key; OpenSSL reads them from nowhere else."""
-    if not isinstance(pem, bytes):
-        yield str(pem)
-        return
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
-        file.write(pem)
-        file.flush()
-        yield file.name
+def _as_file(pem: Pem) -> AbstractContextManager[str]:
+    """A file with a certificate or key; OpenSSL reads them from nowhere else."""
+    return pem_file(pem) if isinstance(pem, bytes) else nullcontext(str(pem))
 
 
 def _name(pem: Pem | None) -> str:

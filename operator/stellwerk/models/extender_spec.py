@@ -4,7 +4,9 @@ Part of SchedulerProfileSpec; `client.extender` is built from it. Invariant: fie
 rules are those of kubescheduler.config.k8s.io/v1, with a Secret as one more source of certificates.
 """
 
+import re
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
@@ -13,15 +15,18 @@ from stellwerk.models.name_syntax import is_extended_resource, parse_duration
 
 DEFAULT_TIMEOUT_SECONDS: Final = 5.0
 _MANAGED_RESOURCES: Final = 64
+_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_USER_INFO: Final = re.compile(r"^(https?://)([^/?#]*)@")
 
 
 class SecretReference(ConfigModel):
     """A Secret with the keys tls.crt, tls.key and ca.crt, any of which may be missing."""
 
-    namespace: Annotated[str, Field(min_length=1, max_length=63)]
+    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=_LABEL)]
     """Namespace of the Secret."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=_SUBDOMAIN)]
     """Name of the Secret."""
 
 
@@ -139,9 +144,25 @@ class Extender(ConfigModel):
     def _is_usable(self) -> "Extender":
         if self.prioritize_verb and not self.weight:
             raise invalid("weight", "must be at least 1 with prioritizeVerb")
+        try:
+            urlsplit(self.url_prefix).port  # noqa: B018 asked for what it raises
+        except ValueError:
+            # The message shows nothing of it: it may hold a password.
+            raise invalid("urlPrefix", "its host or port is not one") from None
         if parse_duration(self.http_timeout) < 0:
             raise invalid("httpTimeout", "must not be negative")
         return self
+
+    @property
+    def shown_url_prefix(self) -> str:
+        """The URL prefix without user and password, for texts and metrics."""
+        return _USER_INFO.sub(r"\1", self.url_prefix)
+
+    @property
+    def user_info(self) -> str:
+        """User and password of the URL prefix as they stand there; empty without any."""
+        match = _USER_INFO.match(self.url_prefix)
+        return match[2] if match else ""
 
     @property
     def timeout_seconds(self) -> float:

@@ -16,10 +16,12 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
-from stellwerk.client.extender import AnsweredVictims, HttpExtender, OfferedNodes, OfferedVictims
+from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims
+from stellwerk.client.extender_answers import AnsweredVictims
 from stellwerk.errors import ExtenderError, SchedulerError
 from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, PostFilterResult
 from stellwerk.framework.status import OK, Code, Status, error, unschedulable
+from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
@@ -173,7 +175,7 @@ class CalledExtender(PreemptionExtender):
                     f"extender: {self.name} claims to preempt pod (UID: {uid}) on node: "
                     f"{node_name}, but the pod is not found on that node"
                 )
-                raise ExtenderError(self.name, "preempt", message)
+                raise ExtenderError(self.name, "preempt", shown(message))
         return tuple(known[uid] for uid in victims.uids)
 
 
