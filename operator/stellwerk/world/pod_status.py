@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk.models.foreign_text import shown
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -109,7 +111,7 @@ def nomination_patch(pod: PodInfo, nomination: NominatingInfo) -> dict[str, Any]
 def _condition_patch(
     pod: PodInfo, now: datetime, type_: str, value: str, reason: str, message: str
 ) -> dict[str, Any]:
-    wanted: dict[str, Any] = {"status": value, "reason": reason, "message": message}
+    wanted: dict[str, Any] = {"status": value, "reason": reason, "message": shown(message)}
     if pod.generation:
         wanted["observedGeneration"] = pod.generation
     types = list(pod.condition_types)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.framework.services import ObjectReference
+from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.scheduler.outbox import Outbox
@@ -225,7 +226,7 @@ def _stated(
         "type": type_,
         "status": status,
         "reason": reason,
-        "message": message,
+        "message": shown(message),
         "lastTransitionTime": since,
         "observedGeneration": generation,
     }
