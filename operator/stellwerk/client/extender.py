@@ -20,6 +20,7 @@ import orjson
 
 from stellwerk import __version__
 from stellwerk.client.extender_answers import ExtenderAnswer
+from stellwerk.client.extender_pause import PROBE_SECONDS, TIMEOUTS_IN_A_ROW, ExtenderPause
 from stellwerk.client.extender_tls import extender_context
 from stellwerk.client.fence import open_fence
 from stellwerk.errors import ExtenderError, SchedulerError
@@ -143,6 +144,7 @@ class HttpExtender:
         self._metrics = metrics
         self._fence = fence or open_fence()
         self._connections = _Connections()
+        self._pause = ExtenderPause(clock)
 
     @property
     def name(self) -> str:
@@ -218,6 +220,12 @@ class HttpExtender:
 
     async def _call(self, purpose: str, verb: str, body: bytes) -> object:
         url = f"{self.name.rstrip('/')}/{verb}"  # user info goes into a header
+        if not self._pause.admits():
+            raise self._failure(
+                purpose,
+                f'extender "{self.name}" let {TIMEOUTS_IN_A_ROW} calls in a row time out; it is '
+                f"asked once in {PROBE_SECONDS:g} s until it answers",
+            )
         started_seconds = self._clock.monotonic()
         result = "error"
         self._connections.calls += 1
@@ -231,6 +239,7 @@ class HttpExtender:
             result = "success"
         except TimeoutError as error:
             result = "timeout"
+            self._pause.timed_out()
             raise self._failure(
                 purpose,
                 f'Post "{url}": context deadline exceeded: no answer within '
@@ -239,6 +248,8 @@ class HttpExtender:
         except orjson.JSONDecodeError as error:
             raise self._failure(purpose, f"{url} answered no JSON: {error}") from error
         finally:
+            if result != "timeout":
+                self._pause.ended()
             seconds = self._clock.monotonic() - started_seconds
             self._metrics.extender_duration.labels(self.name, purpose, result).observe(seconds)
             self._connections.calls -= 1

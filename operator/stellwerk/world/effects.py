@@ -19,6 +19,7 @@ from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import (
     CLEAR_NOMINATION,
     SCHEDULER_ERROR,
+    SLOW,
     UNSCHEDULABLE,
     NominatingMode,
     Report,
@@ -85,7 +86,7 @@ def requeue(world: World, queued: QueuedPod, failure: Failure) -> Effects:
     nomination = failure.nomination
     if nomination.mode is NominatingMode.OVERRIDE:
         world.queue.nominate(queued.pod, nomination.node_name)
-    reason = UNSCHEDULABLE if failure.rejected else SCHEDULER_ERROR
+    reason = UNSCHEDULABLE if failure.rejected else SLOW if failure.slow else SCHEDULER_ERROR
     effects.patch = Report(queued.pod, reason, failure.message, nomination)
     return effects
 

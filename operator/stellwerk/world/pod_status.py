@@ -23,6 +23,8 @@ POD_SCHEDULED: Final = "PodScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
+SLOW: Final = "Slow"
+"""Foreign code of the pod's profile takes too much of the scheduler's time."""
 
 
 class NominatingMode(Enum):
