@@ -25,6 +25,7 @@ from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.framework.handle import Services
 from stellwerk.framework.services import ClusterClient, Recorder
+from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.redelivery import Redelivery
 from stellwerk.handlers.watched import WATCHED
@@ -83,6 +84,8 @@ class RunOptions:
     """How long a call of a plugin that does not come with Stellwerk may take."""
     audit_seconds: float = PERIOD_SECONDS
     """How often cache and queue are compared with the API, and repaired; 0: never."""
+    foreign_share: float = DEFAULT_SHARE
+    """What foreign plugins and extenders of a profile may take of the scheduler's time."""
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Pending pods beyond it are not scheduled."""
@@ -107,10 +110,13 @@ class Operator:
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
-        self.guard = TimerGuard(options.plugin_limit_seconds)
+        self.budget = TimeBudget(clock.monotonic, options.foreign_share)
+        self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
-        self.extenders = ExtenderPool(client, self.raw, self.world.cache, clock, metrics, fence)
+        self.extenders = ExtenderPool(
+            client, self.raw, self.world.cache, clock, metrics, self.budget, fence
+        )
         self.predicates = Predicates()
         self.without_profile = PodsWithoutProfile(self.world, outbox)
         self.loader = ProfileLoader(
@@ -188,7 +194,7 @@ class Operator:
             failures,
         )
         schedule_one = ScheduleOne(
-            world, self.loader, outbox, metrics, self.bindings, binding, failures
+            world, self.loader, outbox, metrics, self.bindings, binding, failures, self.budget
         )
         return Scheduler(
             world,

@@ -95,8 +95,17 @@ def _add_run(commands: "_Commands") -> None:
         "--plugin-timeout",
         metavar="DURATION",
         type=_seconds,
-        default=5.0,
-        help="a call of a plugin from another package that takes longer is cut off (default: 5s)",
+        default=0.5,
+        help="a call of a plugin from another package that takes longer is cut off "
+        "(default: 500ms)",
+    )
+    parser.add_argument(
+        "--foreign-time-share",
+        metavar="PERCENT",
+        type=_share,
+        default=0.2,
+        help="plugins from other packages and extenders of one profile may take this much of the "
+        "scheduler's time while other profiles serve; 100 turns the limit off (default: 20)",
     )
     parser.add_argument(
         "--max-pod-complexity",
@@ -233,6 +242,17 @@ def _add_convert(commands: "_Commands") -> None:
     parser.set_defaults(command=_convert)
 
 
+def _share(text: str) -> float:
+    """A percentage above 0, as a share."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:  # noqa: PLR2004 percent
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage above 0 and up to 100")
+    return percent / 100
+
+
 def _seconds(text: str) -> float:
     """A duration longer than 0: in seconds, or as Go writes them (90s, 1m30s)."""
     try:
@@ -278,6 +298,7 @@ def _run(options: argparse.Namespace) -> int:
                 max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
                 plugin_limit_seconds=options.plugin_timeout,
                 audit_seconds=options.audit_period,
+                foreign_share=options.foreign_time_share,
                 leader_election=LeaderElectionOptions(
                     leader_elect=options.leader_elect,
                     lease_duration_seconds=options.leader_elect_lease_duration,

@@ -736,6 +736,26 @@ BAD_PROFILES = (
         seen_by_schema=True,
     ),
     BadProfile(
+        "extender whose URL has a password with a slash",
+        _extender(urlPrefix="http://me:se/cret@host"),
+        "spec.extenders[0].urlPrefix",
+        "its host or port is not one",
+    ),
+    BadProfile(
+        "Secret of another path",
+        _tls(secretRef={"namespace": "..", "name": "x"}),
+        f"{_TLS}.secretRef.namespace",
+        "must match",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "Secret with a slash in its name",
+        _tls(secretRef={"namespace": "n", "name": "x/../../pods/p"}),
+        f"{_TLS}.secretRef.name",
+        "must match",
+        seen_by_schema=True,
+    ),
+    BadProfile(
         "extender that scores without a weight",
         _extender(prioritizeVerb="prioritize"),
         "spec.extenders[0].weight",

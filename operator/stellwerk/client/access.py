@@ -1,18 +1,19 @@
 """Where a cluster is and who we are there, as one look at a configuration says it.
 
-`credentials` looks again when that may have changed. Kubeconfigs with plain credentials and the
-service account of a pod are read here; those with plugins by kubernetes_asyncio, which is large and
-loaded for them alone. Invariant: what cannot be used raises a ConfigurationError of one line.
+`credentials` looks again when that may have changed. Kubeconfigs and the service account of a pod
+are read here; those with an `auth-provider` by kubernetes_asyncio, which is large and loaded for
+them alone. Invariant: a look ends in time, and what cannot be used raises a ConfigurationError of
+one line.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import logging
 import os
-from dataclasses import dataclass
-from datetime import UTC
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -20,21 +21,23 @@ from urllib.parse import urlsplit
 import yaml
 from typing_extensions import override
 
+from stellwerk.client.exec_plugin import PLUGIN_SECONDS, ExecPlugin
 from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from datetime import datetime
 
     from stellwerk.clock import Clock
 
 REREAD_SECONDS: Final = 60.0
 """Token and certificate files rotate; kubelet replaces a token long before the old one ends."""
 SHORTEST_SECONDS: Final = 10.0
-_EXPIRY_MARGIN_SECONDS: Final = 30.0
+_EXPIRY_MARGIN_SECONDS: Final = 120.0
+"""Time for a plugin that hangs, and for another attempt."""
+_EXPIRY_MARGIN_SHARE: Final = 0.25
+"""At most this share of the time that credentials are valid for."""
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_PLUGINS: Final = ("exec", "auth-provider")
-_ROTATING: Final = ("tokenFile", "auth-provider", "client-certificate")
+_ROTATING: Final = ("tokenFile", "client-certificate")
 
 Pem: TypeAlias = Path | bytes
 """A certificate or key: the file that holds it, or its text."""
@@ -54,6 +57,8 @@ class Access:
     proxy: str | None = None
     stale_after_seconds: float | None = None
     """When to look again; None = only after the server has refused these credentials."""
+    valid_seconds: float = 0.0
+    """How long requests may go on with these while a look that takes its time is under way."""
 
     def __post_init__(self) -> None:
         """Refuse a server that cannot be one.
@@ -111,29 +116,45 @@ class InCluster(Source):
 class Kubeconfig(Source):
     """One context of a kubeconfig, or of several joined as in $KUBECONFIG."""
 
-    def __init__(self, paths: str, context: str | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        paths: str,
+        context: str | None,
+        clock: Clock,
+        plugin_seconds: float = PLUGIN_SECONDS,
+    ) -> None:
+        """Name files and context; a plugin is given so many seconds to answer."""
         self._paths = paths
         self._context = context
         self._clock = clock
+        self._plugin_seconds = plugin_seconds
 
     @override
     async def load(self) -> Access:
         documents = [_Document.read(path) for path in self._files()]
         context = self._chosen(documents)
         user = _named(documents, "users", "user").get(str(context.fields.get("user")))
-        if user is not None and any(key in user.fields for key in _PLUGINS):
-            return await self._with_plugin(user.fields)
+        if user is not None and "auth-provider" in user.fields:
+            return await self._with_provider()
         cluster = _named(documents, "clusters", "cluster").get(str(context.fields.get("cluster")))
         if cluster is None:
             raise self._unusable(f'it has no cluster "{context.fields.get("cluster")}"')
         try:
-            return _plain_access(cluster, user or _Entry({}, cluster.directory))
+            plain = _plain_access(cluster, user or _Entry({}, cluster.directory))
         except (OSError, ValueError, TypeError) as error:
             raise self._unusable(one_line(error)) from error
+        if user is None or "exec" not in user.fields:
+            return plain
+        section = user.fields["exec"]
+        fields = section if isinstance(section, dict) else {}
+        plugin = ExecPlugin(fields, cluster.fields, user.directory, self._plugin_seconds)
+        return await self._with_exec(plain, plugin)
 
     def _files(self) -> list[Path]:
-        paths = [Path(path).expanduser() for path in self._paths.split(os.pathsep) if path]
-        present = [path for path in paths if path.exists()]
+        """A path that exists may hold colons; one that does not is a list, as in $KUBECONFIG."""
+        whole = Path(self._paths).expanduser()
+        listed = [Path(path).expanduser() for path in self._paths.split(os.pathsep) if path]
+        present = [whole] if whole.is_file() else [path for path in listed if path.exists()]
         if not present:
             raise ConfigurationError(
                 f"no kubeconfig at {self._paths}: name one with --kubeconfig, "
@@ -157,7 +178,29 @@ class Kubeconfig(Source):
             )
         return contexts[name]
 
-    async def _with_plugin(self, user: Mapping[str, Any]) -> Access:
+    async def _with_exec(self, plain: Access, plugin: ExecPlugin) -> Access:
+        try:
+            credential = await plugin.run()
+        except ConfigurationError as error:
+            raise self._unusable(str(error)) from error
+        access = replace(
+            plain,
+            # Tokens may end with a newline, which no header may hold.
+            authorization=f"Bearer {one_line(credential.token)}" if credential.token else None,
+            certificate=credential.certificate or plain.certificate,
+            key=credential.key or plain.key,
+        )
+        if credential.expires_at is None:
+            return replace(access, valid_seconds=float("inf"))  # as for kubectl: until refused
+        left_seconds = (credential.expires_at - self._clock.now()).total_seconds()
+        margin_seconds = min(_EXPIRY_MARGIN_SECONDS, left_seconds * _EXPIRY_MARGIN_SHARE)
+        return replace(
+            access,
+            stale_after_seconds=max(SHORTEST_SECONDS, left_seconds - margin_seconds),
+            valid_seconds=max(0.0, left_seconds),
+        )
+
+    async def _with_provider(self) -> Access:
         from kubernetes_asyncio.client import Configuration  # noqa: PLC0415 see above
         from kubernetes_asyncio.config import load_kube_config  # noqa: PLC0415 see above
 
@@ -165,41 +208,31 @@ class Kubeconfig(Source):
         logging.getLogger("kubernetes_asyncio.config").setLevel(logging.CRITICAL)
         configuration = Configuration()
         try:
-            loader = await load_kube_config(
-                config_file=self._paths,
-                context=self._context,
-                client_configuration=configuration,
-                persist_config=False,
-            )
-        except OSError as error:
-            command = (user.get("exec") or {}).get("command")
-            raise self._unusable(f"credential plugin {command}: {one_line(error)}") from error
+            async with asyncio.timeout(self._plugin_seconds):
+                await load_kube_config(
+                    config_file=self._paths,
+                    context=self._context,
+                    client_configuration=configuration,
+                    persist_config=False,
+                )
+        except TimeoutError as error:
+            why = f"the auth-provider gave no answer within {self._plugin_seconds:g} s"
+            raise self._unusable(why) from error
         except Exception as error:
             # The loader lets whatever a broken file makes it stumble over come through.
             raise self._unusable(one_line(error)) from error
-        # Tokens may end with a newline, which no header may hold.
-        authorization = one_line(configuration.api_key.get("BearerToken") or "") or None
         return Access(
             (configuration.host or "").rstrip("/"),
-            authorization,
+            one_line(configuration.api_key.get("BearerToken") or "") or None,
             _file(configuration.ssl_ca_cert),
             _file(configuration.cert_file),
             _file(configuration.key_file),
             verify=configuration.verify_ssl,
             tls_server_name=configuration.tls_server_name,
             proxy=configuration.proxy,
-            stale_after_seconds=self._stale_after(user, loader),
+            stale_after_seconds=REREAD_SECONDS,
+            valid_seconds=float("inf"),
         )
-
-    def _stale_after(self, user: Mapping[str, Any], loader: object) -> float | None:
-        if "exec" not in user:
-            return REREAD_SECONDS
-        expiry: datetime | None = getattr(loader, "exec_plugin_expiry", None)
-        if expiry is None:
-            return None  # as for kubectl: good until refused
-        aware = expiry if expiry.tzinfo is not None else expiry.replace(tzinfo=UTC)
-        left_seconds = (aware - self._clock.now()).total_seconds()
-        return max(SHORTEST_SECONDS, left_seconds - _EXPIRY_MARGIN_SECONDS)
 
     def _unusable(self, why: str) -> ConfigurationError:
         return ConfigurationError(f"cannot use kubeconfig {self._paths}: {why}")
@@ -262,7 +295,9 @@ def _named(documents: list[_Document], section: str, kind: str) -> dict[str, _En
 
 
 def _plain_access(cluster: _Entry, user: _Entry) -> Access:
-    rotates = any(key in user.fields for key in _ROTATING)
+    rotates = any(key in user.fields for key in _ROTATING) or (
+        "certificate-authority" in cluster.fields
+    )
     return Access(
         (cluster.text("server") or "").rstrip("/"),
         _authorization(user),

@@ -2,7 +2,8 @@
 
 `app` loads the credentials once, by way of `access`; `KubernetesClient` and kopf's login handler
 open their sessions through them. Invariant: every session sends the newest credentials that are
-known, and TLS is verified unless the kubeconfig says otherwise.
+known, no request waits for newer ones while these are valid, and TLS is verified unless the
+kubeconfig says otherwise.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import ssl
-import tempfile
-from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -24,14 +22,16 @@ from typing_extensions import override
 from yarl import URL
 
 from stellwerk import __version__
-from stellwerk.client.access import SHORTEST_SECONDS, InCluster, Kubeconfig, one_line
+from stellwerk.client.access import SHORTEST_SECONDS, InCluster, Kubeconfig
+from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    import ssl
+    from collections.abc import Mapping
 
-    from stellwerk.client.access import Access, Pem, Source
+    from stellwerk.client.access import Access, Source
     from stellwerk.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -55,10 +55,12 @@ class Credentials:
         self._source = source
         self._clock = clock
         self._loaded = loaded
-        self._reloading = asyncio.Lock()
+        self._look: asyncio.Task[None] | None = None
+        """The look for newer credentials that is under way."""
         self._stale_at_seconds = self._stale_at(loaded)
+        self._valid_until_seconds = clock.monotonic() + loaded.valid_seconds
         self._retry_at_seconds = float("-inf")
-        self._ssl_context = _ssl_context(loaded)
+        self._tls = RenewableContext.of(loaded)
         self._proxy = loaded.proxy or _environment_proxy(loaded.server)
 
     @property
@@ -68,8 +70,11 @@ class Credentials:
 
     async def authorization(self) -> str | None:
         """Return the Authorization header to send, read anew when it may have changed."""
-        if self._clock.monotonic() >= self._stale_at_seconds:
-            await self._reload(self._loaded)
+        now_seconds = self._clock.monotonic()
+        if now_seconds >= self._stale_at_seconds:
+            look = self._look_again(self._loaded)
+            if look is not None and now_seconds >= self._valid_until_seconds:
+                await asyncio.shield(look)
         return self._loaded.authorization
 
     def new_session(self, *, timeout: aiohttp.ClientTimeout | None = None) -> aiohttp.ClientSession:
@@ -80,7 +85,7 @@ class Credentials:
             middlewares.append(_server_name(loaded.tls_server_name))
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=0, ssl=self._ssl_context or True, keepalive_timeout=_KEEP_ALIVE_SECONDS
+                limit=0, ssl=self._tls or True, keepalive_timeout=_KEEP_ALIVE_SECONDS
             ),
             headers=_HEADERS,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -99,7 +104,7 @@ class Credentials:
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
         """For connections of one's own; None if the server speaks plain HTTP."""
-        return self._ssl_context
+        return self._tls
 
     @property
     def tls_server_name(self) -> str | None:
@@ -109,7 +114,9 @@ class Credentials:
     async def renewed(self, refused: str | None) -> str | None:
         """Look for newer credentials after a refusal; None if there are none."""
         if self._loaded.authorization == refused:
-            await self._reload(self._loaded)
+            look = self._look_again(self._loaded)
+            if look is not None:
+                await asyncio.shield(look)
         newest = self._loaded.authorization
         return newest if newest != refused else None
 
@@ -130,25 +137,35 @@ class Credentials:
         request.headers["Authorization"] = renewed
         return await handler(request)
 
-    async def _reload(self, seen: Access) -> None:
-        """Read the credentials again, unless that has been done since they were `seen`."""
-        async with self._reloading:
+    def _look_again(self, seen: Access) -> asyncio.Task[None] | None:
+        """Look for credentials that are newer than those `seen`; None if it is too early."""
+        if self._loaded is not seen:
+            return None
+        if self._look is None or self._look.done():
             now_seconds = self._clock.monotonic()
-            if self._loaded is not seen or now_seconds < self._retry_at_seconds:
-                return
+            if now_seconds < self._retry_at_seconds:
+                return None
             # A server that refuses every credential must not make us run a plugin per request.
             self._retry_at_seconds = now_seconds + SHORTEST_SECONDS
-            try:
-                loaded = await self._source.load()
-                if self._ssl_context is not None:
-                    _load_client_certificate(self._ssl_context, loaded)
-            except ConfigurationError as error:
-                # The old ones may still be good; the server will say when they are not.
-                logger.warning("keeping the present credentials: %s", error)
-                self._stale_at_seconds = self._retry_at_seconds
-                return
-            self._loaded = loaded
-            self._stale_at_seconds = self._stale_at(loaded)
+            self._look = asyncio.create_task(self._reload(), name="credentials")
+        return self._look
+
+    async def _reload(self) -> None:
+        """Read the credentials again, and keep the present ones if that fails."""
+        try:
+            loaded = await self._source.load()
+            if self._tls is not None:
+                self._tls.renew(loaded)
+        except ConfigurationError as error:
+            # The old ones may still be good; the server will say when they are not.
+            logger.warning("keeping the present credentials: %s", error)
+            self._stale_at_seconds = self._retry_at_seconds = (
+                self._clock.monotonic() + SHORTEST_SECONDS
+            )
+            return
+        self._loaded = loaded
+        self._stale_at_seconds = self._stale_at(loaded)
+        self._valid_until_seconds = self._clock.monotonic() + loaded.valid_seconds
 
     def _stale_at(self, loaded: Access) -> float:
         if loaded.stale_after_seconds is None:
@@ -176,7 +193,14 @@ async def load_credentials(
         source = Kubeconfig(
             kubeconfig or environ.get("KUBECONFIG") or _DEFAULT_KUBECONFIG, context, clock
         )
-    return Credentials(source, await source.load(), clock)
+    loaded = await source.load()
+    if not loaded.verify and loaded.server.startswith("https"):
+        logger.warning(
+            "the certificate of %s is not verified (insecure-skip-tls-verify): whoever answers "
+            "there is sent these credentials",
+            loaded.server,
+        )
+    return Credentials(source, loaded, clock)
 
 
 class OrjsonResponse(aiohttp.ClientResponse):
@@ -187,66 +211,6 @@ class OrjsonResponse(aiohttp.ClientResponse):
         parsed = orjson.loads(await self.read())
         self._body = None  # a page of a list is megabytes, and is not asked for twice
         return parsed
-
-
-def _ssl_context(access: Access) -> ssl.SSLContext | None:
-    if not access.server.startswith("https"):
-        return None
-    context = _verifying(access.authority) if access.verify else _trusting()
-    _load_client_certificate(context, access)
-    return context
-
-
-def _verifying(authority: Pem | None) -> ssl.SSLContext:
-    try:
-        if isinstance(authority, bytes):
-            context = ssl.create_default_context(cadata=authority.decode("ascii"))
-        else:
-            context = ssl.create_default_context(cafile=authority)
-    except (OSError, ssl.SSLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(
-            f"cannot read the certificate authority{_name(authority)}: {one_line(error)}"
-        ) from error
-    # Python 3.13 began to ask for extensions that many clusters' authorities lack; Go does not.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
-
-
-def _trusting() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _load_client_certificate(context: ssl.SSLContext, access: Access) -> None:
-    """Offer the client certificate, if there is one, to connections that are opened from now on."""
-    if access.certificate is None:
-        return
-    try:
-        with ExitStack() as files:
-            key = None if access.key is None else files.enter_context(_as_file(access.key))
-            context.load_cert_chain(files.enter_context(_as_file(access.certificate)), key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"cannot read the client certificate{_name(access.certificate)}: {one_line(error)}"
-        ) from error
-
-
-@contextmanager
-def _as_file(pem: Pem) -> Iterator[str]:
-    """Return a file with a certificate or key; OpenSSL reads them from nowhere else."""
-    if not isinstance(pem, bytes):
-        yield str(pem)
-        return
-    with tempfile.NamedTemporaryFile(suffix=".pem") as file:
-        file.write(pem)
-        file.flush()
-        yield file.name
-
-
-def _name(pem: Pem | None) -> str:
-    return "" if pem is None or isinstance(pem, bytes) else f" {pem}"
 
 
 def _server_name(name: str) -> aiohttp.ClientMiddlewareType:

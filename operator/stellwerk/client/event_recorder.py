@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from stellwerk.framework.services import Recorder
+from stellwerk.models.foreign_text import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,8 +37,6 @@ logger = logging.getLogger(__name__)
 SERIES_END_SECONDS: Final = 360.0
 SERIES_REFRESH_SECONDS: Final = 1800.0
 MAINTENANCE_SECONDS: Final = 60.0
-NOTE_BYTES: Final = 1024
-_NOTE_CUT: Final = " ..."
 _NAME_BYTES: Final = 253
 _INSTANCE_BYTES: Final = 128
 _QUEUED_EVENTS: Final = 32_768
@@ -173,7 +172,7 @@ class EventRecorder(Recorder):
             type_: Normal or Warning.
             reason: why, as one CamelCase word.
             action: what was done, or failed to be.
-            note: for people; cut at 1024 bytes.
+            note: for people; without control characters, and cut at 1024 bytes.
             reporting_controller: the schedulerName of the profile.
             related: a second object, if the action involved one.
         """
@@ -366,7 +365,7 @@ class EventRecorder(Recorder):
             "action": event.action,
             "reason": event.reason,
             "regarding": _reference(event.regarding),
-            "note": cut_note(event.note),
+            "note": shown(event.note),
             "type": event.type_,
         }
         if event.related is not None:
@@ -391,14 +390,6 @@ class _SpamFilter:
         if len(self._buckets) > _REMEMBERED_OBJECTS:
             self._buckets.popitem(last=False)
         return allowed
-
-
-def cut_note(note: str) -> str:
-    """Return the note, cut where the API would refuse it for its length."""
-    encoded = note.encode()
-    if len(encoded) <= NOTE_BYTES:
-        return note
-    return encoded[: NOTE_BYTES - len(_NOTE_CUT)].decode(errors="ignore") + _NOTE_CUT
 
 
 def _series_patch(event: _Event) -> dict[str, Any]:

@@ -1,22 +1,26 @@
 """An extender on the wire: kube-scheduler's HTTP calls, with its bodies byte for byte.
 
 `scheduler.extenders` decides when to call; what is sent and understood is written here. Bodies
-have Go's field names, unused fields are null, and answers are read without regard to case, as Go
-does. Invariant: a call ends within the extender's timeout, opening a connection included, with an
-answer of the promised type or an ExtenderError.
+have Go's field names, unused fields are null; `extender_answers` reads what comes back.
+Invariant: a call ends within the extender's timeout, opening a connection included, with an answer
+of the promised type or an ExtenderError; no redirect is followed, and no text shows a password.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 import aiohttp
 import orjson
 
 from stellwerk import __version__
+from stellwerk.client.extender_answers import ExtenderAnswer
+from stellwerk.client.extender_pause import PROBE_SECONDS, TIMEOUTS_IN_A_ROW, ExtenderPause
 from stellwerk.client.extender_tls import extender_context
 from stellwerk.client.fence import open_fence
 from stellwerk.errors import ExtenderError, SchedulerError
@@ -25,12 +29,18 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from types import SimpleNamespace
 
+    from stellwerk.client.extender_answers import AnsweredVictims, FilterAnswer
     from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
     from stellwerk.metrics import Metrics
     from stellwerk.models.extender_spec import Extender
 
-_HEADERS: Final = {"Content-Type": "application/json", "User-Agent": f"stellwerk/{__version__}"}
+_HEADERS: Final = {
+    "Content-Type": "application/json",
+    "User-Agent": f"stellwerk/{__version__}",
+    # What is compressed has no length that one could limit before it is unpacked.
+    "Accept-Encoding": "identity",
+}
 _IDLE_SECONDS: Final = 90.0
 _GO_ESCAPES: Final = (
     (b"<", b"\\u003c"),
@@ -69,18 +79,6 @@ class OfferedNodes:
 
 
 @dataclass(frozen=True, slots=True)
-class FilterAnswer:
-    """An extender's answer to Filter: the nodes that fit, and reasons for the others."""
-
-    node_names: tuple[str, ...]
-    """Those that remain, in the extender's order."""
-    failed: Mapping[str, str]
-    """Reason by node: taking pods away may help."""
-    unresolvable: Mapping[str, str]
-    """Reason by node: taking pods away does not help."""
-
-
-@dataclass(frozen=True, slots=True)
 class OfferedVictims:
     """The victims on one node."""
 
@@ -88,14 +86,6 @@ class OfferedVictims:
     pdb_violations: int
     objects: Sequence[bytes] | None = None
     """The pods as JSON, for an extender that does not keep nodes itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnsweredVictims:
-    """The victims on one node that an extender agrees with."""
-
-    uids: tuple[str, ...]
-    pdb_violations: int
 
 
 @dataclass(slots=True)
@@ -148,16 +138,18 @@ class HttpExtender:
             fence: holds bindings back while the lease is not held; open by default.
         """
         self.spec = spec
+        self._headers = {**_HEADERS, **_authorization(spec.user_info)}
         self._get_object = get_object
         self._clock = clock
         self._metrics = metrics
         self._fence = fence or open_fence()
         self._connections = _Connections()
+        self._pause = ExtenderPause(clock)
 
     @property
     def name(self) -> str:
-        """The URL prefix, which identifies an extender."""
-        return self.spec.url_prefix
+        """The URL prefix without user and password, which identifies an extender."""
+        return self.spec.shown_url_prefix
 
     # --- the verbs ------------------------------------------------------------------------------
 
@@ -165,50 +157,22 @@ class HttpExtender:
         """Ask which nodes may take a pod (JSON).
 
         Raises:
-            ExtenderError: the call failed, or names a node that was not offered.
+            ExtenderError: the call failed, or names a node that was not offered, or one twice.
         """
         body = b'{"Pod":' + pod + b"," + nodes.fields() + b"}"
-        answer = self._object(await self._call("filter", self.spec.filter_verb, body), "filter")
-        if message := answer.get("error"):
-            raise self._failure("filter", str(message))
-        names = answer.get("nodenames") if nodes.objects is None else None
-        if names is None:
-            names = [
-                self._object(self._object(item, "filter").get("metadata"), "filter").get("name")
-                for item in self._list(
-                    self._object(answer.get("nodes"), "filter").get("items"), "filter"
-                )
-            ]
-        offered = set(nodes.names)
-        remaining = dict.fromkeys(map(str, self._list(names, "filter")))
-        for name in remaining:
-            if name not in offered:
-                raise self._failure(
-                    "filter",
-                    f'extender "{self.name}" claims a filtered node "{name}" which is not found in '
-                    "the input node list",
-                )
-        return FilterAnswer(
-            tuple(remaining),
-            self._texts(answer.get("failednodes"), "filter"),
-            self._texts(answer.get("failedandunresolvablenodes"), "filter"),
-        )
+        answer = await self._call("filter", self.spec.filter_verb, body)
+        whole = nodes.objects is not None
+        return ExtenderAnswer(self.name, "filter").filter(answer, nodes.names, whole_nodes=whole)
 
     async def prioritize(self, pod: bytes, nodes: OfferedNodes) -> list[tuple[str, int]]:
-        """Ask for scores from 0 to 10; a node may be missing, or be there twice (they add up).
+        """Ask for scores from 0 to 10; a node may be missing, and others may be there.
 
         Raises:
             ExtenderError: the call failed.
         """
         body = b'{"Pod":' + pod + b"," + nodes.fields() + b"}"
         answer = await self._call("prioritize", self.spec.prioritize_verb, body)
-        scores = []
-        for item in self._list(answer, "prioritize"):
-            score = self._object(item, "prioritize")
-            scores.append(
-                (str(score.get("host", "")), self._number(score.get("score"), "prioritize"))
-            )
-        return scores
+        return ExtenderAnswer(self.name, "prioritize").scores(answer)
 
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
         """Have a pod bound.
@@ -224,12 +188,11 @@ class HttpExtender:
         self._fence.begin()
         answered = False
         try:
-            answer = self._object(await self._call("bind", self.spec.bind_verb, body), "bind")
+            answer = await self._call("bind", self.spec.bind_verb, body)
             answered = True
         finally:
             self._fence.end(answered=answered)
-        if message := answer.get("error"):
-            raise self._failure("bind", str(message))
+        ExtenderAnswer(self.name, "bind").bound(answer)
 
     async def preempt(
         self, pod: bytes, victims: Mapping[str, OfferedVictims]
@@ -252,24 +215,17 @@ class HttpExtender:
             )
         fields = b'"NodeNameToVictims":' + whole + b',"NodeNameToMetaVictims":' + meta
         body = b'{"Pod":' + pod + b"," + fields + b"}"
-        answer = self._object(await self._call("preempt", self.spec.preempt_verb, body), "preempt")
-        by_node = answer.get("nodenametometavictims")
-        if by_node is not None and not isinstance(by_node, dict):
-            raise self._nonsense("preempt", by_node)
-        return {str(name): self._victims(each) for name, each in (by_node or {}).items()}
-
-    def _victims(self, answer: object) -> AnsweredVictims:
-        victims = self._object(answer, "preempt")
-        pods = self._list(victims.get("pods"), "preempt")
-        return AnsweredVictims(
-            tuple(str(self._object(pod, "preempt").get("uid", "")) for pod in pods),
-            self._number(victims.get("numpdbviolations"), "preempt"),
-        )
-
-    # --- one call -------------------------------------------------------------------------------
+        answer = await self._call("preempt", self.spec.preempt_verb, body)
+        return ExtenderAnswer(self.name, "preempt").victims(answer)
 
     async def _call(self, purpose: str, verb: str, body: bytes) -> object:
-        url = f"{self.name.rstrip('/')}/{verb}"
+        url = f"{self.name.rstrip('/')}/{verb}"  # user info goes into a header
+        if not self._pause.admits():
+            raise self._failure(
+                purpose,
+                f'extender "{self.name}" let {TIMEOUTS_IN_A_ROW} calls in a row time out; it is '
+                f"asked once in {PROBE_SECONDS:g} s until it answers",
+            )
         started_seconds = self._clock.monotonic()
         result = "error"
         self._connections.calls += 1
@@ -283,6 +239,7 @@ class HttpExtender:
             result = "success"
         except TimeoutError as error:
             result = "timeout"
+            self._pause.timed_out()
             raise self._failure(
                 purpose,
                 f'Post "{url}": context deadline exceeded: no answer within '
@@ -291,6 +248,8 @@ class HttpExtender:
         except orjson.JSONDecodeError as error:
             raise self._failure(purpose, f"{url} answered no JSON: {error}") from error
         finally:
+            if result != "timeout":
+                self._pause.ended()
             seconds = self._clock.monotonic() - started_seconds
             self._metrics.extender_duration.labels(self.name, purpose, result).observe(seconds)
             self._connections.calls -= 1
@@ -307,7 +266,8 @@ class HttpExtender:
                 async with session.post(
                     url,
                     data=body,
-                    headers=_HEADERS,
+                    headers=self._headers,
+                    allow_redirects=False,
                     server_hostname=self._server_name(),
                     trace_request_ctx=None if repeatable else url,
                 ) as response:
@@ -316,7 +276,11 @@ class HttpExtender:
                             purpose,
                             f"failed {verb} with extender at URL {url}, code {response.status}",
                         )
-                    return await response.read()
+                    try:
+                        return await ExtenderAnswer(self.name, purpose).body(response, len(body))
+                    except ExtenderError:
+                        response.close()  # with its connection: the rest is not to be read
+                        raise
             except aiohttp.ServerDisconnectedError as error:
                 if not repeatable:
                     raise self._unreachable(purpose, url, error) from error
@@ -350,6 +314,7 @@ class HttpExtender:
                     # The whole call has a deadline; of its parts none has one of its own.
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                     trust_env=True,
+                    auto_decompress=False,
                     trace_configs=_looks_at(self._fence),
                 )
             return connections.session
@@ -370,47 +335,20 @@ class HttpExtender:
     # --- answers --------------------------------------------------------------------------------
 
     def _failure(self, purpose: str, message: str) -> ExtenderError:
-        return ExtenderError(self.name, purpose, message)
+        return ExtenderAnswer(self.name, purpose).failure(message)
 
     def _unreachable(self, purpose: str, url: str, error: Exception) -> ExtenderError:
         cause = " ".join(str(error).split()) or type(error).__name__
         return self._failure(purpose, f'Post "{url}": {cause}')
 
-    def _nonsense(self, purpose: str, value: object) -> ExtenderError:
-        shown = orjson.dumps(value)[:100].decode(errors="replace")
-        return self._failure(
-            purpose, f'extender "{self.name}" answered {purpose} with something else: {shown}'
-        )
 
-    def _object(self, value: object, purpose: str) -> dict[str, Any]:
-        """An object with its keys in lower case; null is empty."""
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self._nonsense(purpose, value)
-        return {str(key).lower(): item for key, item in value.items()}
-
-    def _list(self, value: object, purpose: str) -> list[Any]:
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self._nonsense(purpose, value)
-        return value
-
-    def _number(self, value: object, purpose: str) -> int:
-        if value is None:
-            return 0
-        if not isinstance(value, int):
-            raise self._nonsense(purpose, value)
-        return value
-
-    def _texts(self, value: object, purpose: str) -> dict[str, str]:
-        """A map of texts, its keys as they are."""
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self._nonsense(purpose, value)
-        return {str(key): str(text) for key, text in value.items()}
+def _authorization(user_info: str) -> dict[str, str]:
+    """The header that stands for the user info of a URL, as Go's client sends it."""
+    if not user_info:
+        return {}
+    user, _, password = user_info.partition(":")
+    encoded = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode("ascii")
+    return {"Authorization": f"Basic {encoded}"}
 
 
 def _by_node(victims: Iterable[tuple[str, bytes]]) -> bytes:

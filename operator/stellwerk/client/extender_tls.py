@@ -10,9 +10,11 @@ import asyncio
 import base64
 import binascii
 import ssl
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from stellwerk.client.pem_file import pem_file
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -69,7 +71,8 @@ async def _material(
 
 
 def _secret_path(reference: SecretReference) -> str:
-    return f"/api/v1/namespaces/{reference.namespace}/secrets/{reference.name}"
+    namespace, name = quote(reference.namespace, safe=""), quote(reference.name, safe="")
+    return f"/api/v1/namespaces/{namespace}/secrets/{name}"
 
 
 def _from_secret(secret: Mapping[str, Any], reference: SecretReference) -> TlsMaterial:
@@ -114,7 +117,5 @@ def _context(material: TlsMaterial, *, insecure: bool) -> ssl.SSLContext:
 
 def _load_pair(context: ssl.SSLContext, material: TlsMaterial) -> None:
     """Load the client certificate; the ssl module takes it from a file only."""
-    with tempfile.NamedTemporaryFile() as pair:
-        pair.write(material.certificate + b"\n" + material.key)
-        pair.flush()
-        context.load_cert_chain(pair.name)
+    with pem_file(material.certificate + b"\n" + material.key) as path:
+        context.load_cert_chain(path)

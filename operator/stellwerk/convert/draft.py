@@ -264,7 +264,10 @@ def normal_extender(extender: Mapping[str, Any], source: str) -> JsonObject:
     """
     result = _with_field_names(extender, Extender.model_fields)
     timeout = result.get("httpTimeout")
-    if isinstance(timeout, int) and not isinstance(timeout, bool):
+    if timeout in (None, "", 0, "0", "0s"):
+        # kube-scheduler's default, which is not Stellwerk's: what is converted behaves as before.
+        result["httpTimeout"] = "5s"
+    elif isinstance(timeout, int) and not isinstance(timeout, bool):
         result["httpTimeout"] = f"{timeout / _NANOSECONDS:.9f}".rstrip("0").rstrip(".") + "s"
     if result.get("tlsConfig") is not None:
         tls = as_object(result["tlsConfig"], f"{source}.tlsConfig")

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
+    QUEUE,
     ClusterEventWithHint,
     QueueingHint,
     QueueingHintFn,
@@ -61,6 +62,14 @@ Kind = TypeVar("Kind")
 class PluginGuard(Protocol):
     """Cuts off calls that take too long."""
 
+    def of_profile(self, scheduler_name: str) -> "PluginGuard":
+        """The same for one profile, to whose account calls are put."""
+        ...
+
+    def exhausted(self) -> bool:
+        """Whether the profile's foreign code has taken too much time of late."""
+        ...
+
     def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
         """Make a synchronous call.
 
@@ -80,6 +89,14 @@ class PluginGuard(Protocol):
 
 class Unlimited(PluginGuard):
     """Lets every call take its time."""
+
+    @override
+    def of_profile(self, scheduler_name: str) -> "PluginGuard":
+        return self
+
+    @override
+    def exhausted(self) -> bool:
+        return False
 
     @override
     def call(self, plugin: str, point: str, call: Callable[[], Answer]) -> Answer:
@@ -183,7 +200,11 @@ class ContainedPlugin:
         ]
 
     def _hint_fn(self, own: QueueingHintFn | None) -> QueueingHintFn | None:
-        return own and self._synchronous(own, "QueueingHint", _check_hint)
+        if own is None:
+            return None
+        hint = self._synchronous(own, "QueueingHint", _check_hint)
+        # Queue may cost an attempt, which is set back; asking would cost every other profile.
+        return lambda pod, change: QUEUE if self._guard.exhausted() else hint(pod, change)
 
 
 Check = Callable[[ContainedPlugin, Any, tuple[Any, ...]], Any]

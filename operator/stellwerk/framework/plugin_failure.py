@@ -4,12 +4,14 @@ Raised by the runtime and the binding points, caught once at the top of each att
 """
 
 from stellwerk.errors import SchedulerError
+from stellwerk.models.foreign_text import printable
 
 
 class PluginFailure(SchedulerError):  # noqa: N818 named for what happened, as ApiError's children are
     """A plugin raised, or answered something that its extension point does not allow."""
 
     def __init__(self, plugin: str, point: str, message: str) -> None:
+        message = printable(message)
         super().__init__(f'running {point} plugin "{plugin}": {message}')
         self.plugin = plugin
         self.point = point

@@ -1,27 +1,34 @@
 """The extenders of a profile: HTTP services that filter, score, preempt or bind.
 
-Part of SchedulerProfileSpec; `client.extender` is built from it. Invariant: fields, defaults and
-rules are those of kubescheduler.config.k8s.io/v1, with a Secret as one more source of certificates.
+Part of SchedulerProfileSpec; `client.extender` is built from it. Invariant: fields,
+defaults and rules are those of kubescheduler.config.k8s.io/v1, but for httpTimeout, and with a
+Secret as one more source of certificates.
 """
 
+import re
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
 
 from stellwerk.models.config_model import INT32_MAX, ConfigModel, Duration, Items, invalid
 from stellwerk.models.name_syntax import is_extended_resource, parse_duration
 
-DEFAULT_TIMEOUT_SECONDS: Final = 5.0
+DEFAULT_TIMEOUT_SECONDS: Final = 0.5
+"""Not the 5 s of kube-scheduler: pods of other profiles wait meanwhile."""
 _MANAGED_RESOURCES: Final = 64
+_LABEL: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_USER_INFO: Final = re.compile(r"^(https?://)([^/?#]*)@")
 
 
 class SecretReference(ConfigModel):
     """A Secret with the keys tls.crt, tls.key and ca.crt, any of which may be missing."""
 
-    namespace: Annotated[str, Field(min_length=1, max_length=63)]
+    namespace: Annotated[str, Field(min_length=1, max_length=63, pattern=_LABEL)]
     """Namespace of the Secret."""
 
-    name: Annotated[str, Field(min_length=1, max_length=253)]
+    name: Annotated[str, Field(min_length=1, max_length=253, pattern=_SUBDOMAIN)]
     """Name of the Secret."""
 
 
@@ -121,8 +128,8 @@ class Extender(ConfigModel):
     tls_config: ExtenderTLSConfig | None = None
     """TLS settings."""
 
-    http_timeout: Duration = "5s"
-    """How long one call may take. 0 means 5s."""
+    http_timeout: Duration = "500ms"
+    """How long one call may take. 0 means 500ms."""
 
     node_cache_capable: bool = False
     """Whether the extender keeps nodes itself, so that only their names are sent."""
@@ -139,9 +146,25 @@ class Extender(ConfigModel):
     def _is_usable(self) -> "Extender":
         if self.prioritize_verb and not self.weight:
             raise invalid("weight", "must be at least 1 with prioritizeVerb")
+        try:
+            urlsplit(self.url_prefix).port  # noqa: B018 asked for what it raises
+        except ValueError:
+            # The message shows nothing of it: it may hold a password.
+            raise invalid("urlPrefix", "its host or port is not one") from None
         if parse_duration(self.http_timeout) < 0:
             raise invalid("httpTimeout", "must not be negative")
         return self
+
+    @property
+    def shown_url_prefix(self) -> str:
+        """The URL prefix without user and password, for texts and metrics."""
+        return _USER_INFO.sub(r"\1", self.url_prefix)
+
+    @property
+    def user_info(self) -> str:
+        """User and password of the URL prefix as they stand there; empty without any."""
+        match = _USER_INFO.match(self.url_prefix)
+        return match[2] if match else ""
 
     @property
     def timeout_seconds(self) -> float:

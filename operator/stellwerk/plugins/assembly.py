@@ -21,6 +21,7 @@ class Assembly:
         self.profile = profile
         self._services = services
         self._handle = ProfileHandle(services, profile.scheduler_name)
+        self._guard = services.guard.of_profile(profile.scheduler_name)
         self._instances: dict[str, Plugin] = {}
         self.framework = self._build(profile)
 
@@ -65,7 +66,7 @@ class Assembly:
             ProfileError: the plugin refuses its arguments, in whatever way.
         """
         try:
-            made = self._services.guard.call(
+            made = self._guard.call(
                 name, "Init", lambda: instantiate(name, self._handle, profile.args.get(name))
             )
         except ProfileError:
@@ -75,7 +76,7 @@ class Assembly:
                 _arguments_field(name, profile),
                 f"plugin {name} refuses to be made: {type(failure).__name__}: {failure}",
             ) from failure
-        return contained(made, self._services.guard)
+        return contained(made, self._guard)
 
 
 def _arguments_field(name: str, profile: LoadedProfile) -> str:

@@ -11,6 +11,7 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
@@ -49,6 +50,7 @@ class ScheduleOne:
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
+        budget: TimeBudget,
     ) -> None:
         self._world = world
         self._loader = loader
@@ -57,6 +59,7 @@ class ScheduleOne:
         self._bindings = bindings
         self._binding_cycle = binding_cycle
         self._failures = failures
+        self._budget = budget
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
 
@@ -72,6 +75,9 @@ class ScheduleOne:
             return
         now = world.clock.monotonic
         started_seconds = now()
+        if slow := self._too_slow(profile):
+            self._failures.handle(queued, profile, Failure.set_back(slow), started_seconds)
+            return
         self._attempts += 1
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
@@ -127,6 +133,12 @@ class ScheduleOne:
                 reporting_controller=profile.scheduler_name,
             )
         self._world.queue.done(pod.uid)
+
+    def _too_slow(self, profile: ServedProfile) -> str:
+        """Why the pods of a profile have to leave time to those of others; empty: they need not."""
+        if len(self._world.profiles.served) == 1:
+            return ""
+        return self._budget.exceeded(profile.scheduler_name)
 
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState

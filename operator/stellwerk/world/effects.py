@@ -6,27 +6,25 @@ when `apply` returns, the pod is assumed on its node or back in its place in the
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
+from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import (
     CLEAR_NOMINATION,
     SCHEDULER_ERROR,
+    SLOW,
     UNSCHEDULABLE,
     NominatingMode,
     Report,
 )
 from stellwerk.world.world import World
-
-NOTE_LENGTH_LIMIT: Final = 1024
-_ELLIPSIS: Final = " ..."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +79,14 @@ def requeue(world: World, queued: QueuedPod, failure: Failure) -> Effects:
         error=not failure.rejected,
         now=world.clock.monotonic(),
     )
-    effects = Effects(event=truncated(failure.message), failure=failure)
+    effects = Effects(event=shown(failure.message), failure=failure)
     if place is None:
         # Deleted, or bound from outside meanwhile: a condition would be wrong or in vain.
         return effects
     nomination = failure.nomination
     if nomination.mode is NominatingMode.OVERRIDE:
         world.queue.nominate(queued.pod, nomination.node_name)
-    reason = UNSCHEDULABLE if failure.rejected else SCHEDULER_ERROR
+    reason = UNSCHEDULABLE if failure.rejected else SLOW if failure.slow else SCHEDULER_ERROR
     effects.patch = Report(queued.pod, reason, failure.message, nomination)
     return effects
 
@@ -133,10 +131,3 @@ def _eviction(decision: Decision, candidate: Candidate) -> Eviction | None:
         return None
     search = decision.search
     return Eviction(search.pod, candidate, victims, search.profile.scheduler_name)
-
-
-def truncated(note: str) -> str:
-    """A note as long as events allow."""
-    if len(note) <= NOTE_LENGTH_LIMIT:
-        return note
-    return note[: NOTE_LENGTH_LIMIT - len(_ELLIPSIS)] + _ELLIPSIS

@@ -53,6 +53,14 @@ class Failure:
     rejected: bool = False
     """True: plugins found no node. False: something broke, and is tried again after a backoff."""
 
+    slow: bool = False
+    """Its profile's foreign code takes too much time: nothing was tried."""
+
+    @classmethod
+    def set_back(cls, message: str) -> "Failure":
+        """The pod is not tried now, since foreign code of its profile is too slow."""
+        return cls(message, slow=True)
+
     @classmethod
     def error(cls, message: str) -> "Failure":
         """Something broke."""

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final
 
+from stellwerk.models.foreign_text import shown
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -21,6 +23,8 @@ POD_SCHEDULED: Final = "PodScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 UNSCHEDULABLE: Final = "Unschedulable"
 SCHEDULER_ERROR: Final = "SchedulerError"
+SLOW: Final = "Slow"
+"""Foreign code of the pod's profile takes too much of the scheduler's time."""
 
 
 class NominatingMode(Enum):
@@ -109,7 +113,7 @@ def nomination_patch(pod: PodInfo, nomination: NominatingInfo) -> dict[str, Any]
 def _condition_patch(
     pod: PodInfo, now: datetime, type_: str, value: str, reason: str, message: str
 ) -> dict[str, Any]:
-    wanted: dict[str, Any] = {"status": value, "reason": reason, "message": message}
+    wanted: dict[str, Any] = {"status": value, "reason": reason, "message": shown(message)}
     if pod.generation:
         wanted["observedGeneration"] = pod.generation
     types = list(pod.condition_types)

@@ -64,6 +64,7 @@ async def test_where_the_cluster_is_and_whom_to_trust(tmp_path: Path) -> None:
         verify=False,
         tls_server_name="name",
         proxy="http://proxy:3128",
+        stale_after_seconds=60.0,
     )
 
 

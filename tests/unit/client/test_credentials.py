@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import os
 import ssl
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from stellwerk.client.access import Kubeconfig
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
@@ -145,11 +147,75 @@ async def test_plugin_runs_again_before_its_token_ends(api: FakeApi, tmp_path: P
     credentials = await load_credentials(
         write(tmp_path / "config", kubeconfig(api.url, user)), clock=clock
     )
-    clock.advance(3500)
+    clock.advance(3470)
     await ask(credentials)
-    clock.advance(80)
+    clock.advance(20)
+    while await credentials.authorization() == "Bearer token-1":  # noqa: ASYNC110 no event there
+        await asyncio.sleep(0.01)
     await ask(credentials)
     assert tokens(api) == ["Bearer token-1", "Bearer token-2"]
+
+
+HANGING = """
+import pathlib, subprocess, sys, time
+if pathlib.Path(sys.argv[1]).exists():
+    child = subprocess.Popen(["sleep", "600"])
+    pathlib.Path(sys.argv[1] + ".child").write_text(str(child.pid))
+    time.sleep(600)
+"""
+
+
+def hanging_user(tmp_path: Path) -> dict[str, Any]:
+    """A plugin that answers a token of one hour at once, and never again."""
+    user = plugin_user(tmp_path, "2026-01-01T01:00:00Z")
+    script = tmp_path / "plugin.py"
+    script.write_text(HANGING + PLUGIN)
+    return user
+
+
+async def test_requests_go_on_while_a_plugin_hangs(api: FakeApi, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    path = write(tmp_path / "config", kubeconfig(api.url, hanging_user(tmp_path)))
+    credentials = await load_credentials(path, clock=clock)
+    clock.advance(3500)
+    async with asyncio.timeout(20):
+        assert [await ask(credentials) for _ in range(5)] == [200] * 5
+    assert tokens(api) == ["Bearer token-1"] * 5
+
+
+async def test_a_plugin_that_hangs_is_killed_with_what_it_started(
+    api: FakeApi, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = VirtualClock()
+    path = write(tmp_path / "config", kubeconfig(api.url, hanging_user(tmp_path)))
+    source = Kubeconfig(path, None, clock, plugin_seconds=2.0)
+    credentials = Credentials(source, await source.load(), clock)
+    clock.advance(
+        4000
+    )  # it has expired: the request waits, but not longer than the plugin may take
+    async with asyncio.timeout(20):
+        assert await ask(credentials) == 200
+    assert "no answer within 2 s" in caplog.text
+    child = Path("/proc") / (tmp_path / "runs.child").read_text()
+    async with asyncio.timeout(20):
+        while child.exists() and "Z" not in (child / "stat").read_text().split()[2]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_a_failing_plugin_is_not_run_for_each_request(api: FakeApi, tmp_path: Path) -> None:
+    clock = VirtualClock()
+    user = plugin_user(tmp_path, "2026-01-01T01:00:00Z")
+    path = write(tmp_path / "config", kubeconfig(api.url, user))
+    credentials = await load_credentials(path, clock=clock)
+    script = tmp_path / "plugin.py"
+    script.write_text(PLUGIN + "sys.exit(1)")
+    clock.advance(4000)
+    for _ in range(3):
+        await ask(credentials)
+    assert (tmp_path / "runs").read_text() == "2"
+    clock.advance(11)
+    await ask(credentials)
+    assert (tmp_path / "runs").read_text() == "3"
 
 
 async def test_concurrent_refusals_read_the_credentials_once(api: FakeApi, tmp_path: Path) -> None:
@@ -170,6 +236,12 @@ async def test_context_is_chosen_by_name(api: FakeApi, tmp_path: Path) -> None:
     document["contexts"].append({"name": "second", "context": {"cluster": "other", "user": "u"}})
     credentials = await load_credentials(write(tmp_path / "config", document), "second")
     assert credentials.server == api.url
+
+
+async def test_the_path_of_a_kubeconfig_may_have_a_colon(api: FakeApi, tmp_path: Path) -> None:
+    (tmp_path / "a:b").mkdir()
+    path = write(tmp_path / "a:b" / "config:1", kubeconfig(api.url))
+    assert (await load_credentials(path)).server == api.url
 
 
 async def test_environment_names_the_kubeconfig(api: FakeApi, tmp_path: Path) -> None:
@@ -250,9 +322,13 @@ async def tls_server(context: ssl.SSLContext) -> AsyncIterator[str]:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A self-signed certificate for the name api.example; no address in it."""
-    directory = tmp_path_factory.mktemp("tls")
+    return certificate_for("api.example", tmp_path_factory.mktemp("tls"))
+
+
+def certificate_for(name: str, directory: Path) -> tuple[Path, Path]:
+    """A self-signed certificate and its key."""
     key, certificate = directory / "key.pem", directory / "cert.pem"
-    subject = "-subj /CN=api.example -addext subjectAltName=DNS:api.example"
+    subject = f"-subj /CN={name} -addext subjectAltName=DNS:{name}"
     command = f"openssl req -x509 -newkey rsa:2048 -nodes -days 1 {subject}".split()
     try:
         subprocess.run(
@@ -304,10 +380,59 @@ async def test_tls_is_verified_unless_the_kubeconfig_says_otherwise(
                     await client.bind("default", "web", "uid", "node")
 
 
+async def test_an_authority_that_changes_is_taken_up_and_the_old_one_not_trusted_any_more(
+    tmp_path: Path, certificate: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = certificate_for("api.example", tmp_path_factory.mktemp("other"))
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(certificate[0].read_bytes())
+    contexts = []
+    for pair in (certificate, other):
+        contexts.append(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        contexts[-1].load_cert_chain(*pair)
+    clock = VirtualClock()
+    cluster = {"certificate-authority": "ca.crt", "tls-server-name": "api.example"}
+
+    async def asked(session: aiohttp.ClientSession, url: str) -> str:
+        try:
+            async with session.get(f"{url}/version"):
+                return "trusted"
+        except aiohttp.ClientConnectorCertificateError:
+            return "refused"
+
+    async with tls_server(contexts[0]) as old, tls_server(contexts[1]) as new:
+        path = write(tmp_path / "config", kubeconfig(old, {"token": "t"}, **cluster))
+        credentials = await load_credentials(path, clock=clock)
+        async with credentials.new_session() as session:
+            assert [await asked(session, url) for url in (old, new)] == ["trusted", "refused"]
+            authority.write_bytes(other[0].read_bytes())
+            clock.advance(61)
+        # What was connected stays so; a session that opens connections has today's certificates.
+        async with credentials.new_session() as session:
+            assert [await asked(session, url) for url in (old, new)] == ["refused", "trusted"]
+
+
+@pytest.mark.parametrize(("skip", "warnings"), [(True, 1), (False, 0)])
+async def test_a_server_that_is_not_verified_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, skip: bool, warnings: int
+) -> None:
+    cluster = {"insecure-skip-tls-verify": skip}
+    path = write(tmp_path / "config", kubeconfig("https://127.0.0.1:1", {"token": "t"}, **cluster))
+    credentials = await load_credentials(path)
+    with contextlib.suppress(aiohttp.ClientError):
+        await ask(credentials)
+    assert caplog.text.count("insecure-skip-tls-verify") == warnings
+
+
 @pytest.mark.parametrize("as_data", [False, True], ids=["files", "data"])
 async def test_client_certificate_is_offered(
-    tmp_path: Path, certificate: tuple[Path, Path], *, as_data: bool
+    tmp_path: Path,
+    certificate: tuple[Path, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    as_data: bool,
 ) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/proc/no folder that one can write into")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificate[0])
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(*certificate)

@@ -15,13 +15,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from stellwerk.client.extender import (
-    AnsweredVictims,
-    HttpExtender,
-    OfferedNodes,
-    OfferedVictims,
-    go_json,
-)
+from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims, go_json
+from stellwerk.client.extender_answers import ANSWER_BYTES, AnsweredVictims
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
@@ -152,7 +147,7 @@ def test_texts_are_escaped_as_go_escapes_them() -> None:
     [
         pytest.param(NODES, {"nodenames": ["b"]}, ("b",), id="names"),
         pytest.param(NODES, {"NodeNames": ["b"]}, ("b",), id="keys in any case"),
-        pytest.param(NODES, {"NODENAMES": ["b", "a", "b"]}, ("b", "a"), id="in its order, once"),
+        pytest.param(NODES, {"NODENAMES": ["b", "a"]}, ("b", "a"), id="in its order"),
         pytest.param(
             NODES,
             {"nodes": {"items": [{"metadata": {"name": "a"}}]}},
@@ -227,20 +222,74 @@ async def test_victims(server: FakeExtender) -> None:
         pytest.param(
             "filter",
             {"nodenames": "a"},
-            'extender "{url}" answered filter with something else: "a"',
+            'extender "{url}" answered filter with something else in nodenames: "a"',
             id="another type",
         ),
         pytest.param(
             "prioritize",
             [{"host": "a", "score": 1.5}],
-            'extender "{url}" answered prioritize with something else: 1.5',
+            'extender "{url}" answered prioritize with something else in score: 1.5',
             id="a score that is no whole number",
         ),
         pytest.param(
             "preempt",
             {"nodeNameToMetaVictims": {"n": {"pods": {}}}},
-            'extender "{url}" answered preempt with something else: {{}}',
+            'extender "{url}" answered preempt with something else in pods: {{}}',
             id="victims of another type",
+        ),
+        pytest.param(
+            "filter",
+            {"nodenames": ["a", "b", "a"]},
+            'extender "{url}" answered filter with a node twice in nodenames: ["a","b","a"]',
+            id="a node twice",
+        ),
+        pytest.param(
+            "filter",
+            {"nodenames": [], "failedNodes": {"a": 1}},
+            'extender "{url}" answered filter with something else in failedNodes: 1',
+            id="a reason that is no text",
+        ),
+        pytest.param(
+            "filter",
+            {"error": {"no": "text"}},
+            'extender "{url}" answered filter with something else in error: {{"no":"text"}}',
+            id="an error that is no text",
+        ),
+        pytest.param(
+            "prioritize",
+            [{"host": "a", "score": 1}, {"host": "a", "score": 1}],
+            'extender "{url}" answered prioritize with a node twice in host: "a"',
+            id="a score twice",
+        ),
+        pytest.param(
+            "prioritize",
+            [{"host": "a", "score": 2**40}],
+            'extender "{url}" answered prioritize with an absurd number in score: 1099511627776',
+            id="an absurd score",
+        ),
+        pytest.param(
+            "prioritize",
+            [{"host": "a", "score": True}],
+            'extender "{url}" answered prioritize with something else in score: true',
+            id="a score that is a truth",
+        ),
+        pytest.param(
+            "preempt",
+            {"nodeNameToMetaVictims": {"n": {"pods": [{"uid": "u"}, {"uid": "u"}]}}},
+            'extender "{url}" answered preempt with a pod twice in pods: ["u","u"]',
+            id="a victim twice",
+        ),
+        pytest.param(
+            "preempt",
+            {"nodeNameToMetaVictims": {"n": {"numPDBViolations": -1}}},
+            'extender "{url}" answered preempt with an absurd number in numPDBViolations: -1',
+            id="less than no violation",
+        ),
+        pytest.param(
+            "filter",
+            {"error": "one\ntwo\x1b[31m\u202ethree"},
+            "one two [31m three",
+            id="control characters are left out",
         ),
     ],
 )
@@ -259,6 +308,91 @@ async def test_a_failure_says_what_happened(
             await calls[verb]()
     assert str(caught.value).startswith(message.format(url=server.url))
     assert (caught.value.extender, caught.value.verb) == (server.url, verb)
+
+
+async def test_a_long_text_is_cut_at_a_kibibyte_between_characters(server: FakeExtender) -> None:
+    server.answers["filter"] = {"error": "ü" * 5_000, "failedNodes": {}}
+    async with extender(server.url) as client:
+        with pytest.raises(ExtenderError) as caught:
+            await client.filter(POD, NODES)
+    assert str(caught.value) == "ü" * 510 + " ..."
+
+
+@asynccontextmanager
+async def endless_server(headers: dict[str, str]) -> AsyncIterator[tuple[str, list[int]]]:
+    """A server that answers without an end, and keeps how many bytes it got rid of."""
+    written = [0]
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(65_536))
+                written[0] += 65_536
+        finally:
+            written.append(-1)
+
+    application = web.Application()
+    application.router.add_post("/{verb}", handle)
+    server = TestServer(application)
+    await server.start_server()
+    yield str(server.make_url("")).rstrip("/"), written
+    await server.close()
+
+
+async def test_an_answer_without_end_is_cut_off_and_its_connection_closed() -> None:
+    async with endless_server({}) as (url, written), extender(url) as client:
+        with pytest.raises(ExtenderError, match=f"answered more than {ANSWER_BYTES}"[:-3]):
+            await client.filter(POD, NODES)
+        async with asyncio.timeout(5):
+            while written[-1] != -1:  # noqa: ASYNC110 until the server has noticed
+                await asyncio.sleep(0.01)
+    assert written[0] < 4 * ANSWER_BYTES  # the rest is what sockets buffer
+
+
+async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
+    async with endless_server({"Content-Encoding": "gzip"}) as (url, _), extender(url) as client:
+        with pytest.raises(ExtenderError, match="an encoding it was not asked for"):
+            await client.filter(POD, NODES)
+
+
+async def test_a_redirect_is_not_followed(server: FakeExtender) -> None:
+    server.answers["elsewhere"] = {"nodenames": ["a"]}
+
+    async def handle(_: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect(f"{server.url}/elsewhere")
+
+    application = web.Application()
+    application.router.add_post("/{verb}", handle)
+    redirecting = TestServer(application)
+    await redirecting.start_server()
+    async with extender(str(redirecting.make_url("")).rstrip("/")) as client:
+        with pytest.raises(ExtenderError, match="code 307"):
+            await client.filter(POD, NODES)
+    assert server.calls == []
+    await redirecting.close()
+
+
+async def test_a_password_is_sent_and_never_shown(server: FakeExtender) -> None:
+    metrics = Metrics()
+    server.answers["filter"] = {"nodenames": ["c"]}
+    address = server.url.removeprefix("http://")
+    async with extender(f"http://me:s%40cret@{address}", metrics=metrics) as client:
+        with pytest.raises(ExtenderError) as caught:
+            await client.filter(POD, NODES)
+    (call,) = server.calls
+    assert call.headers["Authorization"] == "Basic " + base64.b64encode(b"me:s@cret").decode()
+    shown = f"{caught.value!r} {client.name} {exposition(metrics).decode()}"
+    assert "cret" not in shown
+    assert f'extender="{server.url}"' in shown
+
+
+async def test_a_password_is_not_shown_when_no_server_is_there() -> None:
+    async with extender("http://me:secret@127.0.0.1:1/x") as client:
+        with pytest.raises(ExtenderError) as caught:
+            await client.filter(POD, NODES)
+    assert "secret" not in repr(caught.value)
 
 
 async def test_no_server_there() -> None:
@@ -379,8 +513,12 @@ def encoded(path: Path) -> str:
 
 @pytest.mark.parametrize("source", ["files", "data", "secret"])
 async def test_certificates_come_from(
-    tls_server: FakeExtender, certificate: tuple[Path, Path], source: str
+    tls_server: FakeExtender,
+    certificate: tuple[Path, Path],
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/proc/no folder that one can write into")
     cert, key = certificate
     config: JsonObject = {"serverName": "extender.example"}
     asked: list[str] = []

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from stellwerk.convert.conversion import convert, convert_text, render
+from stellwerk.convert.draft import normal_extender
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -257,3 +258,9 @@ def test_refused_values(document: JsonObject, field: str) -> None:
 def test_other_files(text: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         convert_text(text)
+
+
+@pytest.mark.parametrize("written", [{}, {"httpTimeout": "0s"}, {"httpTimeout": 0}])
+def test_an_extender_without_a_timeout_keeps_that_of_kube_scheduler(written: JsonObject) -> None:
+    extender = normal_extender({"urlPrefix": "http://x", **written}, "extenders[0]")
+    assert extender["httpTimeout"] == "5s"

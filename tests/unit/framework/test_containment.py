@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typing_extensions import override
 
-from stellwerk.framework.containment import UNLIMITED, contained
+from stellwerk.framework.containment import UNLIMITED, Unlimited, contained
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     Action,
@@ -208,3 +209,25 @@ def test_a_plugin_needs_no_base_class(
 def test_plugins_that_come_with_stellwerk_are_called_directly() -> None:
     plugin = make_plugin(NodeName)
     assert contained(plugin, UNLIMITED) is plugin
+
+
+def test_a_hint_is_not_asked_while_its_profile_has_spent_its_time() -> None:
+    class Exhausted(Unlimited):
+        @override
+        def exhausted(self) -> bool:
+            return spent
+
+    def hint(*_: object) -> QueueingHint:
+        asked.append(1)
+        return QueueingHint.QUEUE_SKIP
+
+    registered = [ClusterEventWithHint(Resource.NODE, Action.ADD, hint)]
+    kind: Any = type("Own", (), {"name": "Own", "events_to_register": lambda _: registered})
+    plugin: Any = contained(kind(), Exhausted())
+    (event,) = plugin.events_to_register()
+    asked: list[int] = []
+    spent = False
+    assert event.queueing_hint_fn(POD, CHANGE) is QueueingHint.QUEUE_SKIP
+    spent = True
+    assert event.queueing_hint_fn(POD, CHANGE) is QueueingHint.QUEUE
+    assert len(asked) == 1

@@ -175,7 +175,7 @@ def test_resources_left_to_an_extender_are_ignored_by_fit() -> None:
 
 @pytest.mark.parametrize(
     ("written", "seconds"),
-    [({}, 5.0), ({"httpTimeout": "0s"}, 5.0), ({"httpTimeout": "1m30.5s"}, 90.5)],
+    [({}, 0.5), ({"httpTimeout": "0s"}, 0.5), ({"httpTimeout": "1m30.5s"}, 90.5)],
 )
 def test_extender_timeout(written: JsonObject, seconds: float) -> None:
     (extender,) = load({"extenders": [{"urlPrefix": "http://x", **written}]}).spec.extenders

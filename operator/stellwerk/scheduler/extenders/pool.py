@@ -12,6 +12,7 @@ from stellwerk.client.extender import HttpExtender
 from stellwerk.client.fence import Fence
 from stellwerk.clock import Clock
 from stellwerk.framework.services import ClusterClient
+from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
@@ -28,6 +29,7 @@ class ExtenderPool:
         cache: Cache,
         clock: Clock,
         metrics: Metrics,
+        budget: TimeBudget,
         fence: Fence | None = None,
     ) -> None:
         self._client = client
@@ -35,6 +37,7 @@ class ExtenderPool:
         self._cache = cache
         self._clock = clock
         self._metrics = metrics
+        self._budget = budget
         self._fence = fence
         self._extenders: list[CalledExtender] = []
         self._closing: set[asyncio.Task[None]] = set()
@@ -43,7 +46,9 @@ class ExtenderPool:
         """The extenders of each profile that has any; those that are in no profile are closed."""
         before, self._extenders = self._extenders, []
         served = {
-            scheduler_name: ProfileExtenders([self._extender(spec, before) for spec in specs])
+            scheduler_name: ProfileExtenders(
+                [self._extender(spec, before) for spec in specs], scheduler_name, self._budget
+            )
             for scheduler_name, specs in wanted.items()
             if specs
         }

@@ -8,7 +8,8 @@ and a prioritizer's failure never matters.
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -16,10 +17,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
-from stellwerk.client.extender import AnsweredVictims, HttpExtender, OfferedNodes, OfferedVictims
+from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims
+from stellwerk.client.extender_answers import AnsweredVictims
 from stellwerk.errors import ExtenderError, SchedulerError
 from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, PostFilterResult
 from stellwerk.framework.status import OK, Code, Status, error, unschedulable
+from stellwerk.framework.time_budget import TimeBudget
+from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.snapshot.columns import IntColumn
@@ -173,7 +177,7 @@ class CalledExtender(PreemptionExtender):
                     f"extender: {self.name} claims to preempt pod (UID: {uid}) on node: "
                     f"{node_name}, but the pod is not found on that node"
                 )
-                raise ExtenderError(self.name, "preempt", message)
+                raise ExtenderError(self.name, "preempt", shown(message))
         return tuple(known[uid] for uid in victims.uids)
 
 
@@ -186,8 +190,12 @@ def _offered_victims(candidate: Candidate, raw: Mapping[str, bytes] | None) -> O
 class ProfileExtenders(Extenders):
     """The extenders of one version of a profile, in the order in which it names them."""
 
-    def __init__(self, extenders: Sequence[CalledExtender]) -> None:
+    def __init__(
+        self, extenders: Sequence[CalledExtender], scheduler_name: str, budget: TimeBudget
+    ) -> None:
         self.extenders = extenders
+        self._scheduler_name = scheduler_name
+        self._budget = budget
 
     @override
     async def accept(self, pod: PodInfo, node_name: str) -> bool:
@@ -222,7 +230,8 @@ class ProfileExtenders(Extenders):
             if not extender.spec.filter_verb:
                 continue
             try:
-                names = await extender.filter(pod, names, statuses)
+                with self._accounted(extender.name):
+                    names = await extender.filter(pod, names, statuses)
             except SchedulerError as failure:
                 if not extender.ignorable:
                     raise
@@ -233,13 +242,11 @@ class ProfileExtenders(Extenders):
     async def prioritize(self, pod: PodInfo, node_names: Sequence[str]) -> IntColumn:
         """(n,) int64, what the extenders add to the totals; all of them are asked at once."""
         place = {name: position for position, name in enumerate(node_names)}
-        answers = await asyncio.gather(
-            *(
-                self._scores(extender, pod, node_names, place)
-                for extender in self._interested(pod)
-                if extender.spec.prioritize_verb
+        asked = [each for each in self._interested(pod) if each.spec.prioritize_verb]
+        with self._accounted(", ".join(extender.name for extender in asked)):
+            answers = await asyncio.gather(
+                *(self._scores(extender, pod, node_names, place) for extender in asked)
             )
-        )
         scores: IntColumn = np.zeros(len(node_names), np.int64)
         for answer in answers:
             if answer is not None:
@@ -248,7 +255,9 @@ class ProfileExtenders(Extenders):
 
     @override
     async def preempt(self, pod: PodInfo, found: PostFilterResult) -> PostFilterResult:
-        return await call_extenders(pod, found, self.extenders)
+        asked = [each for each in self._interested(pod) if each.supports_preemption]
+        with self._accounted(", ".join(extender.name for extender in asked)):
+            return await call_extenders(pod, found, self.extenders)
 
     @override
     async def bind(self, pod: PodInfo, node_name: str) -> Status | None:
@@ -265,6 +274,17 @@ class ProfileExtenders(Extenders):
             else:
                 return OK
         return None
+
+    @contextmanager
+    def _accounted(self, names: str) -> Iterator[None]:
+        """Put the time for which the scheduling coroutine waits to the profile's account."""
+        started_seconds = self._budget.now()
+        try:
+            yield
+        finally:
+            seconds = self._budget.now() - started_seconds
+            if names:
+                self._budget.spent(self._scheduler_name, f"extender {names}", seconds)
 
     def _interested(self, pod: PodInfo) -> Iterable[CalledExtender]:
         return (extender for extender in self.extenders if extender.is_interested(pod))

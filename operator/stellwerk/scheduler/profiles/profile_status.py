@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
@@ -225,7 +226,7 @@ def _stated(
         "type": type_,
         "status": status,
         "reason": reason,
-        "message": message,
+        "message": shown(message),
         "lastTransitionTime": since,
         "observedGeneration": generation,
     }

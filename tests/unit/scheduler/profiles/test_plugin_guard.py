@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.scheduler.profiles.plugin_guard import TimerGuard
 
 LIMIT_SECONDS = 0.05
@@ -129,3 +130,61 @@ async def test_cancellation_reaches_the_plugin(guard: TimerGuard) -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert cleaned.is_set()
+
+
+# --- the account of a profile ---------------------------------------------------------------------
+
+
+class Ticking:
+    """A clock that a plugin moves."""
+
+    seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+async def test_calls_and_steps_are_put_to_the_account_and_waiting_is_not() -> None:
+    clock = Ticking()
+    budget = TimeBudget(clock.now)
+    guard = TimerGuard(budget=budget).of_profile("a")
+    guard.call("P", "Init", lambda: clock.sleep(9.0))
+    guard.call("P", "Score", lambda: clock.sleep(1.0))
+
+    async def later() -> None:
+        clock.sleep(1.0)
+        waiting = asyncio.create_task(asyncio.sleep(0))
+        clock.sleep(0.0)
+        await waiting
+
+    await guard.wait("P", "Permit", later)
+    assert budget.exceeded("a") == ""
+    guard.call("P", "Score", lambda: clock.sleep(0.1))
+    assert 'plugin "P" is too slow' in budget.exceeded("a")
+
+
+async def test_what_happens_while_a_plugin_waits_is_not_its_time() -> None:
+    clock = Ticking()
+    budget = TimeBudget(clock.now)
+    guard = TimerGuard(budget=budget).of_profile("a")
+    waited_for = asyncio.Event()
+
+    async def elsewhere() -> None:
+        clock.sleep(60.0)
+        waited_for.set()
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(guard.wait("P", "Permit", waited_for.wait))
+        tasks.create_task(elsewhere())
+    assert budget.exceeded("a") == ""
+
+
+def test_a_call_within_a_call_is_counted_once() -> None:
+    clock = Ticking()
+    budget = TimeBudget(clock.now)
+    guard = TimerGuard(budget=budget).of_profile("a")
+    guard.call("P", "Filter", lambda: guard.call("Q", "Filter", lambda: clock.sleep(1.5)))
+    assert budget.exceeded("a") == ""

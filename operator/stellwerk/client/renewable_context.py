@@ -1,0 +1,116 @@
+"""TLS with the certificates of today: those to trust, and the one to show.
+
+`credentials` keeps one for all sessions with the cluster and renews it with each look at the
+configuration. Invariant: a connection is opened with the newest certificates that could be read,
+and an authority that is no longer there is no longer trusted.
+"""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import override
+
+from stellwerk.client.access import one_line
+from stellwerk.client.pem_file import pem_file
+from stellwerk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from stellwerk.client.access import Access, Pem
+
+
+class RenewableContext(ssl.SSLContext):
+    """Hands every new connection to the newest context; connectors hold on to this one."""
+
+    _newest: ssl.SSLContext
+    _made_of: tuple[object, ...]
+    """What the newest was made of, so that it is made again only for something else."""
+
+    @classmethod
+    def of(cls, access: Access) -> RenewableContext | None:
+        """A context for connections to the server; None if it speaks plain HTTP.
+
+        Raises:
+            ConfigurationError: certificates cannot be read.
+        """
+        if not access.server.startswith("https"):
+            return None
+        context = cls(ssl.PROTOCOL_TLS_CLIENT)
+        context._made_of = ()
+        context.renew(access)
+        return context
+
+    def renew(self, access: Access) -> None:
+        """Use other certificates, if these are others, for connections opened from now on.
+
+        Raises:
+            ConfigurationError: they cannot be read; the present ones stay.
+        """
+        trusted = access.authority if access.verify else None
+        authority = _read("certificate authority", trusted)
+        certificate = _read("client certificate", access.certificate)
+        key = _read("client certificate", access.key)
+        made_of = (authority, certificate, key, access.verify)
+        if made_of == self._made_of:
+            return
+        newest = _verifying(authority, access.authority) if access.verify else _trusting()
+        if certificate is not None:
+            _show(newest, certificate, key, access.certificate)
+        self._newest, self._made_of = newest, made_of
+
+    @override
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        return self._newest.wrap_bio(incoming, outgoing, server_side, server_hostname, session)
+
+
+def _read(what: str, pem: Pem | None) -> bytes | None:
+    if not isinstance(pem, Path):
+        return pem
+    try:
+        return pem.read_bytes()
+    except OSError as error:
+        raise _unreadable(what, pem, error) from error
+
+
+def _verifying(authority: bytes | None, source: Pem | None) -> ssl.SSLContext:
+    try:
+        with pem_file(authority) if authority is not None else nullcontext() as path:
+            context = ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise _unreadable("certificate authority", source, error) from error
+    # Python 3.13 began to ask for extensions that many clusters' authorities lack; Go does not.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _trusting() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _show(
+    context: ssl.SSLContext, certificate: bytes, key: bytes | None, source: Pem | None
+) -> None:
+    try:
+        with ExitStack() as files:
+            key_file = None if key is None else files.enter_context(pem_file(key))
+            context.load_cert_chain(files.enter_context(pem_file(certificate)), key_file)
+    except OSError as error:
+        raise _unreadable("client certificate", source, error) from error
+
+
+def _unreadable(what: str, pem: Pem | None, error: Exception) -> ConfigurationError:
+    name = f" {pem}" if isinstance(pem, Path) else ""
+    return ConfigurationError(f"cannot read the {what}{name}: {one_line(error)}")

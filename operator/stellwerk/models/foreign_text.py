@@ -1,0 +1,34 @@
+"""Texts that come from outside, as events, conditions and logs may show them.
+
+Extenders, plugins and the API write such texts; the client, failures and reports clean them.
+Invariant: what is returned holds no control characters, and where it is cut, it ends with " ..."
+and is valid UTF-8.
+"""
+
+from typing import Final
+
+SHOWN_BYTES: Final = 1024
+"""How long a note or a condition's message may be; the API refuses longer notes."""
+_ELLIPSIS: Final = " ..."
+
+
+def printable(text: str) -> str:
+    """The text with a space for each control, format or surrogate character, and line break."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def cut(text: str, limit_bytes: int = SHOWN_BYTES) -> str:
+    """The text, cut between two characters so that its UTF-8 is not longer than the limit."""
+    if len(text) * 4 <= limit_bytes:
+        return text
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit_bytes:
+        return text
+    return encoded[: limit_bytes - len(_ELLIPSIS)].decode(errors="ignore") + _ELLIPSIS
+
+
+def shown(text: str) -> str:
+    """The text without control characters, at most 1 KiB long."""
+    return cut(printable(text))
