@@ -130,19 +130,7 @@ class Operator:
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
-        self.handlers = EventHandlers(
-            self.world,
-            self.loader,
-            outbox.reports,
-            self.raw,
-            self.bindings,
-            self.waiting_pods,
-            self.preemption,
-            self.predicates,
-            self.barrier,
-            metrics,
-            options.max_pod_complexity,
-        )
+        self.handlers = self._event_handlers(outbox, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)
         self.audit = Audit(
@@ -157,6 +145,22 @@ class Operator:
         self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
+
+    def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
+        """What turns watch events into changes of the World."""
+        return EventHandlers(
+            self.world,
+            self.loader,
+            outbox.reports,
+            self.raw,
+            self.bindings,
+            self.waiting_pods,
+            self.preemption,
+            self.predicates,
+            self.barrier,
+            self.metrics,
+            options.max_pod_complexity,
+        )
 
     def _services(self, outbox: Outbox) -> Services:
         """What plugins are offered."""

@@ -92,6 +92,26 @@ def _add_run(commands: "_Commands") -> None:
         help="pods that no event woke are retried after this time (default: 5m)",
     )
     parser.add_argument(
+        "--audit-period",
+        metavar="DURATION",
+        type=_seconds_or_none,
+        default=300.0,
+        help="how often cache and queue are compared with the API, and repaired; 0: never "
+        "(default: 5m)",
+    )
+    parser.add_argument(
+        "--no-fast-lane",
+        action="store_true",
+        help="take events the way kopf delivers them: slower, without private parts of kopf",
+    )
+    _add_limits(parser)
+    _add_leader_election(parser)
+    parser.set_defaults(command=_run)
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """What bounds the cost of foreign code and of single pods."""
+    parser.add_argument(
         "--plugin-timeout",
         metavar="DURATION",
         type=_seconds,
@@ -116,21 +136,6 @@ def _add_run(commands: "_Commands") -> None:
         "like are not scheduled; pod affinity terms and spread constraints count ten each "
         "(default: %(default)s)",
     )
-    parser.add_argument(
-        "--audit-period",
-        metavar="DURATION",
-        type=_seconds_or_none,
-        default=300.0,
-        help="how often cache and queue are compared with the API, and repaired; 0: never "
-        "(default: 5m)",
-    )
-    parser.add_argument(
-        "--no-fast-lane",
-        action="store_true",
-        help="take events the way kopf delivers them: slower, without private parts of kopf",
-    )
-    _add_leader_election(parser)
-    parser.set_defaults(command=_run)
 
 
 def _add_leader_election(parser: argparse.ArgumentParser) -> None:

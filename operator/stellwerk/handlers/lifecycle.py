@@ -198,8 +198,7 @@ async def run_operator(
     deliveries = [Delivery(kind, events, metrics, rereader.mark) for kind in options.watched]
     if redelivery is not None:
         redelivery.attach(deliveries)
-    sessions = Sessions(credentials)
-    settings = build_settings(options.watched, jitter)
+    sessions, settings = Sessions(credentials), build_settings(options.watched, jitter)
 
     async def spawn(registry: kopf.OperatorRegistry, **extra: Any) -> list[asyncio.Task[Any]]:
         tasks = await _spawn(registry, settings, **extra)
