@@ -1,12 +1,14 @@
 """The operator as `stellwerk run` starts it, in this process, on an embedded cluster's port."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from stellwerk.app import RunOptions, run
+from stellwerk.garbage import collect_seldom
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
@@ -19,10 +21,14 @@ async def operator_on(cluster: EmbeddedCluster, directory: Path) -> AsyncIterato
     kubeconfig = directory / "kubeconfig"
     cluster.write_kubeconfig(kubeconfig)
     options = RunOptions(kubeconfig=str(kubeconfig), bind_address="127.0.0.1:0")
+    thresholds = gc.get_threshold()
+    # As the command does: among all that a test run keeps, a full collection takes a second.
+    collect_seldom()
     task = asyncio.create_task(run(options), name="operator")
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         task.cancel()
         await asyncio.wait({task})
     if not task.cancelled():
