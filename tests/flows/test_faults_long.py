@@ -15,15 +15,12 @@ LOAD = Load(pods=300, per_second=150)
 RESTARTED = Load(pods=1200, per_second=100)
 """Long enough for several restarts."""
 
-DEFECTS = frozenset({"older-revisions"})
-"""Kinds that lose pods today: test_found_defects.py has a run of each, until they are mended."""
-
 
 def _params() -> list[object]:
     params: list[object] = []
     for name, case in CASES.items():
-        if name == LONG_OUTAGE or name in DEFECTS:
-            continue  # two minutes away, but in `make soak`; or known to fail
+        if name == LONG_OUTAGE:
+            continue  # two minutes away, but in `make soak`
         load = RESTARTED if name in {"killed", "told-to-end"} else LOAD
         params.append(pytest.param(case, load, id=name))
     params += [

@@ -20,8 +20,11 @@ async def test_older_versions_are_noticed(tmp_path: Path) -> None:
 
 
 async def test_a_second_replica_takes_over(tmp_path: Path) -> None:
-    disruptions = (Disruption("kill", (2, 4)), Disruption("pause", (1, 3), (1, 20)))
+    disruptions = (Disruption("kill", (5, 8)), Disruption("pause", (3, 5), (1, 5)))
     case = Case("two replicas", disruptions=disruptions, replicas=2)
-    load = Load(pods=1500, per_second=100)
-    outcome = await run_case(case, fault_seed(1), tmp_path, load, "--leader-elect")
+    # A lease that outlives neither the pods nor the patience of a test.
+    lease = ("--leader-elect-lease-duration", "2s", "--leader-elect-renew-deadline", "1.5s")
+    election = ("--leader-elect", *lease, "--leader-elect-retry-period", "300ms")
+    load = Load(pods=600, per_second=40)
+    outcome = await run_case(case, fault_seed(1), tmp_path, load, *election)
     assert not outcome.wrongs, str(outcome)
