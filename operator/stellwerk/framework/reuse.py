@@ -229,7 +229,7 @@ def _compiled_bytes(key: Hashable) -> int:
 def _all_fit(columns: Sequence[VerdictColumn], rows: RowColumn | slice) -> Mask:
     """Rows where every code is 0."""
     if not isinstance(rows, slice) and len(rows) == 1:
-        # After each binding one row has changed: integers are a tenth of the cost.
+        # After each binding one row has changed: integers are cheaper than one-element arrays.
         row = int(rows[0])
         return np.array([not any(codes.item(row) for codes in columns)])
     fits: Mask = columns[0][rows] == 0

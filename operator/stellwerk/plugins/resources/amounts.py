@@ -2,7 +2,7 @@
 
 The resource plugins write their arithmetic with operators that mean the same for a column and for
 a plain integer. A view of one row, which is what a cached column needs after each binding, is then
-computed in integers, at a tenth of the cost of one-element arrays. Invariant: both ways give the
+computed in integers, which are cheaper than one-element arrays. Invariant: both ways give the
 same numbers.
 """
 
