@@ -31,12 +31,13 @@ FAST = RetryPolicy(
 
 @dataclass
 class Answer:
-    """What to answer; a status of 0 cuts the connection instead."""
+    """What to answer, once `hold` is set; a status of 0 cuts the connection instead."""
 
     status: int = 200
     body: Any = None
     headers: dict[str, str] = field(default_factory=dict)
     after_seconds: float = 0.0
+    hold: asyncio.Event | None = None
 
 
 @dataclass
@@ -77,6 +78,8 @@ class FakeApi:
         self.concurrent += 1
         self.most_concurrent = max(self.most_concurrent, self.concurrent)
         await asyncio.sleep(answer.after_seconds)
+        if answer.hold is not None:
+            await answer.hold.wait()
         self.concurrent -= 1
         if answer.status == 0:
             assert request.transport is not None

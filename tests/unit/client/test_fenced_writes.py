@@ -21,8 +21,10 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.models.object_reference import ObjectReference
 from tests.support.fake_api import Answer, FakeApi, credentials_for, fake_api, refusal
+from tests.support.in_process import eventually
 
 LEASE_SECONDS, MARGIN_SECONDS = 10.0, 5.0
+BINDINGS_IN_FLIGHT = 48  # what the limiter of bindings begins with
 FAST = RetryPolicy(attempts=4, first_delay_seconds=0.001, timeout_seconds=2.0)
 
 
@@ -109,16 +111,28 @@ async def test_reads_reviews_events_and_the_lease_itself_need_no_lease(
     assert len(api.asked) == 4
 
 
+def hold_answers(api: FakeApi) -> asyncio.Event:
+    """Every request is answered when the event is set, and not before."""
+    answered = asyncio.Event()
+    api.decide = lambda _: Answer(201, hold=answered)
+    return answered
+
+
+async def full_lane(api: FakeApi) -> int:
+    """How many requests have been sent once the others wait for the limiter."""
+    await eventually(lambda: len(api.asked) == BINDINGS_IN_FLIGHT)
+    return BINDINGS_IN_FLIGHT
+
+
 async def test_bindings_queued_when_a_paused_process_wakes_are_not_sent(
     api: FakeApi, client: KubernetesClient, fence: Fence, clock: VirtualClock
 ) -> None:
     fence.extend(LEASE_SECONDS)
-    api.decide = lambda _: Answer(201, after_seconds=0.3)
+    answered = hold_answers(api)
     bindings = [asyncio.create_task(bind(client, number)) for number in range(500)]
-    await asyncio.sleep(0.15)
-    sent = len(api.asked)
-    assert 0 < sent < 100, "the others wait for the limiter"
+    sent = await full_lane(api)
     clock.advance(60)  # SIGSTOP and SIGCONT: nothing has run, nothing has been told
+    answered.set()
     outcomes = await asyncio.gather(*bindings, return_exceptions=True)
     assert len(api.asked) == sent
     assert sum(isinstance(each, NotLeader) for each in outcomes) == 500 - sent
@@ -128,14 +142,12 @@ async def test_what_is_queued_is_dropped_when_the_fence_is_closed(
     api: FakeApi, client: KubernetesClient, fence: Fence
 ) -> None:
     fence.extend(LEASE_SECONDS)
-    api.decide = lambda _: Answer(201, after_seconds=1.0)
+    answered = hold_answers(api)
     bindings = [asyncio.create_task(bind(client, number)) for number in range(300)]
-    await asyncio.sleep(0.3)
-    sent = len(api.asked)
+    sent = await full_lane(api)
     fence.close()
-    await asyncio.sleep(0.05)
-    dropped = [each for each in bindings if each.done()]
-    assert len(dropped) == 300 - sent, "at once, and not as answers come"
+    await eventually(lambda: sum(each.done() for each in bindings) == 300 - sent)
+    answered.set()  # and not as answers come
     outcomes = await asyncio.gather(*bindings, return_exceptions=True)
     assert sum(each is None for each in outcomes) == sent, "what was sent in time is answered"
 
