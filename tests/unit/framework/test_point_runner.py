@@ -112,7 +112,7 @@ def test_plugins_are_measured_in_sampled_attempts(*, sampled: bool) -> None:
     measured, state = Measured(), CycleState(sampled=sampled)
     full = unschedulable("Reserving", "full")
     point = runner(Reserving(full), stopwatch=measured)
-    ((_, reserve),) = point.calls_in(state)
+    ((_, reserve),) = point.measured_calls if sampled else point.calls
     assert reserve(state, POD, "n1") == full
     assert ask_all(point, state)[0][1] == full
     expected = [("Reserving", "Reserve", Code.UNSCHEDULABLE, 7.0)] * 2
