@@ -80,7 +80,8 @@ class BindingPoints:
         waits: dict[str, float] = {}
         point = self._permit
         if not point.calls:
-            return point.without_plugins(state, OK), waits
+            state.point_runs.append(point.empty_run)
+            return OK, waits
         with point.timed(state) as timing:
             for plugin, call in point.calls:
                 result = await point.wait(plugin, call, state, pod, node_name)
@@ -98,8 +99,6 @@ class BindingPoints:
         """
         any_has_work = False
         point = self._pre_flight
-        if not point.calls:
-            return point.without_plugins(state, SKIP)
         with point.timed(state) as timing:
             for plugin, call in point.calls:
                 status = point.ask(plugin, call, state, pod, node_name)
@@ -121,7 +120,8 @@ class BindingPoints:
         point, skipped = self._pre_bind, state.skipped_pre_binds
         calls = [each for each in point.calls if each[0].name not in skipped]
         if not calls:
-            return point.without_plugins(state, OK)
+            state.point_runs.append(point.empty_run)
+            return OK
         with point.timed(state) as timing:
             for plugin, call in calls:
                 status = await point.wait(plugin, call, state, pod, node_name)
@@ -150,7 +150,7 @@ class BindingPoints:
         failures: list[PluginFailure] = []
         point = self._post_bind
         if not point.calls:
-            point.without_plugins(state, OK)
+            state.point_runs.append(point.empty_run)
             return failures
         with point.timed(state) as timing:
             for plugin, post_bind in point.calls:

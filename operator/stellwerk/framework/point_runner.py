@@ -78,6 +78,8 @@ class PointRunner(Generic[Role, Answer]):
         ]
         self.timed: Callable[[CycleState], Timing] = partial(Timing, stopwatch, point.label)
         """The context in which the point runs."""
+        self.empty_run = PointRun(point.label, Code.SUCCESS, 0.0, None)
+        """Noted where no plugin has anything to do, which takes no time."""
         self._stopwatch = stopwatch
         self.measured_calls: Sequence[tuple[Role, Call[Answer]]] = [
             (plugin, partial(self._measure, plugin, call)) for plugin, call in self.calls
@@ -86,11 +88,6 @@ class PointRunner(Generic[Role, Answer]):
 
         The caller turns what a plugin raises into a `failure`.
         """
-
-    def without_plugins(self, state: CycleState, status: Status) -> Status:
-        """How a point ends that has nothing to run, which takes no time: it counts all the same."""
-        state.point_runs.append(PointRun(self.label, status.code, 0.0, None))
-        return status
 
     def ask(
         self, plugin: Role, call: Call[Answer], state: CycleState, pod: PodInfo, subject: object
