@@ -106,7 +106,7 @@ async def pool_to(
         ssl_context=None,
         tls_server_name=None,
         user_agent="test",
-        connect_timeout_seconds=5,
+        connect_timeout_seconds=60,
     )
     try:
         yield pool, made
@@ -116,7 +116,7 @@ async def pool_to(
         await asyncio.sleep(0.01)
 
 
-async def ask(pool: ConnectionPool, timeout_seconds: float = 5) -> Answer:
+async def ask(pool: ConnectionPool, timeout_seconds: float = 60) -> Answer:
     return await pool.exchange(
         "POST",
         "/api/v1/pods",
@@ -234,7 +234,7 @@ async def test_a_cancelled_request_leaves_no_connection_with_half_an_answer() ->
     requests: list[bytes] = []
     async with pool_to(always(b"", requests)) as (pool, made):
         for number in (1, 2):
-            task = asyncio.create_task(ask(pool, timeout_seconds=60))
+            task = asyncio.create_task(ask(pool))
             await eventually(lambda: len(requests) == number)  # noqa: B023 called in this turn
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -160,7 +160,7 @@ async def test_a_connection_that_opens_too_late_sends_nothing(
         ssl_context=None,
         tls_server_name=None,
         user_agent="test",
-        connect_timeout_seconds=5,
+        connect_timeout_seconds=60,
         fence=fence,
     )
     fence.extend(LEASE_SECONDS)
@@ -171,7 +171,7 @@ async def test_a_connection_that_opens_too_late_sends_nothing(
             body=b"{}",
             content_type="application/json",
             authorization=None,
-            timeout_seconds=5,
+            timeout_seconds=60,
             fenced="bind",
         )
     )
@@ -233,7 +233,7 @@ async def test_the_kernel_gives_up_what_it_cannot_deliver_before_the_lease_ends(
         ssl_context=None,
         tls_server_name=None,
         user_agent="test",
-        connect_timeout_seconds=5,
+        connect_timeout_seconds=60,
         fence=fence,
     )
     fence.extend(LEASE_SECONDS)
@@ -243,7 +243,7 @@ async def test_the_kernel_gives_up_what_it_cannot_deliver_before_the_lease_ends(
         body=b"{}",
         content_type="application/json",
         authorization=None,
-        timeout_seconds=5,
+        timeout_seconds=60,
         fenced="bind",
     )
     pool.close()
