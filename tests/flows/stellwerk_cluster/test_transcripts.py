@@ -109,7 +109,7 @@ def expected_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "scenario",
-    [pytest.param(each, marks=SLOW[each] if each in SLOW else ()) for each in sorted(NOT_YET)],
+    [pytest.param(each, marks=SLOW.get(each, ())) for each in sorted(NOT_YET)],
 )
 def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -> None:
     options = ClusterOptions(
