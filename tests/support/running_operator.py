@@ -64,7 +64,7 @@ def is_active(cluster: EmbeddedCluster, name: str, generation: int = 1) -> bool:
     )
 
 
-async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until something is true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 any condition, without an event to wait for
