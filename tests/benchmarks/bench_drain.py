@@ -43,7 +43,7 @@ def cluster(kubeconfig: Path | None, directory: Path, nodes: int) -> Iterator[Pa
         yield kubeconfig
         return
     with embedded_api(directory, nodes) as embedded:
-        yield embedded
+        yield embedded.kubeconfig
 
 
 def measure(load: Load, kubeconfig: Path | None = None, stages: Path | None = None) -> JsonObject:
