@@ -33,7 +33,6 @@ from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
@@ -59,7 +58,7 @@ from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
-from stellwerk.scheduler.scheduler import Scheduler
+from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
