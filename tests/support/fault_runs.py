@@ -25,7 +25,7 @@ from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.faults.table_file import read_fault_table
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from tests.support.builders import make_node, make_pod
 from tests.support.fault_proxy import fault_proxy
 from tests.support.history import History, Judgement

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.registry.store import StoreEvent
+from stellwerk_cluster.registry.entries import StoreEvent
 from tests.support.builders import make_pod
 from tests.support.invariants import check_capacity
 from tests.support.line import Line, line_to

@@ -50,7 +50,7 @@ class SupervisedOperator:
         self._address = f"127.0.0.1:{free_port()}"
         self._command = (
             *(sys.executable, *module, "run", "--kubeconfig", str(kubeconfig)),
-            *("--bind-address", self._address, *arguments),
+            *("--bind-address", self._address, "--plain-http", *arguments),
         )
         self._process: asyncio.subprocess.Process | None = None
         self._asked_to_end = False
