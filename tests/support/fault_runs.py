@@ -252,7 +252,7 @@ async def run_case(
         [status for operator in operators for status in operator.unexpected_endings],
         [text for operator in operators for text in operator.failed_probes],
         [status for status in statuses if status != 0],
-        {**plan.counts(), **disrupted},
+        dict(plan.counts()) | disrupted,
     )
     logger.info("%s", outcome)
     return outcome
