@@ -155,6 +155,15 @@ class Api(Reader):
             return Entry(key, obj, self.store.revision)
         return self.store.create(kind.storage_name, obj)
 
+    def ensure(self, kind: ResourceKind, namespace: str, body: JsonObject) -> Entry:
+        """The object of that name, made from the body if it does not exist.
+
+        Raises:
+            StatusError: as for create.
+        """
+        found = self.store.collection(kind.storage_name).get((namespace, body["metadata"]["name"]))
+        return found or self.create(kind, namespace, body)
+
     def update(
         self,
         kind: ResourceKind,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, timestamp, with_value
 from stellwerk_cluster.registry.custom_kinds import custom_row
 from stellwerk_cluster.registry.deletion import DEFINITION_FINALIZER
-from stellwerk_cluster.registry.entries import DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -45,11 +45,13 @@ class DefinitionLifecycle:
     """Writes the conditions of definitions, and keeps the custom kinds in step with them."""
 
     def __init__(self, api: Api) -> None:
-        """Follow the definitions in the store of `api`."""
+        """Follow the definitions in the store of `api`, and serve those that are there already."""
         self._api = api
         self._kind = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
         definitions = api.store.collection(self._kind.storage_name)
         definitions.listeners.append(self._on_definition)
+        for entry in definitions.entries():
+            self._on_definition(StoreEvent(ADDED, entry, None))
 
     def _on_definition(self, event: StoreEvent) -> None:
         definition = event.entry.obj
