@@ -2,7 +2,7 @@
 
 A line is a checksum of what follows, and a JSON object; `r` is the version, `c` the resource, `k`
 the key and `o` the object, which a deletion lacks. Written and read by `data_directory`.
-Invariant: a line that was not written to its end is told from one that was changed afterwards.
+Invariant: a line that was not written to its end differs from one that was changed afterwards.
 """
 
 from __future__ import annotations

@@ -238,7 +238,7 @@ class Store:
         return self._write(DELETED, storage_name, last_state or entry.obj, entry)
 
     def restore(self, storage_name: str, obj: JsonObject, revision: int) -> None:
-        """Hold an object that was kept elsewhere, without a change that anything is told of."""
+        """Hold an object that was kept elsewhere, without a change for watchers and listeners."""
         self.collection(storage_name).put(Entry(key_of(obj), obj, revision, self._parsed))
 
     def begin_at(self, revision: int) -> None:
