@@ -20,7 +20,7 @@ from tests.support.invariants import check_capacity
 from tests.support.line import Line, line_to
 from tests.support.processes import Process, running
 
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 60.0
 RESOURCE_NAME = "--leader-elect-resource-name=stellwerk"
 
 
