@@ -84,6 +84,8 @@ class ResourceKind:
     """What every answer about the kind warns of."""
     custom: bool = False
     """Whether a CustomResourceDefinition added the kind."""
+    scale_paths: tuple[str, str, str] = (".spec.replicas", ".status.replicas", "")
+    """Where a custom kind has the replicas that are wanted, those there are, and their selector."""
     converted: bool = False
     """Whether stored objects may have another form than that of the version: there are several
     versions, or the definition has changed.

@@ -16,10 +16,12 @@ from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     invalid_as,
     no_such_resource,
+    not_found,
     too_long,
     unsupported,
     unsupported_body,
 )
+from stellwerk_cluster.apimachinery.kinds import subresources
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, json_name, types
 from stellwerk_cluster.registry.api import WriteOptions
@@ -84,6 +86,8 @@ def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
     name = rest[1] if len(rest) > 1 else ""
     subresource = "/".join(rest[2:])
     if subresource and kind.subresource(subresource) is None:
+        if kind.custom and subresource in subresources():
+            raise not_found(kind, name)
         raise no_such_resource()
     return Target(kind, namespace, name, subresource, watch)
 

@@ -30,6 +30,18 @@ _NOT_CHECKED: Final = Cause(
     "correct the existing errors to complete validation",
 )
 
+_VERBS: Final = (
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+)
+"""In the order in which discovery names them for custom kinds."""
+
 
 @dataclass(frozen=True, slots=True)
 class _CustomVersion:
@@ -138,6 +150,7 @@ def _schema(version: JsonObject) -> JsonObject:
 
 def _row(spec: JsonObject, version: JsonObject) -> ResourceKind:
     names, wanted = spec["names"], version.get("subresources") or EMPTY
+    scale = wanted.get("scale") or EMPTY
     selectable = [each["jsonPath"] for each in version.get("selectableFields") or ()]
     return ResourceKind(
         spec["group"],
@@ -148,11 +161,17 @@ def _row(spec: JsonObject, version: JsonObject) -> ResourceKind:
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         subresources=tuple(subresources()[name] for name in ("status", "scale") if name in wanted),
+        scale_paths=(
+            scale.get("specReplicasPath", ""),
+            scale.get("statusReplicasPath", ""),
+            scale.get("labelSelectorPath") or "",
+        ),
         fields=(*METADATA_FIELDS, *(path.removeprefix(".") for path in selectable)),
         generation=True,
         needs_version_on_update=True,
         singular=names.get("singular", ""),
         list_kind=names.get("listKind", ""),
+        verbs=_VERBS,
         custom=True,
     )
 

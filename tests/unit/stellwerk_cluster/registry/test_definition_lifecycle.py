@@ -9,9 +9,10 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 from stellwerk_cluster.apimachinery.views import from_storage
-from stellwerk_cluster.registry.api import Api
+from stellwerk_cluster.registry.api import Api, WriteOptions
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.scale import read_scale, write_scale
 from stellwerk_cluster.registry.store import Store
 
 
@@ -174,3 +175,31 @@ def test_a_definition_goes_with_the_last_of_its_objects(definitions: Definitions
     with pytest.raises(StatusError, match="not found"):
         definitions.get()
     assert definitions.api.kinds.find("example.com", "v1", "things") is None
+
+
+def test_the_scale_of_a_custom_object_lies_where_its_definition_says(
+    definitions: Definitions,
+) -> None:
+    scaled = version("v1", {"wanted": {"type": "integer"}}, storage=True)
+    scaled["subresources"] = {
+        "scale": {"specReplicasPath": ".spec.wanted", "statusReplicasPath": ".status.there"}
+    }
+    definitions.create(definition(scaled))
+    definitions.put("v1", wanted=3)
+    row = definitions.row("v1")
+    scale = write_scale(
+        definitions.api, row, ("", "a"), {"spec": {"replicas": 5}}, WriteOptions(), merge=True
+    )
+    assert (scale["spec"], scale["status"]["replicas"]) == ({"replicas": 5}, 0)
+    assert definitions.shown("v1")["spec"]["wanted"] == 5
+
+
+def test_an_object_without_replicas_has_no_scale(definitions: Definitions) -> None:
+    scaled = version("v1", storage=True)
+    scaled["subresources"] = {
+        "scale": {"specReplicasPath": ".spec.wanted", "statusReplicasPath": ".status.there"}
+    }
+    definitions.create(definition(scaled))
+    definitions.put("v1")
+    with pytest.raises(StatusError, match=r'spec replicas field "\.spec\.wanted" does not exist'):
+        read_scale(definitions.row("v1"), definitions.shown("v1"))
