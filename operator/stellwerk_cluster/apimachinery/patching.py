@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 _ORDER: Final = "$setElementOrder/"
 _DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"

@@ -7,6 +7,7 @@ Invariant: whatever is in the store went through decode, default, prepare, admit
 
 from __future__ import annotations
 
+import copy
 import uuid
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -26,10 +27,17 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported_patch,
 )
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET, metadata_causes
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
+from stellwerk_cluster.apimachinery.objects import (
+    EMPTY,
+    JsonValue,
+    Key,
+    is_terminating,
+    timestamp,
+)
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
+from stellwerk_cluster.registry.ownership import FieldOwnership
 from stellwerk_cluster.registry.store import Entry, Store
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
@@ -45,6 +53,7 @@ from stellwerk_cluster.registry.write_rules import (
     kind_as_given,
     kind_causes,
     name_causes,
+    set_entries,
     specification,
     terminating_namespace,
     waits_for_more,
@@ -71,6 +80,14 @@ class WriteOptions:
 
     dry_run: bool = False
     field_validation: str = "Warn"
+    manager: str = ""
+    """Who owns the fields that are written; without one, the API's own manager, if it has one."""
+    shown_subresource: str = ""
+    """The subresource that the ownership names, where the write takes another way."""
+    force: bool = False
+    """Whether an apply takes fields from their owners."""
+    strict_errors: list[str] = field(default_factory=list)
+    """What of the body breaks strict decoding already, before the object is looked at."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -83,7 +100,15 @@ class Api(Reader):
         self.kinds = kinds
         self.clock = clock
         self.custom = CustomKinds(kinds)
+        self.ownership = FieldOwnership(self.custom, clock)
         self._random = random
+        self._manager = ""
+
+    def written_by(self, manager: str) -> Api:
+        """The same API for a writer in process that owns the fields it writes."""
+        own = copy.copy(self)
+        own._manager = manager  # noqa: SLF001  (of the copy)
+        return own
 
     # What admission reads (admission.strategy.Reader).
 
@@ -124,8 +149,10 @@ class Api(Reader):
         namespace: str,
         body: JsonObject,
         options: WriteOptions | None = None,
+        *,
+        applied: list[JsonObject] | None = None,
     ) -> Entry:
-        """Store a new object.
+        """Store a new object; `applied` is its ownership if it comes from an apply.
 
         Raises:
             StatusError: the body is malformed, refused by admission, invalid, or exists.
@@ -133,10 +160,14 @@ class Api(Reader):
         options = options or WriteOptions()
         obj = self.decode(kind, body, options)
         strategy = self.strategy(kind)
+        given = (obj.get("metadata") or EMPTY).get("managedFields")
         self._begin_metadata(kind, namespace, obj)
         if not strategy.status_in_create and kind.subresource("status"):
             self._reset_status(kind, obj)
         strategy.default(obj)
+        manager = options.manager or self._manager
+        if applied is None and manager:
+            applied = self.ownership.created(kind, obj, manager, given)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
         strategy.admit_create(obj, self, kind)
@@ -150,6 +181,8 @@ class Api(Reader):
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
+        if applied:
+            obj["metadata"]["managedFields"] = applied
         if options.dry_run:
             return Entry(key, obj, self.store.revision)
         return self.store.create(kind.storage_name, obj)
@@ -217,18 +250,49 @@ class Api(Reader):
             raise invalid(kind, key[1], [cause, cause])
         return self._replace(kind, stored, obj, options, subresource)
 
+    def replace_applied(
+        self,
+        kind: ResourceKind,
+        stored: Entry,
+        body: JsonObject,
+        entries: list[JsonObject],
+        options: WriteOptions,
+        subresource: str,
+    ) -> Entry:
+        """Replace an object by what an apply made of it, with the ownership that follows.
+
+        Raises:
+            StatusError: as for update.
+        """
+        check_body_namespace(stored.key[0], body.get("metadata") or {})
+        obj = self.decode(kind, body, options)
+        return self._replace(kind, stored, obj, options, subresource, entries)
+
     def modify(
-        self, kind: ResourceKind, key: Key, change: Callable[[JsonObject], JsonObject]
+        self,
+        kind: ResourceKind,
+        key: Key,
+        change: Callable[[JsonObject], JsonObject],
+        *,
+        owned_under: str | None = None,
     ) -> Entry:
         """Store `change(object)` without the rules of the kind, for callers that know them.
 
         `change` must not alter its argument. A change that changes nothing keeps the version.
+        Ownership is kept as it is, unless the writer owns what it writes under a subresource (or
+        under none: the empty text).
 
         Raises:
             StatusError: the object does not exist (404).
         """
         stored = self.get(kind, *key)
-        return self._store(kind, stored, change(stored.obj))
+        obj = change(stored.obj)
+        if owned_under is not None and obj is not stored.obj:
+            options = WriteOptions(shown_subresource=owned_under)
+            managed = self._entries_after(kind, stored.obj, obj, options, owned_under, None)
+            obj = {**obj, "metadata": dict(obj["metadata"])}
+            set_entries(obj, managed, stored.obj)
+        return self._store(kind, stored, obj)
 
     # The steps of a write.
 
@@ -266,8 +330,8 @@ class Api(Reader):
         obj.pop("kind", None)
         obj.pop("apiVersion", None)
         obj = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
-        if unknown and options.field_validation != "Ignore":
-            texts = [f'unknown field "{path}"' for path in unknown]
+        if (unknown or options.strict_errors) and options.field_validation != "Ignore":
+            texts = [*options.strict_errors, *(f'unknown field "{path}"' for path in unknown)]
             if options.field_validation == "Strict":
                 text = f"strict decoding error: {', '.join(texts)}"
                 if patch is None:
@@ -341,11 +405,18 @@ class Api(Reader):
         obj: JsonObject,
         options: WriteOptions,
         subresource: str,
+        applied: list[JsonObject] | None = None,
     ) -> Entry:
         strategy = self.strategy(kind)
         old = stored.obj
+        given = (obj.get("metadata") or EMPTY).get("managedFields")
         keep_server_owned(obj, old)
         strategy.default(obj)
+        managed = (
+            self._entries_after(kind, old, obj, options, subresource, given)
+            if applied is None
+            else applied
+        )
         if subresource == "status":
             keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
         elif kind.subresource("status"):
@@ -366,9 +437,33 @@ class Api(Reader):
         ]
         if causes:
             raise invalid(kind, stored.key[1], causes)
+        set_entries(obj, managed, old)
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)
         return self._store(kind, stored, obj)
+
+    def _entries_after(
+        self,
+        kind: ResourceKind,
+        old: JsonObject,
+        obj: JsonObject,
+        options: WriteOptions,
+        subresource: str,
+        given: JsonValue,
+    ) -> list[JsonObject]:
+        """The ownership after an update; writers without a manager leave it as it is."""
+        manager = options.manager or self._manager
+        if not manager:
+            return list(old["metadata"].get("managedFields") or ())
+        return self.ownership.updated(
+            kind,
+            old,
+            obj,
+            (manager, options.shown_subresource or subresource),
+            given,
+            path=subresource,
+            metadata_by_status=self.strategy(kind).metadata_by_status,
+        )
 
     def _store(self, kind: ResourceKind, stored: Entry, obj: JsonObject) -> Entry:
         if obj == stored.obj:

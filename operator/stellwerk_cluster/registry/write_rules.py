@@ -113,6 +113,23 @@ def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
             metadata[name] = old["metadata"][name]
 
 
+def set_entries(obj: JsonObject, entries: list[JsonObject], old: JsonObject) -> None:
+    """Put the ownership into an object, with the old times if nothing else of it changed."""
+    metadata, stored = obj["metadata"], old["metadata"].get("managedFields") or []
+    if _without_times(entries) == _without_times(stored):
+        untimed = {**obj, "metadata": {**metadata, "managedFields": stored}}
+        if untimed == {**old, "metadata": {**old["metadata"], "managedFields": stored}}:
+            entries = stored
+    if entries:
+        metadata["managedFields"] = entries
+    else:
+        metadata.pop("managedFields", None)
+
+
+def _without_times(entries: list[JsonObject]) -> list[JsonObject]:
+    return [{name: part for name, part in each.items() if name != "time"} for each in entries]
+
+
 def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:
     """Whether a terminating object waits for something else than finalizers in its metadata."""
     if kind.kind == "Namespace":
