@@ -247,8 +247,15 @@ def unsupported_body() -> StatusError:
     )
 
 
-def unsupported_patch() -> StatusError:
-    """The body of a patch has a media type that is not read here."""
+def unsupported_patch(kind: ResourceKind) -> StatusError:
+    """The body of a patch has a media type that is not read here; custom kinds name theirs."""
+    if kind.custom:
+        return StatusError(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+        )
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 

@@ -120,6 +120,25 @@ def _take(document: JsonValue, path: list[str]) -> JsonValue:
     return parent.pop(int(last)) if isinstance(parent, list) else parent.pop(last)
 
 
+def as_patched(document: JsonObject, patch: JsonValue) -> JsonObject:
+    """A patched document as errors quote it: keys in order wherever the patch looked."""
+    looked: JsonObject = {}
+    for operation in patch if isinstance(patch, list) else ():
+        inner = looked
+        for part in _pointer(operation["path"])[:-1]:
+            inner = inner.setdefault(part, {})
+    return _sorted_where(document, patch if isinstance(patch, dict) else looked)
+
+
+def _sorted_where(document: JsonValue, looked: JsonObject) -> JsonValue:
+    if not isinstance(document, dict):
+        return document
+    return {
+        name: _sorted_where(item, looked[name]) if isinstance(looked.get(name), dict) else item
+        for name, item in sorted(document.items())
+    }
+
+
 def strategic_patch(target: JsonObject, patch: JsonObject, type_name: str) -> JsonObject:
     """The target after a strategic merge, with the merge keys of a built-in type.
 

@@ -249,10 +249,16 @@ def _map_decoder(element: str) -> Decoder:
         if not value:
             return None
         # The API writes the keys of maps in order, and so do tables and describe.
-        return {
-            name: decode_element("" if item is None else item, findings, f"{path}.{name}")
-            for name, item in sorted(value.items())
-        }
+        decoded = {}
+        for name, item in sorted(value.items()):
+            try:
+                decoded[name] = decode_element(
+                    "" if item is None else item, findings, f"{path}.{name}"
+                )
+            except _MismatchError as error:
+                error.leave_out(f"{path}.{name}", path)
+                raise
+        return decoded
 
     return decode_map
 
@@ -282,6 +288,10 @@ class _MismatchError(DecodeError):
         self._path = re.sub(r"\[\d+\]", "", path)
         self._wanted = wanted
         self.owner = ""
+
+    def leave_out(self, entry: str, above: str) -> None:
+        """Name the map in place of one of its entries, as Go does."""
+        self._path = above + self._path.removeprefix(re.sub(r"\[\d+\]", "", entry))
 
     @override
     def __str__(self) -> str:

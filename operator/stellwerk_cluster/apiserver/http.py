@@ -270,7 +270,7 @@ class HttpServer:
         _check_verb(target, "patch")
         media_type = _media_type(request)
         if media_type not in _PATCHES:
-            raise unsupported_patch()
+            raise unsupported_patch(kind)
         form = negotiate(request.headers.get("Accept", ""), kind)
         applies = media_type == patching.APPLY_PATCH
         options = write_options(request.query, "Patch", _user_agent(request), applies=applies)

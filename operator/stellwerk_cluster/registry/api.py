@@ -47,6 +47,7 @@ from stellwerk_cluster.registry.write_rules import (
     check_body_namespace,
     check_version,
     finalizer_causes,
+    in_order,
     keep_all_but_status,
     keep_field,
     keep_server_owned,
@@ -184,7 +185,10 @@ class Api(Reader):
         if applied:
             obj["metadata"]["managedFields"] = applied
         if options.dry_run:
+            obj["metadata"] = in_order(obj["metadata"])
             return Entry(key, obj, self.store.revision)
+        # The store sets the version where it stands already.
+        obj["metadata"] = in_order({**obj["metadata"], "resourceVersion": ""})
         return self.store.create(kind.storage_name, obj)
 
     def update(
@@ -236,10 +240,7 @@ class Api(Reader):
         options = options or WriteOptions()
         stored = self.get(kind, *key)
         patched = self._patched(kind, stored, patch, media_type)
-        try:
-            obj = self.decode(kind, patched, options, patch=patch, media_type=media_type)
-        except DecodeError as error:
-            raise bad_patch(patched, str(error)) from error
+        obj = self.decode(kind, patched, options, patch=patch, media_type=media_type)
         metadata = obj.get("metadata") or {}
         check_body_name(key[1], metadata.get("name", ""))
         check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
@@ -324,7 +325,9 @@ class Api(Reader):
                 obj, unknown = decode(kind.type_name, body)
         except DecodeError as error:
             if patch is not None:
-                raise bad_patch(body, str(error)) from error
+                strategic = media_type == patching.STRATEGIC_PATCH
+                shown = patch if strategic else patching.as_patched(body, patch)
+                raise bad_patch(shown, str(error), as_map=strategic) from error
             raise cannot_handle(kind, str(error)) from error
         # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
         obj.pop("kind", None)
@@ -337,7 +340,8 @@ class Api(Reader):
                 if patch is None:
                     raise cannot_handle(kind, text)
                 strategic = media_type == patching.STRATEGIC_PATCH
-                raise bad_patch(patch if strategic else body, text, as_map=strategic)
+                shown = patch if strategic else patching.as_patched(body, patch)
+                raise bad_patch(shown, text, as_map=strategic)
             options.warnings.extend(texts)
         return to_storage(kind, obj)
 
@@ -396,7 +400,7 @@ class Api(Reader):
             return merged
         if media_type == patching.STRATEGIC_PATCH and not kind.custom:
             return patching.strategic_patch(shown, patch, kind.type_name)
-        raise unsupported_patch()
+        raise unsupported_patch(kind)
 
     def _replace(
         self,

@@ -77,9 +77,8 @@ def apply(
         new = {**obj, "metadata": {**metadata, "resourceVersion": ""}}
         return Applied(api.create(kind, key[0], new, options, applied=entries), created=True)
     _check_identity(kind, key, metadata, stored)
-    return Applied(
-        api.replace_applied(kind, stored, obj, entries, options, subresource), created=False
-    )
+    entry = api.replace_applied(kind, stored, obj, entries, options, subresource)
+    return Applied(entry, created=False)
 
 
 def _check_name(name: str, metadata: JsonObject) -> None:

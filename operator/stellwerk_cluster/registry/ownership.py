@@ -301,10 +301,8 @@ def same_shape(form: Form | None, one: JsonValue, other: JsonValue) -> bool:
     """Whether the two values have the same fields and items, so that owning them is the same."""
     if one == other:
         return True
-    if form is None or one is None or other is None:
-        return False
-    part = form.part(one)
-    if part is not form.part(other):
+    part = form.part(one) if form is not None else ""
+    if form is None or one is None or other is None or part is not form.part(other):
         return False
     if isinstance(part, str):
         return bool(one) == bool(other)  # what is as empty as in no object was not written

@@ -113,6 +113,30 @@ def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
             metadata[name] = old["metadata"][name]
 
 
+_METADATA_ORDER: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+)
+
+
+def in_order(metadata: JsonObject) -> JsonObject:
+    """The metadata with its fields in the order in which the API writes them."""
+    return {name: metadata[name] for name in _METADATA_ORDER if name in metadata}
+
+
 def set_entries(obj: JsonObject, entries: list[JsonObject], old: JsonObject) -> None:
     """Put the ownership into an object, with the old times if nothing else of it changed."""
     metadata, stored = obj["metadata"], old["metadata"].get("managedFields") or []
@@ -124,6 +148,7 @@ def set_entries(obj: JsonObject, entries: list[JsonObject], old: JsonObject) -> 
         metadata["managedFields"] = entries
     else:
         metadata.pop("managedFields", None)
+    obj["metadata"] = in_order(metadata)
 
 
 def _without_times(entries: list[JsonObject]) -> list[JsonObject]:
