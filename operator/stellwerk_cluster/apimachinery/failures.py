@@ -254,7 +254,8 @@ def unsupported_patch(kind: ResourceKind) -> StatusError:
             415,
             "UnsupportedMediaType",
             "the body of the request was in an unknown format - accepted media types include: "
-            "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            "application/json-patch+json, application/merge-patch+json, "
+            "application/apply-patch+yaml",
         )
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 

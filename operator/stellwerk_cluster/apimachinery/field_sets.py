@@ -37,10 +37,26 @@ def closed(node: FieldSet) -> FieldSet:
     return {} if SELF in node and len(node) == 1 else node
 
 
-def ordered(one: FieldSet) -> FieldSet:
+def shared(one: FieldSet) -> FieldSet:
+    """The set as it is kept: in order, and the same tree for equal sets that are in use."""
+    form = orjson.dumps(one)
+    known = _in_use.get(form)
+    if known is None:
+        if len(_in_use) >= _MOST_SHARED:
+            _in_use.clear()
+        known = _in_use[form] = _ordered(one)
+    return known
+
+
+_MOST_SHARED: Final = 2048
+_in_use: Final[dict[bytes, FieldSet]] = {}
+"""By their JSON as it came; sets are never changed, so that any object may hold them."""
+
+
+def _ordered(one: FieldSet) -> FieldSet:
     """The set with its elements in the order in which the API writes them."""
     elements = sorted(one, key=_rank) if len(one) > 1 else one
-    return {element: ordered(one[element]) if one[element] else {} for element in elements}
+    return {element: _ordered(one[element]) if one[element] else {} for element in elements}
 
 
 def is_member(node: FieldSet) -> bool:
@@ -63,20 +79,25 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def difference(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in the first set and not in the second."""
+    """What is in the first set and not in the second; the first itself if that is all of it."""
     if one is other:
         return {}
-    if not other:
-        return one
     kept: FieldSet = {}
+    changed = False
     for element, node in one.items():
         if element not in other:
             kept[element] = node
-        elif element != SELF:
-            rest = difference(opened(node), opened(other[element]))
+            continue
+        if element != SELF:
+            whole = opened(node)
+            rest = difference(whole, opened(other[element]))
+            if rest is whole:
+                kept[element] = node
+                continue
             if rest:
                 kept[element] = closed(rest)
-    return kept
+        changed = True
+    return kept if changed else one
 
 
 def intersection(one: FieldSet, other: FieldSet) -> FieldSet:

@@ -127,7 +127,8 @@ def as_patched(document: JsonObject, patch: JsonValue) -> JsonObject:
         inner = looked
         for part in _pointer(operation["path"])[:-1]:
             inner = inner.setdefault(part, {})
-    return _sorted_where(document, patch if isinstance(patch, dict) else looked)
+    shown: JsonObject = _sorted_where(document, patch if isinstance(patch, dict) else looked)
+    return shown
 
 
 def _sorted_where(document: JsonValue, looked: JsonObject) -> JsonValue:

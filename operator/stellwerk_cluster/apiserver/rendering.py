@@ -236,7 +236,8 @@ class _Dumper(yaml.SafeDumper):
 
     @override
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        plain = self.resolve(yaml.ScalarNode, data, (True, False)) == self.DEFAULT_SCALAR_TAG
+        found: str = self.resolve(yaml.ScalarNode, data, (True, False))  # type: ignore[no-untyped-call]
+        plain = found == self.DEFAULT_SCALAR_TAG
         style = None if plain else '"'
         return self.represent_scalar(self.DEFAULT_SCALAR_TAG, data, "|" if "\n" in data else style)
 

@@ -20,9 +20,9 @@ from stellwerk_cluster.apimachinery.field_sets import (
     difference,
     intersection,
     malformed,
-    ordered,
     path_text,
     paths,
+    shared,
     union,
     without_trees,
 )
@@ -133,7 +133,7 @@ def given_or_stored(given: JsonValue, stored: JsonValue, *, whole_object: bool) 
     A client that does not know of ownership sends none, and so keeps what is stored; one empty
     entry stands for none. Subresources do not change ownership by what they send.
     """
-    if whole_object and given:
+    if whole_object and given and given != stored:
         if len(given) == 1 and not any(given[0].values()):
             return {}
         try:
@@ -209,7 +209,7 @@ def updated(writing: Writing, old: JsonObject, new: JsonObject, before: Ownershi
     if taken:
         previous = after.get(writing.owner)
         fields = union(previous.fields, taken) if previous else taken
-        after[writing.owner] = Owned(ordered(fields), writing.api_version, writing.time)
+        after[writing.owner] = Owned(shared(fields), writing.api_version, writing.time)
     return _capped(after)
 
 
@@ -222,8 +222,8 @@ def _yielded(before: Ownership, changes: Comparison, but: Owner | None = None) -
     for manager, owned in before.items():
         fields = owned.fields if manager == but else difference(owned.fields, lost)
         if fields:
-            unchanged = fields == owned.fields
-            after[manager] = owned if unchanged else replace(owned, fields=fields)
+            unchanged = fields is owned.fields
+            after[manager] = owned if unchanged else replace(owned, fields=shared(fields))
     return after
 
 
@@ -313,7 +313,7 @@ def applied(
         ApplyConflictError: others own what would change, and it is not forced.
         FormError: the object has list items without keys.
     """
-    mine = ordered(without_trees(field_set(writing.form, config), writing.ignored))
+    mine = shared(without_trees(field_set(writing.form, config), writing.ignored))
     last = before.get(writing.owner)
     claimed = {**before, writing.owner: Owned(mine, writing.api_version, last.time if last else "")}
     new = merged(writing.form, live, config)

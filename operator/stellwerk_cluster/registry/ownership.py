@@ -20,6 +20,7 @@ from stellwerk_cluster.apimachinery.field_sets import difference
 from stellwerk_cluster.apimachinery.forms import Form, ListForm, built_in_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.apimachinery.schema import zero
+from stellwerk_cluster.apimachinery.shapes import same_shape
 from stellwerk_cluster.apimachinery.typed_values import (
     FormError,
     field_set,
@@ -92,7 +93,8 @@ class FieldOwnership:
                 return fields
         ownership = updated(writing, _empty(kind), new, {})
         fields = ownership[writing.owner].fields if ownership else {}
-        recent.appendleft((new, fields))
+        # A copy: admission goes on to change the object.
+        recent.appendleft((orjson.loads(orjson.dumps(new)), fields))
         return fields
 
     def forget(self, kind: ResourceKind) -> None:
@@ -295,31 +297,3 @@ def _ignored(
         kept: FieldSet = {f"f:{name}": {} for name in {*old, *new} - {"status", "metadata"}}
         return kept if with_metadata else {**kept, "f:metadata": {}}
     return _STATUS_ONLY if kind.subresource("status") is not None else {}
-
-
-def same_shape(form: Form | None, one: JsonValue, other: JsonValue) -> bool:
-    """Whether the two values have the same fields and items, so that owning them is the same."""
-    if one == other:
-        return True
-    part = form.part(one) if form is not None else ""
-    if form is None or one is None or other is None or part is not form.part(other):
-        return False
-    if isinstance(part, str):
-        return bool(one) == bool(other)  # what is as empty as in no object was not written
-    if part.atomic:
-        return True
-    if isinstance(part, ListForm):
-        return bool(part.keys) and _same_items(part, one, other)
-    return one.keys() == other.keys() and all(
-        same_shape(part.field(name), item, other[name]) for name, item in one.items()
-    )
-
-
-def _same_items(form: ListForm, one: list[JsonValue], other: list[JsonValue]) -> bool:
-    return len(one) == len(other) and all(
-        isinstance(mine, dict)
-        and isinstance(theirs, dict)
-        and all(mine.get(key) == theirs.get(key) for key in form.keys)
-        and same_shape(form.element, mine, theirs)
-        for mine, theirs in zip(one, other, strict=True)
-    )
