@@ -17,7 +17,7 @@ import orjson
 from stellwerk_cluster.apimachinery.comparison import compare
 from stellwerk_cluster.apimachinery.failures import bad_request, internal
 from stellwerk_cluster.apimachinery.field_sets import difference
-from stellwerk_cluster.apimachinery.forms import Form, ListForm, built_in_form
+from stellwerk_cluster.apimachinery.forms import Form, built_in_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 from stellwerk_cluster.apimachinery.schema import zero
 from stellwerk_cluster.apimachinery.shapes import same_shape
