@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue, Key
     from stellwerk_cluster.registry.api import Api, WriteOptions
-    from stellwerk_cluster.registry.store import Entry
+    from stellwerk_cluster.registry.entries import Entry
 
 
 class Applied(NamedTuple):
