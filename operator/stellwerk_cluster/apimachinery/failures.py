@@ -260,14 +260,20 @@ def unsupported_patch(kind: ResourceKind) -> StatusError:
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
-def patch_rejected() -> StatusError:
-    """A JSON patch that cannot be applied."""
-    return StatusError(
-        422,
-        "Invalid",
-        "the server rejected our request due to an error in our request",
-        details={},
+def patch_rejected(
+    message: str = "the server rejected our request due to an error in our request",
+) -> StatusError:
+    """A patch that cannot be applied."""
+    return StatusError(422, "Invalid", message, details={})
+
+
+def too_many_operations(most: int, given: int) -> StatusError:
+    """A JSON patch that is longer than a patch may be."""
+    message = (
+        f"Request entity too large: The allowed maximum operations in a JSON patch is {most}, "
+        f"got {given}"
     )
+    return StatusError(413, "RequestEntityTooLarge", message)
 
 
 def no_process(pod: str, missing: str) -> StatusError:

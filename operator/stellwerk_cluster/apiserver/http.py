@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.documents import Documents
     from stellwerk_cluster.apiserver.watching import WatchServer
-    from stellwerk_cluster.registry.api import Api, WriteOptions
+    from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_cluster.registry.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
 _FUTURE_SECONDS: Final = 3.0

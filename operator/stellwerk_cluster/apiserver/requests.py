@@ -26,7 +26,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apiserver.duplicates import duplicate_fields
 from stellwerk_cluster.apiserver.yaml_bodies import doubled_text, read_yaml
-from stellwerk_cluster.registry.api import WriteOptions
+from stellwerk_cluster.registry.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

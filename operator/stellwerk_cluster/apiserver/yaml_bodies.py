@@ -92,6 +92,7 @@ def read_yaml(content: bytes) -> tuple[JsonValue, list[str]]:
     loader = _Loader(content)
     try:
         value = loader.get_single_data()
+        parts = _parts(value, {})
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
         message = f"yaml: line {line}: {error.problem}"
@@ -101,7 +102,6 @@ def read_yaml(content: bytes) -> tuple[JsonValue, list[str]]:
         raise YamlError(message) from error
     finally:
         loader.dispose()
-    parts = _parts(value, {})
     if parts > _MOST_FREE_PARTS and parts > _MOST_TIMES * len(content):
         message = "yaml: document contains excessive aliasing"
         raise YamlError(message)

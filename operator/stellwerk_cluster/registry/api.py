@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -19,7 +18,6 @@ from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
-    bad_request,
     bad_value,
     internal,
     invalid,
@@ -39,6 +37,7 @@ from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.entries import Entry
 from stellwerk_cluster.registry.ownership import FieldOwnership
+from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
     bad_patch,
@@ -74,23 +73,6 @@ if TYPE_CHECKING:
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
-
-
-@dataclass(slots=True)
-class WriteOptions:
-    """What a write request says beside its object, and the warnings that its answer carries."""
-
-    dry_run: bool = False
-    field_validation: str = "Warn"
-    manager: str = ""
-    """Who owns the fields that are written; without one, the API's own manager, if it has one."""
-    shown_subresource: str = ""
-    """The subresource that the ownership names, where the write takes another way."""
-    force: bool = False
-    """Whether an apply takes fields from their owners."""
-    strict_errors: list[str] = field(default_factory=list)
-    """What of the body breaks strict decoding already, before the object is looked at."""
-    warnings: list[str] = field(default_factory=list)
 
 
 class Api(Reader):
@@ -240,7 +222,10 @@ class Api(Reader):
         """
         options = options or WriteOptions()
         stored = self.get(kind, *key)
-        patched = self._patched(kind, stored, patch, media_type)
+        shown = from_storage(kind, stored.obj)
+        patched = patching.patched(shown, patch, media_type, "" if kind.custom else kind.type_name)
+        if patched is None:
+            raise unsupported_patch(kind)
         obj = self.decode(kind, patched, options, patch=patch, media_type=media_type)
         metadata = obj.get("metadata") or {}
         check_body_name(key[1], metadata.get("name", ""))
@@ -261,11 +246,7 @@ class Api(Reader):
         options: WriteOptions,
         subresource: str,
     ) -> Entry:
-        """Replace an object by what an apply made of it, with the ownership that follows.
-
-        Raises:
-            StatusError: as for update.
-        """
+        """Replace an object by what an apply made of it; raises StatusError as update does."""
         check_body_namespace(stored.key[0], body.get("metadata") or {})
         obj = self.decode(kind, body, options)
         return self._replace(kind, stored, obj, options, subresource, entries)
@@ -387,21 +368,6 @@ class Api(Reader):
             raise not_found(self.kinds.resource("namespaces"), namespace)
         if is_terminating(found):
             raise terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
-
-    def _patched(
-        self, kind: ResourceKind, stored: Entry, patch: JsonValue, media_type: str
-    ) -> JsonObject:
-        shown = from_storage(kind, stored.obj)
-        if media_type == patching.JSON_PATCH:
-            return patching.json_patch(shown, patch)
-        if not isinstance(patch, dict):
-            raise bad_request("error decoding patch: the patch must be an object")
-        if media_type == patching.MERGE_PATCH:
-            merged: JsonObject = patching.merge_patch(shown, patch)
-            return merged
-        if media_type == patching.STRATEGIC_PATCH and not kind.custom:
-            return patching.strategic_patch(shown, patch, kind.type_name)
-        raise unsupported_patch(kind)
 
     def _replace(
         self,

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue, Key
-    from stellwerk_cluster.registry.api import Api, WriteOptions
+    from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_cluster.registry.write_options import WriteOptions
 
 
 class Applied(NamedTuple):

@@ -79,7 +79,7 @@ class FieldOwnership:
             if before:
                 return rendered(updated(writing, _empty(kind), new, before))
             fields = self._fields_of_new(kind, writing, new)
-        except FormError:
+        except (FormError, RecursionError):
             return []
         owned = {writing.owner: Owned(fields, kind.api_version, writing.time)}
         return rendered(owned) if fields else []
@@ -130,7 +130,7 @@ class FieldOwnership:
             old, new = from_storage(kind, old), from_storage(kind, new)
         try:
             return rendered(updated(writing, old, new, before))
-        except FormError:
+        except (FormError, RecursionError):
             return list(stored or ())
 
     def applied(
@@ -156,11 +156,11 @@ class FieldOwnership:
             Owner(manager, APPLY, "", subresource),
             ignored=_ignored(kind, live or EMPTY, config, path, with_metadata=metadata_by_status),
         )
-        self._check(kind, writing.form, config)
         shown = from_storage(kind, live) if live is not None else _empty(kind)
         entries = shown.get("metadata", EMPTY).get("managedFields")
         shown = _without_entries(shown)
         try:
+            self._check(kind, writing.form, config)
             before = given_or_stored(None, entries, whole_object=False)
             if not before and live is not None:
                 before = self._owned_before(kind, shown)
@@ -169,6 +169,9 @@ class FieldOwnership:
             raise error.status() from error
         except FormError as error:
             raise internal(f"failed to merge config: {error}") from error
+        except RecursionError as error:
+            message = "error decoding patch: exceeded max depth"
+            raise bad_request(message) from error
         if manager == _KUBECTL:
             obj = _with_last_applied(obj, config)
         return obj, rendered(after)

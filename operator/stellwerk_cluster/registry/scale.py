@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue, Key
-    from stellwerk_cluster.registry.api import Api, WriteOptions
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.write_options import WriteOptions
 
 
 def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:

@@ -25,7 +25,7 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
 )
 from stellwerk_cluster.apimachinery.names import metadata_causes
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text, is_terminating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -232,17 +232,6 @@ def bad_patch(shown: JsonValue, why: str, *, as_map: bool = False) -> StatusErro
     """A patch whose result cannot be read; what is shown of it as JSON, or as Go prints maps."""
     text = go_text(shown) if as_map else orjson.dumps(shown).decode()
     return invalid_as("", "", "", [bad_value("patch", text, why)])
-
-
-def go_text(value: JsonValue) -> str:
-    """A value as Go's %v prints it: maps with their keys in order, strings bare."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(go_text(each) for each in value)}]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:
