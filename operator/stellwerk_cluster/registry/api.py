@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
+from stellwerk_cluster.admission.metadata import metadata_create_causes, metadata_update_causes
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
@@ -20,12 +21,13 @@ from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_request,
     bad_value,
+    first_causes,
     internal,
     invalid,
     not_found,
     unsupported_patch,
 )
-from stellwerk_cluster.apimachinery.names import NAME_ALPHABET, metadata_causes
+from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
 from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
@@ -38,13 +40,11 @@ from stellwerk_cluster.registry.write_rules import (
     check_body_name,
     check_body_namespace,
     check_version,
-    finalizer_causes,
     keep_all_but_status,
     keep_field,
     keep_server_owned,
     kind_as_given,
     kind_causes,
-    name_causes,
     specification,
     terminating_namespace,
     waits_for_more,
@@ -140,16 +140,17 @@ class Api(Reader):
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
         strategy.admit_create(obj, self, kind)
-        causes = [
-            *kind_causes(kind, body),
-            *name_causes(obj, strategy.name_errors),
-            *strategy.validate(obj),
-        ]
+        causes = first_causes(
+            kind_causes(kind, body),
+            metadata_create_causes(obj, strategy.name_errors, custom=kind.custom),
+            strategy.validate(obj),
+        )
         if causes:
             raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), causes)
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
+        options.warnings.extend(strategy.warn(obj, None))
         if options.dry_run:
             return Entry(key, obj, self.store.revision)
         return self.store.create(kind.storage_name, obj)
@@ -358,14 +359,15 @@ class Api(Reader):
             and specification(kind, obj) != specification(kind, old)
         ):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        causes = [
-            *finalizer_causes(obj, old),
-            *finalizer_causes(obj, old),
-            *metadata_causes(obj["metadata"]),
-            *strategy.validate_update(obj, old, subresource),
-        ]
+        layers = (1, 0) if subresource == "status" else strategy.metadata_layers
+        causes = first_causes(
+            metadata_update_causes(obj, old, layers, custom=kind.custom),
+            strategy.validate_update(obj, old, subresource),
+        )
         if causes:
             raise invalid(kind, stored.key[1], causes)
+        if subresource != "status":
+            options.warnings.extend(strategy.warn(obj, old))
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)
         return self._store(kind, stored, obj)
