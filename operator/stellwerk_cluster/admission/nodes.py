@@ -38,9 +38,7 @@ _BOTH_FAMILIES = 2
 
 
 def default_node(node: JsonObject) -> None:
-    """What is allocatable is the capacity, unless it says otherwise; the first block has two
-    names.
-    """
+    """What is allocatable is the capacity, unless it says otherwise."""
     status, spec = node["status"], node["spec"]
     if status.get("capacity"):
         allocatable = {**status["capacity"], **(status.get("allocatable") or {})}

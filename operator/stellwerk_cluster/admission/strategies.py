@@ -12,6 +12,7 @@ from stellwerk_cluster.admission import (
     cluster_objects,
     definitions,
     events,
+    limit_ranges,
     nodes,
     pod_admission,
     pod_defaults,
@@ -19,7 +20,9 @@ from stellwerk_cluster.admission import (
     pod_updates,
     pod_validation,
     pod_warnings,
+    quotas,
     scheduling_classes,
+    service_addresses,
     services,
     storage,
     stored_only,
@@ -51,6 +54,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         default=pod_defaults.default_pod,
         prepare_create=pod_preparation.merge_label_keys,
         admit_create=pod_admission.admit_pod,
+        check_create=pod_admission.check_pod,
         validate=pod_validation.validate_pod,
         prepare_update=pod_updates.prepare_pod_update,
         admit_update=pod_admission.admit_pod_update,
@@ -71,6 +75,17 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     ),
     "EventsEvent": Strategy(
         validate=events.validate_new_event, validate_update=events.validate_new_event_update
+    ),
+    "LimitRange": Strategy(
+        default=limit_ranges.default_limit_range,
+        validate=limit_ranges.validate_limit_range,
+        validate_update=lambda new, _old, _subresource: limit_ranges.validate_limit_range(new),
+        metadata_layers=(0, 1),
+    ),
+    "ResourceQuota": Strategy(
+        validate=quotas.validate_quota,
+        validate_update=quotas.validate_quota_update,
+        metadata_layers=(1, 0),
     ),
     "Namespace": Strategy(
         prepare_create=cluster_objects.prepare_namespace,
@@ -109,9 +124,13 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     ),
     "Service": Strategy(
         default=services.default_service,
-        admit_create=services.allocate_service_address,
+        prepare_create=services.prepare_service,
+        admit_create=service_addresses.allocate_for_service,
         validate=services.validate_service,
+        prepare_update=services.prepare_service_update,
+        admit_update=service_addresses.allocate_for_changed_service,
         validate_update=services.validate_service_update,
+        name_errors=label_errors,
     ),
     "PersistentVolume": Strategy(
         default=volumes.default_volume,
@@ -124,6 +143,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         default=storage.default_claim,
         prepare_create=storage.prepare_claim,
         validate=claims.validate_claim,
+        check_create=limit_ranges.check_limits,
         admit_update=storage.admit_claim_update,
         validate_update=claims.validate_claim_update,
         metadata_layers=(1, 2),

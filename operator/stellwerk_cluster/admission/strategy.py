@@ -32,6 +32,10 @@ class Reader(Protocol):
         """All present objects of a resource."""
         ...
 
+    def enabled(self, plugin: str) -> bool:
+        """Whether an admission plugin is on."""
+        ...
+
     def now(self) -> datetime:
         """The wall-clock time."""
         ...
@@ -59,6 +63,8 @@ class Strategy:
     """Clears what a client may not set."""
     admit_create: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
     """Changes or refuses (raises StatusError) with a look at other objects."""
+    check_create: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
+    """Refuses a valid object with a look at other objects (raises StatusError)."""
     validate: Callable[[JsonObject], Iterable[Cause]] = _no_causes
     prepare_update: Callable[[JsonObject, JsonObject, str], None] = _nothing
     """(new, stored, subresource)"""

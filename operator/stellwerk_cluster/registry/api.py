@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from stellwerk_cluster.admission.metadata import metadata_create_causes, metadata_update_causes
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
+from stellwerk_cluster.admission.quota_admission import new_usage
+from stellwerk_cluster.admission.quotas import QUOTAS
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
@@ -28,7 +32,13 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported_patch,
 )
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
+from stellwerk_cluster.apimachinery.objects import (
+    JsonValue,
+    Key,
+    is_terminating,
+    timestamp,
+    with_value,
+)
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
@@ -83,6 +93,8 @@ class Api(Reader):
         self.kinds = kinds
         self.clock = clock
         self.custom = CustomKinds(kinds)
+        self.plugins = DEFAULT_PLUGINS
+        """The admission plugins that are on."""
         self._random = random
 
     # What admission reads (admission.strategy.Reader).
@@ -97,6 +109,11 @@ class Api(Reader):
     def all(self, storage_name: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """All present objects of a resource."""
         return [entry.obj for entry in self.store.collection(storage_name).entries(namespace)]
+
+    @override
+    def enabled(self, plugin: str) -> bool:
+        """Whether an admission plugin is on."""
+        return plugin in self.plugins
 
     @override
     def now(self) -> datetime:
@@ -147,12 +164,15 @@ class Api(Reader):
         )
         if causes:
             raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), causes)
+        strategy.check_create(obj, self, kind)
+        usage = self._usage(obj, None, kind)
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
         options.warnings.extend(strategy.warn(obj, None))
         if options.dry_run:
             return Entry(key, obj, self.store.revision)
+        self._store_usage(usage)
         return self.store.create(kind.storage_name, obj)
 
     def update(
@@ -366,11 +386,26 @@ class Api(Reader):
         )
         if causes:
             raise invalid(kind, stored.key[1], causes)
+        usage = {}
         if subresource != "status":
             options.warnings.extend(strategy.warn(obj, old))
+            usage = self._usage(obj, old, kind)
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)
+        self._store_usage(usage)
         return self._store(kind, stored, obj)
+
+    def _usage(
+        self, obj: JsonObject, old: JsonObject | None, kind: ResourceKind
+    ) -> dict[Key, JsonObject]:
+        """What the quotas of the namespace have used with an object."""
+        return new_usage(obj, old, self, kind) if self.enabled("ResourceQuota") else {}
+
+    def _store_usage(self, usage: dict[Key, JsonObject]) -> None:
+        """Write what the quotas of a namespace have used now."""
+        kind = self.kinds.resource(QUOTAS)
+        for key, used in usage.items():
+            self.modify(kind, key, partial(with_value, path=("status", "used"), value=used))
 
     def _store(self, kind: ResourceKind, stored: Entry, obj: JsonObject) -> Entry:
         if obj == stored.obj:

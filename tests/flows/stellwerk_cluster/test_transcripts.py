@@ -50,9 +50,6 @@ NOT_YET: dict[str, dict[int, str]] = {
     "nodes": {19: _FIELDS},
     "other-kinds": {
         36: "the lease of the API server has no peer address",
-        46: "LimitRange admission",
-        47: "LimitRange admission",
-        51: "ResourceQuota admission",
     },
     "pdb": {},
     "pod-defaults": {},
