@@ -12,6 +12,7 @@ from stellwerk_cluster.admission import (
     cluster_objects,
     definitions,
     events,
+    jobs,
     limit_ranges,
     nodes,
     pod_admission,
@@ -27,25 +28,44 @@ from stellwerk_cluster.admission import (
     storage,
     stored_only,
     volumes,
+    workload_validation,
     workloads,
 )
 from stellwerk_cluster.admission.strategy import Strategy
 from stellwerk_cluster.apimachinery.names import label_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.failures import Cause
 
 _PLAIN: Final = Strategy()
 
 
-def _workload(default: Callable[[JsonObject], None]) -> Strategy:
+def _no_change(*_: object) -> Iterator[Cause]:
+    return iter(())
+
+
+def _workload(
+    default: Callable[[JsonObject], None],
+    validate: Callable[[JsonObject], Iterator[Cause]],
+    change: Callable[[JsonObject, JsonObject], Iterator[Cause]] = _no_change,
+    layers: tuple[int, int] = (1, 1),
+) -> Strategy:
     """The strategy of a kind with a selector and a pod template."""
+
+    def validate_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+        if not subresource:
+            yield from validate(new)
+            yield from change(new, old)
+
     return Strategy(
         default=default,
-        validate=workloads.validate_workload,
-        validate_update=workloads.validate_workload_update,
+        validate=validate,
+        validate_update=validate_update,
+        warn=workload_validation.workload_warnings,
+        metadata_layers=layers,
     )
 
 
@@ -170,18 +190,45 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate=definitions.validate_definition,
         validate_update=definitions.validate_definition_update,
     ),
-    "Deployment": _workload(workloads.default_deployment),
-    "ReplicaSet": _workload(workloads.default_replica_set),
-    "ReplicationController": Strategy(default=workloads.default_replication_controller),
-    "StatefulSet": _workload(workloads.default_stateful_set),
-    "DaemonSet": _workload(workloads.default_daemon_set),
-    "Job": Strategy(
-        default=workloads.default_job,
-        prepare_create=workloads.label_job,
-        validate=workloads.validate_job,
-        validate_update=workloads.validate_job_update,
+    "Deployment": _workload(
+        workloads.default_deployment,
+        workload_validation.validate_deployment,
+        workload_validation.selector_change_causes,
+        (1, 0),
     ),
-    "CronJob": Strategy(default=stored_only.default_cron_job),
+    "ReplicaSet": _workload(
+        workloads.default_replica_set,
+        workload_validation.validate_replica_set,
+        workload_validation.selector_change_causes,
+    ),
+    "ReplicationController": _workload(
+        workloads.default_replication_controller,
+        workload_validation.validate_replication_controller,
+    ),
+    "StatefulSet": _workload(
+        workloads.default_stateful_set,
+        workload_validation.validate_stateful_set,
+        workload_validation.stateful_change_causes,
+        (0, 1),
+    ),
+    "DaemonSet": _workload(
+        workloads.default_daemon_set,
+        workload_validation.validate_daemon_set,
+        workload_validation.selector_change_causes,
+    ),
+    "Job": Strategy(
+        default=jobs.default_job,
+        prepare_create=jobs.label_job,
+        validate=jobs.validate_job,
+        validate_update=jobs.validate_job_update,
+        warn=jobs.job_warnings,
+    ),
+    "CronJob": Strategy(
+        default=stored_only.default_cron_job,
+        validate=jobs.validate_cron_job,
+        validate_update=jobs.validate_cron_job_update,
+        metadata_layers=(1, 0),
+    ),
     "HorizontalPodAutoscaler": Strategy(default=stored_only.default_autoscaler),
     "HorizontalPodAutoscalerV1": Strategy(default=stored_only.default_autoscaler),
     "NetworkPolicy": Strategy(default=stored_only.default_network_policy),
