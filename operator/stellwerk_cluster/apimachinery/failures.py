@@ -73,10 +73,19 @@ class Cause:
     message: str
 
 
+_QUOTED: Final = {
+    **{code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F)},
+    **{ord(name): f"\\{letter}" for name, letter in zip("\a\b\f\n\r\t\v", "abfnrtv", strict=True)},
+    ord("\\"): "\\\\",
+    ord('"'): '\\"',
+}
+"""How Go quotes what is not printed as it is."""
+
+
 def _shown(value: JsonValue) -> str:
     """The value as messages quote it: strings in quotes, numbers bare, the rest as JSON."""
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return f'"{value.translate(_QUOTED)}"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list)):

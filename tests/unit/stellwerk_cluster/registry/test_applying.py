@@ -128,7 +128,7 @@ def test_an_apply_to_the_scale_owns_the_number_alone(api: Api) -> None:
 def test_one_empty_entry_resets_ownership_until_the_next_apply(api: Api) -> None:
     applied(api, config_map(a="1"), "one")
     kind = api.kinds.resource("configmaps")
-    patch = {"metadata": {"managedFields": [{}]}}
+    patch: dict[str, Any] = {"metadata": {"managedFields": [{}]}}
     assert owners(api.patch(kind, KEY, patch, options=WriteOptions(manager="x")).obj) == []
     # An object without entries stays without them when it is updated.
     changed = api.patch(kind, KEY, {"data": {"b": "2"}}, options=WriteOptions(manager="x"))
