@@ -33,6 +33,7 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
 )
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
+from stellwerk_cluster.apimachinery.versions import for_storage
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.entries import Entry
@@ -55,6 +56,7 @@ from stellwerk_cluster.registry.write_rules import (
     name_causes,
     set_entries,
     specification,
+    terminating_definition,
     terminating_namespace,
     waits_for_more,
     wrong_uid,
@@ -73,6 +75,8 @@ if TYPE_CHECKING:
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
+DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+"""Where definitions are stored."""
 
 
 class Api(Reader):
@@ -172,7 +176,16 @@ class Api(Reader):
             return Entry(key, obj, self.store.revision)
         # The store sets the version where it stands already.
         obj["metadata"] = in_order({**obj["metadata"], "resourceVersion": ""})
-        return self.store.create(kind.storage_name, obj)
+        return self.store.create(kind.storage_name, for_storage(kind, obj))
+
+    def ensure(self, kind: ResourceKind, namespace: str, body: JsonObject) -> Entry:
+        """The object of that name, made from the body if it does not exist.
+
+        Raises:
+            StatusError: as for create.
+        """
+        found = self.store.collection(kind.storage_name).get((namespace, body["metadata"]["name"]))
+        return found or self.create(kind, namespace, body)
 
     def update(
         self,
@@ -271,8 +284,10 @@ class Api(Reader):
         stored = self.get(kind, *key)
         obj = change(stored.obj)
         if owned_under is not None and obj is not stored.obj:
-            options = WriteOptions(shown_subresource=owned_under)
-            managed = self._entries_after(kind, stored.obj, obj, options, owned_under, None)
+            old, owner = stored.obj, (self._manager, owned_under)
+            managed = self.ownership.updated(
+                kind, old, obj, owner, None, owned_under, self.strategy(kind)
+            )
             obj = {**obj, "metadata": dict(obj["metadata"])}
             set_entries(obj, managed, stored.obj)
         return self._store(kind, stored, obj)
@@ -361,6 +376,10 @@ class Api(Reader):
         return prefix[:_LONGEST_PREFIX] + suffix
 
     def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
+        if kind.custom:
+            definition = self.find(DEFINITIONS, "", kind.storage_name)
+            if definition is not None and is_terminating(definition):
+                raise terminating_definition(kind)
         if not kind.namespaced:
             return
         found = self.find("namespaces", "", namespace)
@@ -379,15 +398,14 @@ class Api(Reader):
         applied: list[JsonObject] | None = None,
     ) -> Entry:
         strategy = self.strategy(kind)
-        old = stored.obj
         given = (obj.get("metadata") or EMPTY).get("managedFields")
+        old = from_storage(kind, stored.obj) if kind.converted else stored.obj
         keep_server_owned(obj, old)
         strategy.default(obj)
-        managed = (
-            self._entries_after(kind, old, obj, options, subresource, given)
-            if applied is None
-            else applied
-        )
+        managed = applied
+        if managed is None:
+            owner = self._owner(options, subresource)
+            managed = self.ownership.updated(kind, old, obj, owner, given, subresource, strategy)
         if subresource == "status":
             keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
         elif kind.subresource("status"):
@@ -413,30 +431,12 @@ class Api(Reader):
             return Entry(stored.key, obj, stored.revision)
         return self._store(kind, stored, obj)
 
-    def _entries_after(
-        self,
-        kind: ResourceKind,
-        old: JsonObject,
-        obj: JsonObject,
-        options: WriteOptions,
-        subresource: str,
-        given: JsonValue,
-    ) -> list[JsonObject]:
-        """The ownership after an update; writers without a manager leave it as it is."""
-        manager = options.manager or self._manager
-        if not manager:
-            return list(old["metadata"].get("managedFields") or ())
-        return self.ownership.updated(
-            kind,
-            old,
-            obj,
-            (manager, options.shown_subresource or subresource),
-            given,
-            path=subresource,
-            metadata_by_status=self.strategy(kind).metadata_by_status,
-        )
+    def _owner(self, options: WriteOptions, subresource: str) -> tuple[str, str]:
+        """Who owns what is written, and the subresource that the ownership names."""
+        return options.manager or self._manager, options.shown_subresource or subresource
 
     def _store(self, kind: ResourceKind, stored: Entry, obj: JsonObject) -> Entry:
+        obj = for_storage(kind, obj)
         if obj == stored.obj:
             return stored
         metadata = obj["metadata"]

@@ -234,6 +234,13 @@ def bad_patch(shown: JsonValue, why: str, *, as_map: bool = False) -> StatusErro
     return invalid_as("", "", "", [bad_value("patch", text, why)])
 
 
+def terminating_definition(kind: ResourceKind) -> StatusError:
+    """The refusal of a new custom object whose definition is terminating."""
+    message = "create not allowed while custom resource definition is terminating"
+    details = {"group": kind.group, "kind": kind.plural}
+    return StatusError(405, "MethodNotAllowed", message, details=details)
+
+
 def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:
     """The refusal of a new object in a namespace that is terminating."""
     error = forbidden(

@@ -30,9 +30,7 @@ NOT_YET: dict[str, dict[int, str]] = {
     "concurrency": {},
     "concurrency-more": {},
     "crd": {
-        8: "no storageVersionHash; verbs in another order",
         33: "the API version is checked before the fields",
-        54: "a missing scale subresource is named like a missing object",
         67: _GO_DUMP,
     },
     "default-tolerations": {},
