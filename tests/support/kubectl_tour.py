@@ -189,6 +189,11 @@ STEPS = (
     Step("drain node-3 --ignore-daemonsets --dry-run=server", "drained (server dry run)"),
     Step("uncordon node-2", "uncordoned"),
     # Who owns which field.
+    Step(
+        "apply -f web.yaml",
+        "deployment.apps/web configured",
+        note="and notes what was applied, which `replace` forgot",
+    ),
     Step("apply view-last-applied deployment web", "replicas: 2"),
     Step("create configmap shared --from-literal=a=1", "configmap/shared created"),
     Step(

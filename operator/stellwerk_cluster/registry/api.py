@@ -253,8 +253,10 @@ class Api(StoredObjects):
         stored = self.get(kind, *key)
         obj = change(stored.obj)
         if owned_under is not None and obj is not stored.obj:
-            options = WriteOptions(shown_subresource=owned_under)
-            managed = self._entries_after(kind, stored.obj, obj, options, owned_under, None)
+            old, owner = stored.obj, (self._manager, owned_under)
+            managed = self.ownership.updated(
+                kind, old, obj, owner, None, owned_under, self.strategy(kind)
+            )
             obj = {**obj, "metadata": dict(obj["metadata"])}
             set_entries(obj, managed, stored.obj)
         return self._store(kind, stored, obj)
@@ -327,11 +329,10 @@ class Api(StoredObjects):
         given = (obj.get("metadata") or EMPTY).get("managedFields")
         keep_server_owned(obj, old)
         strategy.default(obj)
-        managed = (
-            self._entries_after(kind, old, obj, options, subresource, given)
-            if applied is None
-            else applied
-        )
+        managed = applied
+        if managed is None:
+            owner = self._owner(options, subresource)
+            managed = self.ownership.updated(kind, old, obj, owner, given, subresource, strategy)
         if subresource == "status":
             keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
         elif kind.subresource("status"):
@@ -361,28 +362,9 @@ class Api(StoredObjects):
         self._store_usage(usage)
         return self._store(kind, stored, obj)
 
-    def _entries_after(
-        self,
-        kind: ResourceKind,
-        old: JsonObject,
-        obj: JsonObject,
-        options: WriteOptions,
-        subresource: str,
-        given: JsonValue,
-    ) -> list[JsonObject]:
-        """The ownership after an update; writers without a manager leave it as it is."""
-        manager = options.manager or self._manager
-        if not manager:
-            return list(old["metadata"].get("managedFields") or ())
-        return self.ownership.updated(
-            kind,
-            old,
-            obj,
-            (manager, options.shown_subresource or subresource),
-            given,
-            path=subresource,
-            metadata_by_status=self.strategy(kind).metadata_by_status,
-        )
+    def _owner(self, options: WriteOptions, subresource: str) -> tuple[str, str]:
+        """Who owns what is written, and the subresource that the ownership names."""
+        return options.manager or self._manager, options.shown_subresource or subresource
 
     def _usage(
         self, obj: JsonObject, old: JsonObject | None, kind: ResourceKind

@@ -47,6 +47,7 @@ from stellwerk_cluster.registry.managed_fields import (
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.field_sets import FieldSet
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue
@@ -108,23 +109,25 @@ class FieldOwnership:
         new: JsonObject,
         owner: tuple[str, str],
         given: JsonValue,
-        *,
         path: str,
-        metadata_by_status: bool,
+        strategy: Strategy,
     ) -> list[JsonObject]:
         """The entries after an update or patch by `owner`: (manager, subresource it is shown with).
 
-        `path` is the subresource that is written, which decides about what is left alone.
+        `path` is the subresource that is written, which decides about what is left alone. A writer
+        without a manager leaves the entries as they are.
         """
         manager, subresource = owner
         stored = old["metadata"].get("managedFields")
+        if not manager:
+            return list(stored or ())
         before = given_or_stored(given, stored, whole_object=not subresource)
         if not before:
             return []
         writing = self._writing(
             kind,
             Owner(manager, UPDATE, kind.api_version, subresource),
-            ignored=_ignored(kind, old, new, path, with_metadata=metadata_by_status),
+            ignored=_ignored(kind, old, new, path, with_metadata=strategy.metadata_by_status),
         )
         if is_view(kind):
             old, new = from_storage(kind, old), from_storage(kind, new)

@@ -111,6 +111,7 @@ def apply_scale(
     }
     replicas = (body.get("spec") or EMPTY).get("replicas")
     if replicas is not None:
-        workload["spec"] = {"replicas": replicas}
+        path = _path(kind.scale_paths[0]) if kind.custom else ("spec", "replicas")
+        workload = with_value(workload, path, replicas)
     options.shown_subresource = "scale"
     return read_scale(kind, apply(api, kind, key, workload, options).entry.obj)

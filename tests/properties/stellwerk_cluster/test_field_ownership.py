@@ -136,11 +136,11 @@ class Model:
             self.values[leaf] = value
             self.owners.setdefault(leaf, set()).add(manager)
         for leaf in before - config.keys():
-            if leaf not in self.owners:  # its list's item has gone with the key
-                continue
-            self.owners[leaf].discard(manager)
-            if not self.owners[leaf]:
-                self._lose(leaf)
+            owners = self.owners.get(leaf)  # None: its item went with its key
+            if owners is not None:
+                owners.discard(manager)
+                if not owners:
+                    self._lose(leaf)
 
     def update(self, manager: str, new: Leaves) -> None:
         for leaf in self.values.keys() - new.keys():
