@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.users import User
+    from stellwerk_cluster.registry.gates import WriteGate
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
@@ -71,6 +73,8 @@ class WriteOptions:
 
     dry_run: bool = False
     field_validation: str = "Warn"
+    user: User | None = None
+    """Who asks for it; None: the cluster itself."""
     warnings: list[str] = field(default_factory=list)
 
 
@@ -83,6 +87,7 @@ class Api(Reader):
         self.kinds = kinds
         self.clock = clock
         self.custom = CustomKinds(kinds)
+        self.gates: list[WriteGate] = []
         self._random = random
 
     # What admission reads (admission.strategy.Reader).
@@ -139,6 +144,8 @@ class Api(Reader):
         strategy.default(obj)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
+        for gate in self.gates:
+            gate.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
         causes = [
             *kind_causes(kind, body),
@@ -285,7 +292,7 @@ class Api(Reader):
             raise internal(message)
         prefix = metadata.get("generateName", "")
         if prefix and not metadata.get("name"):
-            metadata["name"] = self._generated_name(prefix)
+            metadata["name"] = self.generated_name(prefix)
         for name in NEVER_GIVEN:
             metadata.pop(name, None)
         if namespace:
@@ -306,7 +313,8 @@ class Api(Reader):
         else:
             obj["status"] = empty_field(kind.type_name, "status")
 
-    def _generated_name(self, prefix: str) -> str:
+    def generated_name(self, prefix: str) -> str:
+        """A name that begins so and ends like no other."""
         suffix = "".join(self._random.choices(NAME_ALPHABET, k=_SUFFIX_LENGTH))
         return prefix[:_LONGEST_PREFIX] + suffix
 
@@ -351,6 +359,8 @@ class Api(Reader):
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)
+        for gate in self.gates:
+            gate.admit(kind, obj, old, options.user)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation
