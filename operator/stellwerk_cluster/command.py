@@ -23,6 +23,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
@@ -33,7 +34,10 @@ _SEEDS: Final = 1 << 32
 
 
 def open_cluster(
-    nodes: str | int | list[dict[str, Any]], port: int = 0, faults: FaultPlan | None = None
+    nodes: str | int | list[dict[str, Any]],
+    port: int = 0,
+    faults: FaultPlan | None = None,
+    access: AccessFlags | None = None,
 ) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
@@ -45,8 +49,11 @@ def open_cluster(
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
+    options = ClusterOptions(faults=faults)
+    if access is not None:
+        options = access.applied(options)
     try:
-        cluster = EmbeddedCluster(manifests, port=port, options=ClusterOptions(faults=faults))
+        cluster = EmbeddedCluster(manifests, port=port, options=options)
     except StatusError as error:
         raise ConfigurationError(f"--nodes: {error}") from error
     install_profiles(cluster)
@@ -63,15 +70,17 @@ def install_profiles(cluster: EmbeddedCluster) -> None:
         api.create(profiles, "", _copied(manifest))
 
 
-async def serve_cluster(nodes: str, port: int, kubeconfig: Path, faults: Path | None) -> None:
+async def serve_cluster(
+    nodes: str, port: int, kubeconfig: Path, faults: Path | None, access: AccessFlags
+) -> None:
     """Serve until SIGTERM or SIGINT, with the faults of a file.
 
     Raises:
-        ConfigurationError: the nodes, the port, the kubeconfig's path or the file of faults cannot
-            be used.
+        ConfigurationError: the nodes, the port, the kubeconfig's path, or a file of faults, tokens
+            or certificates cannot be used.
     """
     plan = None if faults is None else _fault_plan(faults)
-    cluster = open_cluster(nodes, port, plan)
+    cluster = open_cluster(nodes, port, plan, access)
     # Objects live as long as the cluster: the collector need not look at them again and again.
     gc.freeze()
     stop = asyncio.Event()

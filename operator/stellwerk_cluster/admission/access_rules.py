@@ -1,4 +1,4 @@
-"""Rules of roles and bindings: what a rule may say, whom a binding may name.
+"""Rules of roles and bindings: what a rule may say, and which subjects a binding names.
 
 Called through their strategies. Invariant: a stored binding never changes its role.
 """

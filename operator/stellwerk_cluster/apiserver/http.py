@@ -98,7 +98,7 @@ class HttpServer:
         documents: Documents,
         access: Access,
     ) -> None:
-        """Serve `api` to whom `access` lets in; the three between answer in its name."""
+        """Serve `api` behind `access`; the three between answer in its name."""
         self._api = api
         self._access = access
         self._reviewer = Reviewer(access.authenticator, access.authorizer)

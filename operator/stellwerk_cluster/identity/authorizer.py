@@ -56,7 +56,7 @@ class Authorizer(Protocol):
 
 
 class AlwaysAllow(Authorizer):
-    """Lets everyone do everything."""
+    """Lets every user do everything."""
 
     @override
     def decide(self, user: User, asked: Attributes) -> Decision:

@@ -1,6 +1,6 @@
 """Acting as another user: the Impersonate-* headers, each of them a right of its own.
 
-Called for every request that carries one of the headers. Invariant: whoever may not impersonate
+Called for every request that carries one of the headers. Invariant: a user that may not impersonate
 one part of what is asked for impersonates nothing.
 """
 
