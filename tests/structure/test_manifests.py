@@ -39,7 +39,6 @@ WRITTEN = {
     ("events.k8s.io", "events", "patch"),
     ("scheduling.stellwerk.dev", "schedulerprofiles", "create"),
     ("scheduling.stellwerk.dev", "schedulerprofiles/status", "patch"),
-    ("authorization.k8s.io", "selfsubjectaccessreviews", "create"),
 }
 
 READ = {"get", "list", "watch"}

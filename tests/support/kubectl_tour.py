@@ -111,7 +111,10 @@ STEPS = (
         "created",
         note="stored; nothing serves it",
     ),
-    Step("create token robot", "embedded-", note="opens nothing: no client is asked for a token"),
+    Step("create token robot", "eyJ", note="signed by the cluster, and checked at every use"),
+    Step("auth whoami --token={token}", ":robot", since=28),
+    Step("get pods --token=wrong", "must be logged in to the server (Unauthorized)", fails=True),
+    Step("auth whoami --as=bob --as-group=dev", "[dev system:authenticated]", since=28),
     Step("create configmap dry --from-literal=a=b --dry-run=server", "created (server dry run)"),
     Step("run single --image=registry.example/x:1 --restart=Never", "pod/single created"),
     Step("expose deployment web --port=80 --name=exposed", "service/exposed exposed"),
@@ -219,6 +222,8 @@ def _run(kubectl: Kubectl, step: Step) -> list[str]:
 def _filled(command: str, kubectl: Kubectl) -> str:
     command = command.replace("{namespace}", kubectl.namespace)
     command = command.replace("{{", "{").replace("}}", "}")
+    if "{token}" in command:
+        command = command.replace("{token}", kubectl("create", "token", "robot").strip())
     if "{pod}" in command:
         command = command.replace("{pod}", _running_pod(kubectl))
     return command
