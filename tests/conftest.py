@@ -6,7 +6,9 @@ for what was there before; `make search` tries new ones.
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -22,7 +24,8 @@ def require_tool() -> Callable[[str], str]:
     """The path of a program, or the test skips; with STELLWERK_REQUIRE_TOOLS set, it fails."""
 
     def find(program: str) -> str:
-        path = shutil.which(program)
+        # Programs that come in wheels lie beside the interpreter.
+        path = shutil.which(program) or shutil.which(program, path=Path(sys.executable).parent)
         if path is not None:
             return path
         reason = f"{program} is not on the PATH"

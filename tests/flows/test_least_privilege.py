@@ -24,6 +24,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions
@@ -33,6 +34,7 @@ from tests.support.rights import (
     apply_access,
     asked_rights,
     granted,
+    rules_of_operator,
     with_token,
 )
 from tests.support.running_operator import is_active, until
@@ -89,7 +91,7 @@ async def restricted_operator(
     cluster.write_kubeconfig(kubeconfig)
     kubeconfig.write_text(with_token(kubeconfig.read_text(), token))
     options = RunOptions(
-        kubeconfig=str(kubeconfig), bind_address="127.0.0.1:0", leader_election=LEASE
+        kubeconfig=str(kubeconfig), port=PortOptions("127.0.0.1:0"), leader_election=LEASE
     )
     task = asyncio.create_task(run(options), name="operator")
     try:
@@ -247,7 +249,7 @@ RULES = [
         document, rule, id=f"{role['kind']}-{'-'.join(body['resources'])}-{body['verbs'][0]}"
     )
     for document, role in enumerate(access_manifests())
-    for rule, body in enumerate(role.get("rules", ()))
+    for rule, body in enumerate(rules_of_operator(role))
 ]
 
 

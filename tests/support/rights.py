@@ -52,12 +52,18 @@ def apply_access(cluster: EmbeddedCluster, manifests: list[JsonObject]) -> str:
     return tokens.issue(Issue(account, ("https://kubernetes.default.svc",), 3600))[0]
 
 
+def rules_of_operator(manifest: JsonObject) -> list[JsonObject]:
+    """The rules of the ClusterRole and the Role that the operator runs under; others have none."""
+    rules: list[JsonObject] = manifest.get("rules", [])
+    return rules if manifest["metadata"]["name"] == ACCOUNT else []
+
+
 def granted() -> set[Right]:
     """Every right of the ClusterRole and the Role, one by one."""
     return {
         (group, resource, verb)
         for role in access_manifests()
-        for rule in role.get("rules", ())
+        for rule in rules_of_operator(role)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.store import StoreEvent
+    from stellwerk_cluster.registry.entries import StoreEvent
 
 _GROUP: Final = "rbac.authorization.k8s.io"
 _STORAGE: Final = f"clusterroles.{_GROUP}"

@@ -98,8 +98,8 @@ class NodeAuthorizer(Authorizer):
         return _no(f"no relationship found between node '{node}' and this object")
 
     def _pods_of(self, node: str) -> Iterator[JsonObject]:
-        """The pods bound to a node: a pass over all pods, since kubelets over HTTP are rare."""
-        return (pod for pod in self._api.all("pods") if pod["spec"].get("nodeName") == node)
+        """The pods bound to a node."""
+        return (entry.obj for entry in self._api.store.collection("pods").on_node(node))
 
 
 class NodeRestriction(WriteGate):

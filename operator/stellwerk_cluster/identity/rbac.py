@@ -16,7 +16,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery.users import account_user_name
 from stellwerk_cluster.identity.authorizer import Authorizer, Decision, HeldRules
 from stellwerk_cluster.identity.policy import rule_of
-from stellwerk_cluster.registry.store import DELETED
+from stellwerk_cluster.registry.entries import DELETED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.identity.attributes import Attributes
     from stellwerk_cluster.identity.policy import Rule
-    from stellwerk_cluster.registry.store import Store, StoreEvent
+    from stellwerk_cluster.registry.entries import StoreEvent
+    from stellwerk_cluster.registry.store import Store
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 _ROLES: Final = ("roles", "clusterroles")

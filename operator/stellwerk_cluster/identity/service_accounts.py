@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.store import StoreEvent
+    from stellwerk_cluster.registry.entries import StoreEvent
 
 DEFAULT_ACCOUNT: Final = "default"
 ROOT_CERTIFICATE: Final = "kube-root-ca.crt"

@@ -345,7 +345,7 @@ async def test_an_answer_without_end_is_cut_off_and_its_connection_closed() -> N
     async with endless_server({}) as (url, written), extender(url) as client:
         with pytest.raises(ExtenderError, match=f"answered more than {ANSWER_BYTES}"[:-3]):
             await client.filter(POD, NODES)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while written[-1] != -1:  # noqa: ASYNC110 until the server has noticed
                 await asyncio.sleep(0.01)
     assert written[0] < 4 * ANSWER_BYTES  # the rest is what sockets buffer
@@ -405,12 +405,12 @@ async def test_no_server_there() -> None:
 
 async def test_a_slow_extender_costs_no_more_than_its_timeout(server: FakeExtender) -> None:
     metrics = Metrics()
-    server.answers["filter"], server.delays_seconds["filter"] = {}, 5.0
+    server.answers["filter"], server.delays_seconds["filter"] = {}, 60.0
     async with extender(server.url, metrics=metrics, httpTimeout="100ms") as client:
         started = time.perf_counter()
         with pytest.raises(ExtenderError, match=r"exceeded: no answer within 0\.1s"):
             await client.filter(POD, NODES)
-        assert time.perf_counter() - started < 2.0
+        assert time.perf_counter() - started < 30
     exposed = exposition(metrics).decode()
     labels = f'extender="{server.url}",result="timeout",verb="filter"'
     assert f"stellwerk_extender_duration_seconds_count{{{labels}}} 1.0" in exposed
