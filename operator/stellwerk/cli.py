@@ -269,13 +269,14 @@ def _add_cluster_access(parser: argparse.ArgumentParser) -> None:
         "--authorization",
         choices=("always-allow", "rbac"),
         default="always-allow",
-        help="what users may do: everything, or what roles and bindings say (default: %(default)s)",
+        help="what users may do: everything, or what roles and bindings say, over TLS "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--token-auth-file",
         metavar="FILE",
         type=Path,
-        help='bearer tokens, as in kube-apiserver: token,user,uid,"group1,group2"',
+        help='bearer tokens, as in kube-apiserver: token,user,uid,"group1,group2" (over TLS)',
     )
     parser.add_argument(
         "--tls", action="store_true", help="serve HTTPS, under a certificate authority of its own"

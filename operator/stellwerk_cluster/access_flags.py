@@ -38,35 +38,37 @@ class AccessFlags:
     def applied(self, options: ClusterOptions) -> ClusterOptions:
         """The options with what the flags say.
 
-        Clients without credentials are anonymous under RBAC and refused otherwise, where they
-        could do everything: as in kube-apiserver. Under RBAC pods have service accounts.
+        kubectl shows credentials over TLS alone, so RBAC and tokens bring TLS with them. Over TLS,
+        clients without credentials are anonymous under RBAC and refused otherwise, where they could
+        do everything: as in kube-apiserver. Under RBAC pods have service accounts.
 
         Raises:
             ConfigurationError: a flag makes no sense, or a file cannot be used.
         """
         running = chosen_controllers(self.controllers)
         enforced = self.authorization == "rbac"
+        tls = self.tls or enforced or self.token_file is not None
         return replace(
             options,
             controllers=bool(running),
             chosen_controllers=tuple(name for name in running if name in CONTROLLERS),
             kubelet=options.kubelet if _KUBELET in running else None,
             heartbeats=_HEARTBEAT in running,
-            tls=self.tls,
-            client_authorities=self._client_authorities(),
+            tls=tls,
+            client_authorities=self._client_authorities(tls=tls),
             identity=IdentityOptions(
                 self.authorization,
-                anonymous=enforced,
+                anonymous=enforced or not tls,
                 tokens=() if self.token_file is None else read_token_file(self.token_file),
                 service_accounts=enforced,
             ),
         )
 
-    def _client_authorities(self) -> bytes:
+    def _client_authorities(self, *, tls: bool) -> bytes:
         file = self.client_authorities
         if file is None:
             return b""
-        if not self.tls:
+        if not tls:
             raise ConfigurationError("--client-ca-file: certificates of clients need --tls")
         try:
             content = file.read_bytes()

@@ -10,7 +10,7 @@ import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from stellwerk_cluster.apimachinery.users import MASTERS, User
+from stellwerk_cluster.apimachinery.users import ANONYMOUS, MASTERS, User, authenticated
 from stellwerk_cluster.identity.authentication import Authenticator
 from stellwerk_cluster.identity.authorizer import AlwaysAllow, Authorizer, Masters, Union
 from stellwerk_cluster.identity.bootstrap_roles import create_roles
@@ -37,7 +37,9 @@ class IdentityOptions:
 
     authorization: Mode = "always-allow"
     anonymous: bool = True
-    """Whether clients without credentials are let in, as system:anonymous."""
+    """Whether clients without credentials are let in: under RBAC as system:anonymous, and where
+    everything is allowed as the admin, since kubectl shows no credentials over plain HTTP.
+    """
     tokens: tuple[StaticToken, ...] = ()
     service_accounts: bool = False
     """Whether every pod gets a service account and a token, as the admission plugin
@@ -58,7 +60,10 @@ def make_identity(api: Api, options: IdentityOptions) -> Identity:
     """Know the users of the options, and the service accounts of `api`; guard its writes."""
     token = secrets.token_urlsafe(_TOKEN_BYTES)
     static = (StaticToken(token, ADMIN), *options.tokens)
-    authenticator = Authenticator(ServiceTokens(api), static, anonymous=options.anonymous)
+    without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
+    authenticator = Authenticator(
+        ServiceTokens(api), static, without_credentials if options.anonymous else None
+    )
     authorizer: Authorizer = AlwaysAllow()
     if options.service_accounts:
         api.gates.append(ServiceAccountGate(api))

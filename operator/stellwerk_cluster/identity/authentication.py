@@ -1,9 +1,9 @@
 """From the credentials of a request to a user.
 
 Called for every request. A bearer token is that of a static user or of a service account; a client
-certificate, on a TLS connection, names a user and its groups; without either, a client is
-anonymous, where that is allowed. Invariant: a credential that is shown and is not good is an error
-and never falls back to another one.
+certificate, on a TLS connection, names a user and its groups; without either, a client is the user
+that the cluster has for such clients, if it has one. Invariant: a credential that is shown and is
+not good is an error and never falls back to another one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.apimachinery.users import ANONYMOUS, User, authenticated
+from stellwerk_cluster.apimachinery.users import User, authenticated
 from stellwerk_cluster.identity.service_tokens import TokenError
 
 if TYPE_CHECKING:
@@ -25,19 +25,21 @@ class Authenticator:
     """Knows all tokens of a cluster."""
 
     def __init__(
-        self, tokens: ServiceTokens, static: Iterable[StaticToken], *, anonymous: bool
+        self,
+        tokens: ServiceTokens,
+        static: Iterable[StaticToken],
+        without_credentials: User | None,
     ) -> None:
-        """Accept the static tokens and those of service accounts."""
+        """Accept static tokens and those of service accounts; the user of the rest may be None."""
         self.tokens = tokens
-        self._anonymous = anonymous
+        self._without_credentials = without_credentials
         self._static = {each.token: authenticated(each.user) for each in static}
 
     def user(self, headers: Mapping[str, str], certificate: Mapping[str, Any] | None) -> User:
         """Who sends a request with these headers, on a connection with that certificate.
 
         Raises:
-            StatusError: the token is not good, or none is shown and anonymous clients are refused
-                (401).
+            StatusError: the token is not good, or none is shown and that is refused (401).
         """
         shown = headers.get("Authorization")
         if shown is not None:
@@ -47,9 +49,9 @@ class Authenticator:
                 return self._bearer(token)
         if certificate:
             return _certified(certificate)
-        if not self._anonymous:
+        if self._without_credentials is None:
             raise unauthorized()
-        return ANONYMOUS
+        return self._without_credentials
 
     def static_user(self, token: str) -> User | None:
         """The user of a static token."""

@@ -34,12 +34,24 @@ def test_a_bare_api_runs_nothing() -> None:
     assert (options.controllers, options.kubelet, options.heartbeats) == (False, None, False)
 
 
-def test_without_flags_everything_runs_and_clients_show_their_token() -> None:
+def test_without_flags_everything_runs_over_plain_http() -> None:
     options = AccessFlags().applied(ClusterOptions())
     assert options.chosen_controllers == CONTROLLERS
     assert options.kubelet is not None
-    assert not options.identity.anonymous
+    assert not options.tls
+    assert options.identity.anonymous
     assert not options.identity.service_accounts
+
+
+def test_over_tls_clients_show_credentials_or_are_anonymous_under_rules(tmp_path: Path) -> None:
+    allowed = AccessFlags(tls=True).applied(ClusterOptions())
+    assert (allowed.tls, allowed.identity.anonymous) == (True, False)
+    enforced = AccessFlags("rbac").applied(ClusterOptions())
+    assert (enforced.tls, enforced.identity.anonymous) == (True, True)
+    assert enforced.identity.service_accounts
+    (tmp_path / "tokens.csv").write_text("t,alice,1\n")
+    known = AccessFlags(token_file=tmp_path / "tokens.csv").applied(ClusterOptions())
+    assert (known.tls, known.identity.anonymous) == (True, False)
 
 
 def test_certificates_of_clients_need_tls(tmp_path: Path) -> None:
