@@ -31,7 +31,10 @@ from stellwerk_cluster.faults.server import FaultServer
 from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
 from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
-from stellwerk_cluster.identity.service_accounts import RootCertificatePublisher
+from stellwerk_cluster.identity.service_accounts import (
+    RootCertificatePublisher,
+    publish_client_authority,
+)
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
@@ -199,7 +202,10 @@ class EmbeddedCluster:
             CertificateAuthority,
         )
 
-        return CertificateAuthority(self.clock.now())
+        authority = CertificateAuthority(self.clock.now())
+        trusted = authority.certificate + self.options.client_authorities
+        publish_client_authority(self.api, trusted.decode("ascii"))
+        return authority
 
     def _tls_context(self) -> SSLContext | None:
         if self.authority is None:

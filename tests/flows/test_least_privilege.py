@@ -6,11 +6,14 @@ status, the lease, an extender's Secret. Noted is what it asked for.
 """
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from stellwerk.app import RunOptions, run
@@ -28,6 +31,7 @@ from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions
+from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from tests.support.builders import make_pod
 from tests.support.rights import (
     access_manifests,
@@ -35,6 +39,7 @@ from tests.support.rights import (
     asked_rights,
     granted,
     rules_of_operator,
+    token_of,
     with_token,
 )
 from tests.support.running_operator import is_active, until
@@ -85,13 +90,13 @@ def create_pod(cluster: EmbeddedCluster, name: str, **spec: Any) -> None:
 
 @asynccontextmanager
 async def restricted_operator(
-    cluster: EmbeddedCluster, token: str, directory: Path
+    cluster: EmbeddedCluster, token: str, directory: Path, address: str = "127.0.0.1:0"
 ) -> AsyncIterator[None]:
     kubeconfig = directory / "kubeconfig"
     cluster.write_kubeconfig(kubeconfig)
     kubeconfig.write_text(with_token(kubeconfig.read_text(), token))
     options = RunOptions(
-        kubeconfig=str(kubeconfig), port=PortOptions("127.0.0.1:0"), leader_election=LEASE
+        kubeconfig=str(kubeconfig), port=PortOptions(address), leader_election=LEASE
     )
     task = asyncio.create_task(run(options), name="operator")
     try:
@@ -242,6 +247,48 @@ async def test_every_right_of_the_manifests_is_used_and_no_other_is_asked_for(
                 await read_again(tmp_path / "kubeconfig")
     assert asked.refused == set()
     assert sorted(granted() - asked.allowed) == []
+
+
+async def test_the_port_is_read_by_the_accounts_that_may(tmp_path: Path) -> None:
+    """The operator asks the API who its callers are, by the right that the manifests give it."""
+    address = free_address()
+    async with enforced() as cluster:
+        token = apply_access(cluster, access_manifests())
+        create(cluster, "customresourcedefinitions", crd_manifest(), "apiextensions.k8s.io")
+        for name in ("prometheus", "stranger"):
+            account = {"metadata": {"name": name, "namespace": "stellwerk"}}
+            create(cluster, "serviceaccounts", account)
+        reader = {
+            "metadata": {"name": "prometheus"},
+            "roleRef": {"kind": "ClusterRole", "name": "stellwerk-metrics-reader"},
+            "subjects": [
+                {"kind": "ServiceAccount", "name": "prometheus", "namespace": "stellwerk"}
+            ],
+        }
+        create(cluster, "clusterrolebindings", reader, RBAC_GROUP)
+        async with restricted_operator(cluster, token, tmp_path, address):
+            await until(lambda: active(cluster, "default"))
+            assert await answer(address, token_of(cluster, "prometheus")) == 200
+            assert await answer(address, token_of(cluster, "stranger")) == 403
+            assert await answer(address, "wrong") == 401
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+async def answer(address: str, token: str) -> int:
+    """The status of the operator's metrics for a bearer of that token."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"https://{address}/metrics", headers=headers, ssl=context) as response,
+    ):
+        return response.status
 
 
 RULES = [

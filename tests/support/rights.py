@@ -46,7 +46,12 @@ def apply_access(cluster: EmbeddedCluster, manifests: list[JsonObject]) -> str:
         group = RBAC_GROUP if "rbac" in each["apiVersion"] else ""
         kind = api.kinds.resource(PLURALS[each["kind"]], group)
         api.create(kind, each["metadata"].get("namespace", ""), each)
-    account = api.find("serviceaccounts", NAMESPACE, ACCOUNT)
+    return token_of(cluster, ACCOUNT)
+
+
+def token_of(cluster: EmbeddedCluster, name: str) -> str:
+    """A token of a service account beside the operator's own."""
+    account = cluster.api.find("serviceaccounts", NAMESPACE, name)
     assert account is not None
     tokens = cluster.identity.authenticator.tokens
     return tokens.issue(Issue(account, ("https://kubernetes.default.svc",), 3600))[0]

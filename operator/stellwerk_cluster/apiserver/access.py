@@ -7,13 +7,12 @@ AlwaysAllow a request costs a few look-ups of headers, and no object is made for
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.identity.attributes import Attributes, refusal, request_attributes
 from stellwerk_cluster.identity.authorizer import AlwaysAllow
-from stellwerk_cluster.identity.impersonation import PREFIX, impersonated
+from stellwerk_cluster.identity.impersonation import PREFIX, Impersonation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,14 +27,16 @@ _MOST_HOSTS: Final = 64
 _LOCAL: Final = "localhost"
 
 
-@dataclass(slots=True)
 class Access:
     """Lets requests in: neighbours, then authentication, impersonation and authorization."""
 
-    authenticator: Authenticator
-    authorizer: Authorizer
-    _hosts: set[str] = field(default_factory=set)
-    """Values of the Host header that were found to be good."""
+    def __init__(self, authenticator: Authenticator, authorizer: Authorizer) -> None:
+        """Ask one who a client is, and the other what it may do."""
+        self.authenticator = authenticator
+        self.authorizer = authorizer
+        self._impersonation = Impersonation(authorizer)
+        self._hosts: set[str] = set()
+        """Values of the Host header that were found to be good."""
 
     def enter(self, request: web.BaseRequest, parts: Sequence[str]) -> User:
         """The user of a request that may be carried out.
@@ -47,11 +48,13 @@ class Access:
         headers = request.headers
         self._check_origin(headers)
         user = self.authenticator.user(headers, _certificate(request))
-        if any(name.lower().startswith(PREFIX) for name in headers):
-            user = impersonated(user, headers, self.authorizer)
-        if not isinstance(self.authorizer, AlwaysAllow):
-            asked = request_attributes(request.method, parts, request.path, request.query)
-            self.check(user, asked)
+        impersonates = any(name.lower().startswith(PREFIX) for name in headers)
+        if not impersonates and isinstance(self.authorizer, AlwaysAllow):
+            return user
+        asked = request_attributes(request.method, parts, request.path, request.query)
+        if impersonates:
+            user = self._impersonation.acting(user, headers, asked)
+        self.check(user, asked)
         return user
 
     def check(self, user: User, asked: Attributes) -> None:

@@ -1,7 +1,8 @@
 """What every namespace gets: its default service account, and the certificate of the cluster.
 
-Two controllers, as kube-controller-manager has them. Invariant: an active namespace is without its
-default service account, or without its copy of the certificate, for a moment only.
+Two controllers, as kube-controller-manager has them, and what kube-system gets once. Invariant: an
+active namespace is without its default service account, or without its copy of the certificate, for
+a moment only.
 """
 
 from __future__ import annotations
@@ -36,6 +37,13 @@ def ensure_default(api: Api, namespace: str) -> None:
     if api.find("serviceaccounts", namespace, DEFAULT_ACCOUNT) is None:
         account = {"metadata": {"name": DEFAULT_ACCOUNT}}
         api.create(api.kinds.resource("serviceaccounts"), namespace, account)
+
+
+def publish_client_authority(api: Api, certificates: str) -> None:
+    """Say in kube-system whose client certificates the API accepts, for servers that do so, too."""
+    metadata = {"name": "extension-apiserver-authentication"}
+    body = {"metadata": metadata, "data": {"client-ca-file": certificates}}
+    api.create(api.kinds.resource("configmaps"), "kube-system", body)
 
 
 class _PerNamespace(Worker):

@@ -248,14 +248,49 @@ def test_each_part_of_an_impersonation_is_a_right(client: Client) -> None:
     assert message == (
         'users "carol" is forbidden: User "alice" cannot impersonate resource "users" in API group '
         '"" at the cluster scope'
-    )
+    ), "the mode that worked last is the one whose refusal is shown"
     for more in (
         {"Impersonate_Group": "x"},
         {"Impersonate_Uid": "1"},
         {"Impersonate_Extra_a": "b"},
     ):
         assert whoami(client, token="alice", Impersonate_User="bob", **more)[0] == 403
-    assert whoami(client, Impersonate_Group="x")[0] == 500
+    status, message = whoami(client, Impersonate_Group="x")
+    assert status == 400
+    assert message.endswith(
+        'Groups:[]string{"x"}, Extra:map[string][]string(nil)} without impersonating a user name'
+    )
+
+
+def test_a_constrained_impersonation_is_for_one_act(client: Client) -> None:
+    status, answer = client.ask("GET", PODS, token="alice", Impersonate_User="bob")
+    assert status == 403
+    assert answer["message"] == (
+        'pods is forbidden: User "alice" cannot impersonate-on:user-info:list resource "pods" in '
+        'API group "" in the namespace "default"'
+    )
+    users = rule("impersonate:user-info", "users", "authentication.k8s.io", "bob")
+    body = {
+        "metadata": {"name": "c"},
+        "rules": [users, rule("impersonate-on:user-info:list", "pods")],
+    }
+    client.make(f"{RBAC}/clusterroles", body)
+    subject = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
+    reference = {"kind": "ClusterRole", "name": "c"}
+    binding = {"metadata": {"name": "c"}, "roleRef": reference, "subjects": [subject]}
+    client.make(f"{RBAC}/clusterrolebindings", binding)
+    client.grant(rule("list get", "pods"), user="bob")
+    assert client.ask("GET", PODS, token="alice", Impersonate_User="bob")[0] == 200
+    assert client.ask("GET", f"{PODS}/x", token="alice", Impersonate_User="bob")[0] == 403
+
+
+def test_accounts_and_nodes_have_modes_of_their_own(client: Client) -> None:
+    for user, mode in (
+        ("system:serviceaccount:default:robot", "serviceaccount"),
+        ("system:node:node-1", "arbitrary-node"),
+    ):
+        _status, answer = client.ask("GET", PODS, token="alice", Impersonate_User=user)
+        assert f"cannot impersonate-on:{mode}:list" in answer["message"]
 
 
 # Tokens of service accounts.
