@@ -255,6 +255,12 @@ def _add_cluster(commands: "_Commands") -> None:
         help="what goes wrong between clients and the API, for practice (docs/faults.md)",
     )
     parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep all objects there over a restart (default: they go with the process)",
+    )
+    parser.add_argument(
         "--controllers",
         metavar="NAMES",
         default="*",
@@ -405,7 +411,14 @@ def _cluster(options: argparse.Namespace) -> int:
         tls=options.tls,
     )
     uvloop.run(
-        serve_cluster(options.nodes, options.port, options.kubeconfig, options.faults, access)
+        serve_cluster(
+            options.nodes,
+            options.port,
+            options.kubeconfig,
+            options.faults,
+            options.data_dir,
+            access,
+        )
     )
     return 0
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.faults.plan import FaultPlan
     from stellwerk_cluster.identity.certificates import CertificateAuthority
+    from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _SHUTDOWN_SECONDS: Final = 1.0
 
@@ -79,6 +80,8 @@ class ClusterOptions:
     """Whether the API is served over TLS, under a certificate authority of the cluster's own."""
     client_authorities: bytes = b""
     """Further authorities, as PEM, whose client certificates name users."""
+    data_directory: DataDirectory | None = None
+    """Where the objects are kept over a restart; None: they go with the process."""
 
 
 class EmbeddedCluster:
@@ -99,12 +102,15 @@ class EmbeddedCluster:
 
         Raises:
             StatusError: a node manifest is invalid.
+            ConfigurationError: the data directory is damaged, or cannot be read.
         """
         self.options = options or ClusterOptions()
         self.clock = clock or SystemClock()
         self._host, self._port = host, port
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
+        if self.options.data_directory is not None:
+            self.options.data_directory.restore(self.store)
         self.api = Api(self.store, KindTable(), self.clock, rng)
         DefinitionLifecycle(self.api)
         renderer = Renderer(Printers(self.clock, self.api.custom))
@@ -163,6 +169,9 @@ class EmbeddedCluster:
         if self.options.compaction_seconds is not None:
             compaction = self._compact(self.options.compaction_seconds)
             self._tasks.append(asyncio.create_task(compaction, name="embedded cluster: compaction"))
+        if self.options.data_directory is not None:
+            keeping = self.options.data_directory.keep()
+            self._tasks.append(asyncio.create_task(keeping, name="embedded cluster: data"))
 
     def _aiohttp_server(self) -> web.Server:
         if self.options.faults is None:

@@ -126,6 +126,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "CustomResourceDefinition": Strategy(
         default=definitions.default_definition,
         prepare_create=definitions.prepare_definition,
+        prepare_update=definitions.prepare_definition_update,
         validate=definitions.validate_definition,
         validate_update=definitions.validate_definition_update,
     ),

@@ -10,6 +10,7 @@ import copy
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, patch_rejected
+from stellwerk_cluster.apimachinery.patch_directives import check_directives
 from stellwerk_cluster.apimachinery.schema import Field, types
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
     for operation in operations:
         try:
             document = _apply_operation(document, operation)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             raise patch_rejected() from error
     if not isinstance(document, dict):
         raise patch_rejected()
@@ -125,6 +126,7 @@ def strategic_patch(target: JsonObject, patch: JsonObject, type_name: str) -> Js
     Raises:
         StatusError: a directive makes no sense, or an element lacks its merge key (400).
     """
+    check_directives(patch, type_name)
     merged = _merge_struct(target, patch, type_name)
     return merged if merged is not None else {}
 

@@ -11,7 +11,6 @@ holds only known fields, with the types they should have, in canonical form.
 from __future__ import annotations
 
 import base64
-import binascii
 import copy
 import re
 from collections.abc import Callable
@@ -253,12 +252,17 @@ _GO_NAMES: Final = {
 }
 
 
+def json_name(value: JsonValue) -> str:
+    """What the API calls a value of the wrong JSON type."""
+    return _JSON_NAMES.get(type(value), "null")
+
+
 class _MismatchError(DecodeError):
     """A value of the wrong JSON type; the struct around it is filled in on the way out."""
 
     def __init__(self, value: JsonValue, path: str, wanted: str) -> None:
         super().__init__(path)
-        self._found = _JSON_NAMES.get(type(value), "null")
+        self._found = json_name(value)
         self._path = re.sub(r"\[\d+\]", "", path)
         self._wanted = wanted
         self.owner = ""
@@ -372,7 +376,7 @@ def _bytes(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
         raise _MismatchError(value, path, "bytes")
     try:
         base64.b64decode(value, validate=True)
-    except binascii.Error:
+    except ValueError:
         message = "illegal base64 data at input byte 0"
         raise DecodeError(message) from None
     return value

@@ -27,6 +27,7 @@ from stellwerk_cluster.apimachinery.failures import (
     too_large_revision,
     unsupported_patch,
 )
+from stellwerk_cluster.apimachinery.query import version_error
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.apiserver.answers import (
     Answer,
@@ -182,7 +183,7 @@ class HttpServer:
         if "get" not in target.kind.verbs:
             raise method_not_allowed()
         version = query.get("resourceVersion", "")
-        if version.isdigit():
+        if version and not version_error(version):
             await self._wait_for_revision(int(version))
         entry = self._api.get(target.kind, *target.key)
         form = form.for_one(target.kind).including(query)
@@ -368,7 +369,9 @@ def _warn(answer: Answer, text: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    """The text inside quotation marks of a header, which has no place for control characters."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    return shown.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _failure(error: StatusError) -> web.Response:

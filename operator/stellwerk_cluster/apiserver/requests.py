@@ -16,11 +16,14 @@ from stellwerk_cluster.apimachinery.failures import (
     bad_request,
     invalid_as,
     no_such_resource,
+    not_found,
     too_long,
     unsupported,
     unsupported_body,
 )
+from stellwerk_cluster.apimachinery.kinds import subresources
 from stellwerk_cluster.apimachinery.messages import has_message
+from stellwerk_cluster.apimachinery.schema import DecodeError, decode, json_name, types
 from stellwerk_cluster.registry.api import WriteOptions
 
 if TYPE_CHECKING:
@@ -83,6 +86,8 @@ def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
     name = rest[1] if len(rest) > 1 else ""
     subresource = "/".join(rest[2:])
     if subresource and kind.subresource(subresource) is None:
+        if kind.custom and subresource in subresources():
+            raise not_found(kind, name)
         raise no_such_resource()
     return Target(kind, namespace, name, subresource, watch)
 
@@ -123,7 +128,14 @@ def plain_body(content: bytes, media_type: str, type_name: str) -> JsonObject:
     if not isinstance(body, dict):
         message = "the object provided is unrecognized"
         raise bad_request(message)
-    return body
+    if type_name not in types():
+        return body
+    try:
+        return decode(type_name, body)[0]
+    except DecodeError as error:
+        raise bad_request(
+            f'{type_name} in version "v1" cannot be handled as a {type_name}: {error}'
+        ) from error
 
 
 def object_body(
@@ -185,6 +197,13 @@ def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
         body.get("kind") or kind.kind,
         body.get("apiVersion") or kind.api_version,
     )
+    for name, given in (("apiVersion", given_version), ("kind", given_kind)):
+        if not isinstance(given, str):
+            why = (
+                f"json: cannot unmarshal {json_name(given)} into Go struct field .{name} "
+                "of type string"
+            )
+            raise _unrecognized(kind, why, orjson.dumps(body).decode())
     if given_version == kind.api_version and (given_kind == kind.kind or kind.custom):
         return  # the rules of a custom kind say what is wrong with another one's name
     group, _, _version = given_version.rpartition("/")

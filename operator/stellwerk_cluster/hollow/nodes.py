@@ -124,12 +124,16 @@ def _node_info(name: str) -> JsonObject:
 def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
     """Create nodes that are Ready, without the taint that every new node gets.
 
+    Those that a restored cluster has kept stay as they are.
+
     Raises:
         StatusError: a manifest is invalid.
     """
     kind = api.kinds.resource("nodes")
     now = timestamp(api.now())
     for number, manifest in enumerate(manifests):
+        if api.find(kind.storage_name, "", (manifest.get("metadata") or {}).get("name", "")):
+            continue
         entry = api.create(kind, "", ready_node(manifest, number, now))
         api.modify(kind, entry.key, without_not_ready_taint)
 

@@ -92,14 +92,14 @@ def parse_roles(text: str) -> list[BootstrapRole]:
 
 
 def create_roles(api: Api) -> None:
-    """Store the roles and bindings of a fresh cluster."""
+    """Store the roles and bindings of a fresh cluster that a restored one has not kept."""
     for each in bootstrap_roles():
         plural = "roles" if each.namespace else "clusterroles"
-        api.create(api.kinds.resource(plural, RBAC_GROUP), each.namespace, each.role())
+        api.ensure(api.kinds.resource(plural, RBAC_GROUP), each.namespace, each.role())
     for each in bootstrap_roles():
         if each.binding:
             plural = "rolebindings" if each.namespace else "clusterrolebindings"
-            api.create(api.kinds.resource(plural, RBAC_GROUP), each.namespace, each.role_binding())
+            api.ensure(api.kinds.resource(plural, RBAC_GROUP), each.namespace, each.role_binding())
 
 
 def _role(kind: str, name: str, *marks: str) -> BootstrapRole:

@@ -41,9 +41,10 @@ def ensure_default(api: Api, namespace: str) -> None:
 
 def publish_client_authority(api: Api, certificates: str) -> None:
     """Say in kube-system whose client certificates the API accepts, for servers that do so, too."""
-    metadata = {"name": "extension-apiserver-authentication"}
-    body = {"metadata": metadata, "data": {"client-ca-file": certificates}}
-    api.create(api.kinds.resource("configmaps"), "kube-system", body)
+    name, data = "extension-apiserver-authentication", {"client-ca-file": certificates}
+    kind = api.kinds.resource("configmaps")
+    api.ensure(kind, "kube-system", {"metadata": {"name": name}})
+    api.modify(kind, ("kube-system", name), lambda obj: {**obj, "data": data})
 
 
 class _PerNamespace(Worker):

@@ -28,6 +28,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET, metadata_causes
 from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
+from stellwerk_cluster.apimachinery.versions import for_storage
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.entries import Entry
@@ -46,6 +47,7 @@ from stellwerk_cluster.registry.write_rules import (
     kind_causes,
     name_causes,
     specification,
+    terminating_definition,
     terminating_namespace,
     waits_for_more,
     wrong_uid,
@@ -66,6 +68,8 @@ if TYPE_CHECKING:
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
+DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+"""Where definitions are stored."""
 
 
 @dataclass(slots=True)
@@ -160,7 +164,16 @@ class Api(Reader):
             raise already_exists(kind, key[1])
         if options.dry_run:
             return Entry(key, obj, self.store.revision)
-        return self.store.create(kind.storage_name, obj)
+        return self.store.create(kind.storage_name, for_storage(kind, obj))
+
+    def ensure(self, kind: ResourceKind, namespace: str, body: JsonObject) -> Entry:
+        """The object of that name, made from the body if it does not exist.
+
+        Raises:
+            StatusError: as for create.
+        """
+        found = self.store.collection(kind.storage_name).get((namespace, body["metadata"]["name"]))
+        return found or self.create(kind, namespace, body)
 
     def update(
         self,
@@ -320,6 +333,10 @@ class Api(Reader):
         return prefix[:_LONGEST_PREFIX] + suffix
 
     def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
+        if kind.custom:
+            definition = self.find(DEFINITIONS, "", kind.storage_name)
+            if definition is not None and is_terminating(definition):
+                raise terminating_definition(kind)
         if not kind.namespaced:
             return
         found = self.find("namespaces", "", namespace)
@@ -352,7 +369,7 @@ class Api(Reader):
         subresource: str,
     ) -> Entry:
         strategy = self.strategy(kind)
-        old = stored.obj
+        old = from_storage(kind, stored.obj) if kind.converted else stored.obj
         keep_server_owned(obj, old)
         strategy.default(obj)
         if subresource == "status":
@@ -382,6 +399,7 @@ class Api(Reader):
         return self._store(kind, stored, obj)
 
     def _store(self, kind: ResourceKind, stored: Entry, obj: JsonObject) -> Entry:
+        obj = for_storage(kind, obj)
         if obj == stored.obj:
             return stored
         metadata = obj["metadata"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk_cluster.apimachinery.failures import bad_value, invalid_as
-from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_value, invalid_as
+from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.patching import merge_patch
 from stellwerk_cluster.apimachinery.selectors import selector_text
 
@@ -27,6 +27,13 @@ def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
         for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         if name in obj["metadata"]
     }
+    if kind.custom:
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": metadata,
+            **_custom_scale(kind, obj),
+        }
     selector = obj["spec"].get("selector") or EMPTY
     return {
         "kind": "Scale",
@@ -38,6 +45,24 @@ def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
             "selector": selector_text(selector, plain=kind.kind == "ReplicationController"),
         },
     }
+
+
+def _custom_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
+    wanted, present, selector = (
+        pick(obj, _path(path)) if path else None for path in kind.scale_paths
+    )
+    if wanted is None:
+        text = f'the spec replicas field "{kind.scale_paths[0]}" does not exist'
+        details: JsonObject = {"causes": [{"message": text}]}
+        raise StatusError(500, "InternalError", f"Internal error occurred: {text}", details=details)
+    status: JsonObject = {"replicas": present or 0}
+    if selector:
+        status["selector"] = selector
+    return {"spec": {"replicas": wanted} if wanted else {}, "status": status}
+
+
+def _path(path: str) -> tuple[str, ...]:
+    return tuple(path.removeprefix(".").split("."))
 
 
 def write_scale(
@@ -56,6 +81,8 @@ def write_scale(
         raise invalid_as("Scale", "autoscaling", key[1], [cause])
     version = (scale.get("metadata") or EMPTY).get("resourceVersion", "")
     patch: JsonObject = {"spec": {"replicas": replicas}}
+    if kind.custom:
+        patch = with_value({}, _path(kind.scale_paths[0]), replicas)
     if version:
         patch["metadata"] = {"resourceVersion": version}
     return read_scale(kind, api.patch(kind, key, patch, options=options).obj)

@@ -203,6 +203,13 @@ def go_text(value: JsonValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def terminating_definition(kind: ResourceKind) -> StatusError:
+    """The refusal of a new custom object whose definition is terminating."""
+    message = "create not allowed while custom resource definition is terminating"
+    details = {"group": kind.group, "kind": kind.plural}
+    return StatusError(405, "MethodNotAllowed", message, details=details)
+
+
 def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:
     """The refusal of a new object in a namespace that is terminating."""
     error = forbidden(

@@ -46,10 +46,8 @@ NOT_YET: dict[str, dict[int, str]] = {
     "concurrency": {},
     "concurrency-more": {},
     "crd": {
-        8: "no storageVersionHash; verbs in another order",
         33: "the API version is checked before the fields",
         39: "the answer to an unknown kind of patch names other media types",
-        54: "a missing scale subresource is named like a missing object",
         67: _GO_DUMP,
     },
     "default-tolerations": {},
