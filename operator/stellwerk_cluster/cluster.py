@@ -112,18 +112,18 @@ class EmbeddedCluster:
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
         self.api = Api(self.store, KindTable(), self.clock, rng)
-        DefinitionLifecycle(self.api)
+        DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)
-        bootstrap(self.api)
-        self.identity = make_identity(self.api, self.options.identity)
+        bootstrap(self.api.written_by("kube-apiserver"))
+        self.identity = make_identity(self.api.written_by("kube-apiserver"), self.options.identity)
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
         self.authority = self._make_authority()
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
-        register_nodes(self.api, manifests)
+        register_nodes(self.api.written_by("kubelet"), manifests)
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -131,14 +131,15 @@ class EmbeddedCluster:
     def _workers(self) -> list[Worker]:
         workers: list[Worker] = []
         if self.options.controllers:
-            workers += make_controllers(self.api, self.options.chosen_controllers)
+            controlling = self.api.written_by("kube-controller-manager")
+            workers += make_controllers(controlling, self.options.chosen_controllers)
             if self.authority is not None:
                 certificate = self.authority.certificate.decode("ascii")
-                workers.append(RootCertificatePublisher(self.api, certificate))
+                workers.append(RootCertificatePublisher(controlling, certificate))
         if self.options.kubelet is not None:
-            workers.append(HollowKubelet(self.api, self.options.kubelet))
+            workers.append(HollowKubelet(self.api.written_by("kubelet"), self.options.kubelet))
         if self.options.heartbeats:
-            workers.append(NodeHeartbeat(self.api))
+            workers.append(NodeHeartbeat(self.api.written_by("kubelet")))
         return workers
 
     @property
@@ -213,7 +214,7 @@ class EmbeddedCluster:
 
         authority = CertificateAuthority(self.clock.now())
         trusted = authority.certificate + self.options.client_authorities
-        publish_client_authority(self.api, trusted.decode("ascii"))
+        publish_client_authority(self.api.written_by("kube-apiserver"), trusted.decode("ascii"))
         return authority
 
     def _tls_context(self) -> SSLContext | None:

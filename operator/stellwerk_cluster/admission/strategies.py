@@ -66,6 +66,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate=events.validate_new_event, validate_update=events.validate_new_event_update
     ),
     "Namespace": Strategy(
+        default=cluster_objects.default_namespace,
         prepare_create=cluster_objects.prepare_namespace,
         prepare_update=cluster_objects.prepare_namespace_update,
         admit_delete=cluster_objects.protect_namespace,

@@ -40,6 +40,8 @@ from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_opti
 from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
 from stellwerk_cluster.apiserver.requests import (
     Target,
+    apply_body,
+    note_duplicates,
     object_body,
     parse_path,
     plain_body,
@@ -48,6 +50,7 @@ from stellwerk_cluster.apiserver.requests import (
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
 from stellwerk_cluster.identity.token_requests import issue_token
+from stellwerk_cluster.registry.applying import apply
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import (
     DeleteOptions,
@@ -56,7 +59,7 @@ from stellwerk_cluster.registry.deletion import (
     parse_delete_options,
 )
 from stellwerk_cluster.registry.eviction import evict
-from stellwerk_cluster.registry.scale import read_scale, write_scale
+from stellwerk_cluster.registry.scale import apply_scale, read_scale, write_scale
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_cluster.registry.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
 _FUTURE_SECONDS: Final = 3.0
@@ -72,7 +76,12 @@ _POLL_SECONDS: Final = 0.05
 LARGEST_BODY_BYTES: Final = 3 << 20
 _USER: Final = web.RequestKey("user", User)
 """Where a request carries the user that sent it."""
-_PATCHES: Final = (patching.JSON_PATCH, patching.MERGE_PATCH, patching.STRATEGIC_PATCH)
+_PATCHES: Final = (
+    patching.JSON_PATCH,
+    patching.MERGE_PATCH,
+    patching.STRATEGIC_PATCH,
+    patching.APPLY_PATCH,
+)
 _CREATED: Final[JsonObject] = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -108,7 +117,7 @@ class HttpServer:
         """Serve `api` behind `access`; the three between answer in its name."""
         self._api = api
         self._access = access
-        self._reviewer = Reviewer(access.authenticator, access.authorizer)
+        self._reviewer = Reviewer(access.authenticator, access.authorizer, api.ownership)
         self._renderer = renderer
         self._watches = watches
         self._documents = documents
@@ -217,12 +226,14 @@ class HttpServer:
         ):
             raise method_not_allowed()
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Create")
+        options = write_options(request.query, "Create", _user_agent(request))
         options.user = request[_USER]
-        body = object_body(await request.read(), _media_type(request), kind, self._api.kinds)
+        content, media_type = await request.read(), _media_type(request)
+        body = object_body(content, media_type, kind, self._api.kinds)
+        note_duplicates(content, media_type, body, options)
         if kind.group in REVIEW_GROUPS:
             now, namespace = self._api.now(), target.namespace or ""
-            review = self._reviewer.answer(kind, namespace, body, request[_USER], now)
+            review = self._reviewer.answer(kind, namespace, body, options, now)
             return json_answer(review, 201)
         if kind.kind == "Binding":
             pods = self._api.kinds.resource("pods")
@@ -257,7 +268,7 @@ class HttpServer:
             raise method_not_allowed()
         _check_verb(target, "update")
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Update")
+        options = write_options(request.query, "Update", _user_agent(request))
         options.user = request[_USER]
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
@@ -266,6 +277,7 @@ class HttpServer:
                 write_scale(self._api, kind, target.key, scale, options, merge=False)
             )
         body = object_body(content, media_type, kind, self._api.kinds)
+        note_duplicates(content, media_type, body, options)
         known = self._api.store.collection(kind.storage_name).get(target.key)
         if known is None and kind.create_on_update:
             self._check_create(request, target)
@@ -290,20 +302,36 @@ class HttpServer:
         _check_verb(target, "patch")
         media_type = _media_type(request)
         if media_type not in _PATCHES:
-            raise unsupported_patch()
+            raise unsupported_patch(kind)
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Patch")
+        applies = media_type == patching.APPLY_PATCH
+        options = write_options(request.query, "Patch", _user_agent(request), applies=applies)
         options.user = request[_USER]
+        if applies:
+            content = await request.read()
+            if self._api.store.collection(kind.storage_name).get(target.key) is None:
+                self._check_create(request, target)
+            return self._apply(content, target, form, options)
+        content = await request.read()
         try:
-            patch = orjson.loads(await request.read())
+            patch = orjson.loads(content)
         except orjson.JSONDecodeError as error:
             raise bad_request(f"error decoding patch: {error}") from error
+        note_duplicates(content, media_type, patch, options)
         if target.subresource == "scale":
             return json_answer(write_scale(self._api, kind, target.key, patch, options, merge=True))
         entry = self._api.patch(
             kind, target.key, patch, media_type, options, subresource=target.subresource
         )
         return self._answer_one(target, entry, form, 200, options.warnings)
+
+    def _apply(self, content: bytes, target: Target, form: Form, options: WriteOptions) -> Answer:
+        config = apply_body(content, options)
+        if target.subresource == "scale":
+            return json_answer(apply_scale(self._api, target.kind, target.key, config, options))
+        done = apply(self._api, target.kind, target.key, config, options, target.subresource)
+        status = 201 if done.created else 200
+        return self._answer_one(target, done.entry, form, status, options.warnings)
 
     async def _delete(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
@@ -358,6 +386,10 @@ def _check_verb(target: Target, verb: str) -> None:
 def _body_kind(target: Target) -> str:
     found = target.kind.subresource(target.subresource)
     return found.kind if found is not None else ""
+
+
+def _user_agent(request: web.BaseRequest) -> str:
+    return request.headers.get("User-Agent", "")
 
 
 def _media_type(request: web.BaseRequest) -> str:

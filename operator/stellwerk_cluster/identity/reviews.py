@@ -14,7 +14,7 @@ import orjson
 from stellwerk_cluster.apimachinery.failures import Cause, bad_request, bad_value, invalid_as
 from stellwerk_cluster.apimachinery.objects import timestamp
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode
-from stellwerk_cluster.apimachinery.users import User
+from stellwerk_cluster.apimachinery.users import ANONYMOUS, User
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.token_requests import review_token
 from stellwerk_cluster.registry.write_rules import cannot_handle
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.identity.authentication import Authenticator
     from stellwerk_cluster.identity.authorizer import Authorizer, Decision, HeldRules
+    from stellwerk_cluster.registry.ownership import FieldOwnership
+    from stellwerk_cluster.registry.write_options import WriteOptions
 
 REVIEW_GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
 """Groups whose objects are questions."""
@@ -39,11 +41,17 @@ class Reviewer:
 
     authenticator: Authenticator
     authorizer: Authorizer
+    ownership: FieldOwnership
 
     def answer(
-        self, kind: ResourceKind, namespace: str, body: JsonObject, user: User, now: datetime
+        self,
+        kind: ResourceKind,
+        namespace: str,
+        body: JsonObject,
+        options: WriteOptions,
+        now: datetime,
     ) -> JsonObject:
-        """The review that a user asks for, with its status filled in.
+        """The review that the user of the options asks for, with its status filled in.
 
         Raises:
             StatusError: the review is malformed (400) or asks nothing (422).
@@ -52,6 +60,7 @@ class Reviewer:
             review, _unknown = decode(kind.type_name, body)
         except DecodeError as error:
             raise cannot_handle(kind, str(error)) from error
+        user = options.user or ANONYMOUS
         metadata = review.get("metadata") or {}
         if namespace:
             metadata["namespace"] = namespace
@@ -69,6 +78,9 @@ class Reviewer:
                 _check_asked(kind.kind, namespace, metadata, spec)
                 asker = user if kind.kind.startswith("Self") else _reviewed(spec)
                 status = _status(self.authorizer.decide(asker, _act(spec)))
+        if spec and options.manager:
+            owned = self.ownership.created(kind, {"spec": spec}, options.manager, None)
+            metadata = {**metadata, "managedFields": owned}
         answer: JsonObject = {
             "kind": kind.kind,
             "apiVersion": kind.api_version,

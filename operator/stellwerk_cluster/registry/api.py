@@ -7,8 +7,8 @@ Invariant: whatever is in the store went through decode, default, prepare, admit
 
 from __future__ import annotations
 
+import copy
 import uuid
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -18,7 +18,6 @@ from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
-    bad_request,
     bad_value,
     internal,
     invalid,
@@ -26,12 +25,20 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported_patch,
 )
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET, metadata_causes
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
+from stellwerk_cluster.apimachinery.objects import (
+    EMPTY,
+    JsonValue,
+    Key,
+    is_terminating,
+    timestamp,
+)
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
 from stellwerk_cluster.apimachinery.versions import for_storage
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.entries import Entry
+from stellwerk_cluster.registry.ownership import FieldOwnership
+from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
     bad_patch,
@@ -40,12 +47,14 @@ from stellwerk_cluster.registry.write_rules import (
     check_body_namespace,
     check_version,
     finalizer_causes,
+    in_order,
     keep_all_but_status,
     keep_field,
     keep_server_owned,
     kind_as_given,
     kind_causes,
     name_causes,
+    set_entries,
     specification,
     terminating_definition,
     terminating_namespace,
@@ -62,7 +71,6 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.registry.gates import WriteGate
     from stellwerk_cluster.registry.store import Store
 
@@ -70,17 +78,6 @@ _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 """Where definitions are stored."""
-
-
-@dataclass(slots=True)
-class WriteOptions:
-    """What a write request says beside its object, and the warnings that its answer carries."""
-
-    dry_run: bool = False
-    field_validation: str = "Warn"
-    user: User | None = None
-    """Who asks for it; None: the cluster itself."""
-    warnings: list[str] = field(default_factory=list)
 
 
 class Api(Reader):
@@ -93,7 +90,15 @@ class Api(Reader):
         self.clock = clock
         self.custom = CustomKinds(kinds)
         self.gates: list[WriteGate] = []
+        self.ownership = FieldOwnership(self.custom, clock)
         self._random = random
+        self._manager = ""
+
+    def written_by(self, manager: str) -> Api:
+        """The same API for a writer in process that owns the fields it writes."""
+        own = copy.copy(self)
+        own._manager = manager  # noqa: SLF001  (of the copy)
+        return own
 
     # What admission reads (admission.strategy.Reader).
 
@@ -134,8 +139,10 @@ class Api(Reader):
         namespace: str,
         body: JsonObject,
         options: WriteOptions | None = None,
+        *,
+        applied: list[JsonObject] | None = None,
     ) -> Entry:
-        """Store a new object.
+        """Store a new object; `applied` is its ownership if it comes from an apply.
 
         Raises:
             StatusError: the body is malformed, refused by admission, invalid, or exists.
@@ -143,10 +150,14 @@ class Api(Reader):
         options = options or WriteOptions()
         obj = self.decode(kind, body, options)
         strategy = self.strategy(kind)
+        given = (obj.get("metadata") or EMPTY).get("managedFields")
         self._begin_metadata(kind, namespace, obj)
         if not strategy.status_in_create and kind.subresource("status"):
             self._reset_status(kind, obj)
         strategy.default(obj)
+        manager = options.manager or self._manager
+        if applied is None and manager:
+            applied = self.ownership.created(kind, obj, manager, given)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
         for gate in self.gates:
@@ -162,8 +173,13 @@ class Api(Reader):
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
+        if applied:
+            obj["metadata"]["managedFields"] = applied
         if options.dry_run:
+            obj["metadata"] = in_order(obj["metadata"])
             return Entry(key, obj, self.store.revision)
+        # The store sets the version where it stands already.
+        obj["metadata"] = in_order({**obj["metadata"], "resourceVersion": ""})
         return self.store.create(kind.storage_name, for_storage(kind, obj))
 
     def ensure(self, kind: ResourceKind, namespace: str, body: JsonObject) -> Entry:
@@ -223,11 +239,11 @@ class Api(Reader):
         """
         options = options or WriteOptions()
         stored = self.get(kind, *key)
-        patched = self._patched(kind, stored, patch, media_type)
-        try:
-            obj = self.decode(kind, patched, options, patch=patch, media_type=media_type)
-        except DecodeError as error:
-            raise bad_patch(patched, str(error)) from error
+        shown = from_storage(kind, stored.obj)
+        patched = patching.patched(shown, patch, media_type, "" if kind.custom else kind.type_name)
+        if patched is None:
+            raise unsupported_patch(kind)
+        obj = self.decode(kind, patched, options, patch=patch, media_type=media_type)
         metadata = obj.get("metadata") or {}
         check_body_name(key[1], metadata.get("name", ""))
         check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
@@ -238,18 +254,45 @@ class Api(Reader):
             raise invalid(kind, key[1], [cause, cause])
         return self._replace(kind, stored, obj, options, subresource)
 
+    def replace_applied(
+        self,
+        kind: ResourceKind,
+        stored: Entry,
+        body: JsonObject,
+        entries: list[JsonObject],
+        options: WriteOptions,
+        subresource: str,
+    ) -> Entry:
+        """Replace an object by what an apply made of it; raises StatusError as update does."""
+        check_body_namespace(stored.key[0], body.get("metadata") or {})
+        obj = self.decode(kind, body, options)
+        return self._replace(kind, stored, obj, options, subresource, entries)
+
     def modify(
-        self, kind: ResourceKind, key: Key, change: Callable[[JsonObject], JsonObject]
+        self,
+        kind: ResourceKind,
+        key: Key,
+        change: Callable[[JsonObject], JsonObject],
+        *,
+        owned_under: str | None = None,
     ) -> Entry:
         """Store `change(object)` without the rules of the kind, for callers that know them.
 
         `change` must not alter its argument. A change that changes nothing keeps the version.
+        Ownership is kept as it is, unless the writer owns what it writes under a subresource (or
+        under none: the empty text).
 
         Raises:
             StatusError: the object does not exist (404).
         """
         stored = self.get(kind, *key)
-        return self._store(kind, stored, change(stored.obj))
+        obj = change(stored.obj)
+        if owned_under is not None and obj is not stored.obj:
+            options = WriteOptions(shown_subresource=owned_under)
+            managed = self._entries_after(kind, stored.obj, obj, options, owned_under, None)
+            obj = {**obj, "metadata": dict(obj["metadata"])}
+            set_entries(obj, managed, stored.obj)
+        return self._store(kind, stored, obj)
 
     # The steps of a write.
 
@@ -281,20 +324,23 @@ class Api(Reader):
                 obj, unknown = decode(kind.type_name, body)
         except DecodeError as error:
             if patch is not None:
-                raise bad_patch(body, str(error)) from error
+                strategic = media_type == patching.STRATEGIC_PATCH
+                shown = patch if strategic else patching.as_patched(body, patch)
+                raise bad_patch(shown, str(error), as_map=strategic) from error
             raise cannot_handle(kind, str(error)) from error
         # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
         obj.pop("kind", None)
         obj.pop("apiVersion", None)
         obj = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
-        if unknown and options.field_validation != "Ignore":
-            texts = [f'unknown field "{path}"' for path in unknown]
+        if (unknown or options.strict_errors) and options.field_validation != "Ignore":
+            texts = [*options.strict_errors, *(f'unknown field "{path}"' for path in unknown)]
             if options.field_validation == "Strict":
                 text = f"strict decoding error: {', '.join(texts)}"
                 if patch is None:
                     raise cannot_handle(kind, text)
                 strategic = media_type == patching.STRATEGIC_PATCH
-                raise bad_patch(patch if strategic else body, text, as_map=strategic)
+                shown = patch if strategic else patching.as_patched(body, patch)
+                raise bad_patch(shown, text, as_map=strategic)
             options.warnings.extend(texts)
         return to_storage(kind, obj)
 
@@ -345,21 +391,6 @@ class Api(Reader):
         if is_terminating(found):
             raise terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
 
-    def _patched(
-        self, kind: ResourceKind, stored: Entry, patch: JsonValue, media_type: str
-    ) -> JsonObject:
-        shown = from_storage(kind, stored.obj)
-        if media_type == patching.JSON_PATCH:
-            return patching.json_patch(shown, patch)
-        if not isinstance(patch, dict):
-            raise bad_request("error decoding patch: the patch must be an object")
-        if media_type == patching.MERGE_PATCH:
-            merged: JsonObject = patching.merge_patch(shown, patch)
-            return merged
-        if media_type == patching.STRATEGIC_PATCH and not kind.custom:
-            return patching.strategic_patch(shown, patch, kind.type_name)
-        raise unsupported_patch()
-
     def _replace(
         self,
         kind: ResourceKind,
@@ -367,11 +398,18 @@ class Api(Reader):
         obj: JsonObject,
         options: WriteOptions,
         subresource: str,
+        applied: list[JsonObject] | None = None,
     ) -> Entry:
         strategy = self.strategy(kind)
         old = from_storage(kind, stored.obj) if kind.converted else stored.obj
+        given = (obj.get("metadata") or EMPTY).get("managedFields")
         keep_server_owned(obj, old)
         strategy.default(obj)
+        managed = (
+            self._entries_after(kind, old, obj, options, subresource, given)
+            if applied is None
+            else applied
+        )
         if subresource == "status":
             keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
         elif kind.subresource("status"):
@@ -394,9 +432,33 @@ class Api(Reader):
         ]
         if causes:
             raise invalid(kind, stored.key[1], causes)
+        set_entries(obj, managed, old)
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)
         return self._store(kind, stored, obj)
+
+    def _entries_after(
+        self,
+        kind: ResourceKind,
+        old: JsonObject,
+        obj: JsonObject,
+        options: WriteOptions,
+        subresource: str,
+        given: JsonValue,
+    ) -> list[JsonObject]:
+        """The ownership after an update; writers without a manager leave it as it is."""
+        manager = options.manager or self._manager
+        if not manager:
+            return list(old["metadata"].get("managedFields") or ())
+        return self.ownership.updated(
+            kind,
+            old,
+            obj,
+            (manager, options.shown_subresource or subresource),
+            given,
+            path=subresource,
+            metadata_by_status=self.strategy(kind).metadata_by_status,
+        )
 
     def _store(self, kind: ResourceKind, stored: Entry, obj: JsonObject) -> Entry:
         obj = for_storage(kind, obj)

@@ -25,7 +25,7 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
 )
 from stellwerk_cluster.apimachinery.names import metadata_causes
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text, is_terminating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -113,6 +113,48 @@ def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
             metadata[name] = old["metadata"][name]
 
 
+_METADATA_ORDER: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+)
+
+
+def in_order(metadata: JsonObject) -> JsonObject:
+    """The metadata with its fields in the order in which the API writes them."""
+    return {name: metadata[name] for name in _METADATA_ORDER if name in metadata}
+
+
+def set_entries(obj: JsonObject, entries: list[JsonObject], old: JsonObject) -> None:
+    """Put the ownership into an object, with the old times if nothing else of it changed."""
+    metadata, stored = obj["metadata"], old["metadata"].get("managedFields") or []
+    if _without_times(entries) == _without_times(stored):
+        untimed = {**obj, "metadata": {**metadata, "managedFields": stored}}
+        if untimed == {**old, "metadata": {**old["metadata"], "managedFields": stored}}:
+            entries = stored
+    if entries:
+        metadata["managedFields"] = entries
+    else:
+        metadata.pop("managedFields", None)
+    obj["metadata"] = in_order(metadata)
+
+
+def _without_times(entries: list[JsonObject]) -> list[JsonObject]:
+    return [{name: part for name, part in each.items() if name != "time"} for each in entries]
+
+
 def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:
     """Whether a terminating object waits for something else than finalizers in its metadata."""
     if kind.kind == "Namespace":
@@ -190,17 +232,6 @@ def bad_patch(shown: JsonValue, why: str, *, as_map: bool = False) -> StatusErro
     """A patch whose result cannot be read; what is shown of it as JSON, or as Go prints maps."""
     text = go_text(shown) if as_map else orjson.dumps(shown).decode()
     return invalid_as("", "", "", [bad_value("patch", text, why)])
-
-
-def go_text(value: JsonValue) -> str:
-    """A value as Go's %v prints it: maps with their keys in order, strings bare."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(go_text(each) for each in value)}]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def terminating_definition(kind: ResourceKind) -> StatusError:
