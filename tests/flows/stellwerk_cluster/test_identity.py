@@ -143,6 +143,19 @@ def test_an_update_that_creates_needs_the_right_to_create(client: Client) -> Non
     assert 'cannot create resource "leases"' in answer["message"]
 
 
+def test_an_apply_that_creates_needs_the_right_to_create(client: Client) -> None:
+    client.grant(rule("patch", "configmaps"))
+    path = "/api/v1/namespaces/default/configmaps/x"
+    body = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}})
+    headers = {"Authorization": "Bearer alice", "Content-Type": "application/apply-patch+yaml"}
+    url = f"{path}?fieldManager=alice"
+    status, answer = send(client.cluster.url, "PATCH", url, body.encode(), headers)
+    assert status == 403
+    assert b"cannot create resource" in answer
+    client.make("/api/v1/namespaces/default/configmaps", {"metadata": {"name": "x"}})
+    assert send(client.cluster.url, "PATCH", url, body.encode(), headers)[0] == 200
+
+
 def test_the_right_to_a_path_is_checked_before_the_path(client: Client) -> None:
     assert client.ask("GET", "/apis/a.example/v1/nosuch", token="alice")[0] == 403
     assert client.ask("OPTIONS", PODS, token="alice")[0] == 403
