@@ -1,7 +1,7 @@
 """Whether two objects have the same fields, whatever their values are.
 
 Field ownership asks, so that pods of one template share one set of owned fields. Invariant: of two
-values of one shape, whoever writes one or the other into an empty object owns the same.
+values of one shape, a writer of one or the other into an empty object owns the same.
 """
 
 from __future__ import annotations

@@ -18,20 +18,16 @@ from stellwerk_cluster.apimachinery.failures import (
     bad_value,
     conflict,
     forbidden,
-    forbidden_field,
     internal,
     invalid_as,
     modified_meanwhile,
-    required,
 )
-from stellwerk_cluster.apimachinery.names import metadata_causes
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text, is_terminating
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
     from stellwerk_cluster.registry.entries import Entry
 
 
@@ -89,17 +85,6 @@ def kind_causes(kind: ResourceKind, body: JsonObject) -> list[Cause]:
     if not kind.custom or given == kind.kind:
         return []
     return [bad_value("kind", given, f"must be {kind.kind}")]
-
-
-def name_causes(obj: JsonObject, name_errors: Callable[[str], Iterable[str]]) -> list[Cause]:
-    """What is wrong with the name, labels, annotations and finalizers of a new object."""
-    metadata = obj["metadata"]
-    name = metadata.get("name", "")
-    if not name:
-        causes = [required("metadata.name", "name or generateName is required")]
-    else:
-        causes = [bad_value("metadata.name", name, error) for error in name_errors(name)]
-    return [*causes, *metadata_causes(metadata)]
 
 
 def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
@@ -259,19 +244,3 @@ def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> Stat
         ],
     }
     return error
-
-
-def finalizer_causes(obj: JsonObject, old: JsonObject) -> list[Cause]:
-    """Finalizers that an update adds although the object is being deleted."""
-    if not is_terminating(old):
-        return []
-    had = old["metadata"].get("finalizers") or ()
-    added = [name for name in obj["metadata"].get("finalizers") or () if name not in had]
-    if not added:
-        return []
-    shown = ", ".join(f'"{name}"' for name in added)
-    text = (
-        "no new finalizers can be added if the object is being deleted, found new finalizers "
-        f"[]string{{{shown}}}"
-    )
-    return [forbidden_field("metadata.finalizers", text)]
