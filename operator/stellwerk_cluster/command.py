@@ -23,6 +23,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
@@ -38,6 +39,7 @@ def open_cluster(
     port: int = 0,
     faults: FaultPlan | None = None,
     data_directory: DataDirectory | None = None,
+    access: AccessFlags | None = None,
 ) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
@@ -49,8 +51,10 @@ def open_cluster(
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
+    options = ClusterOptions(faults=faults, data_directory=data_directory)
+    if access is not None:
+        options = access.applied(options)
     try:
-        options = ClusterOptions(faults=faults, data_directory=data_directory)
         cluster = EmbeddedCluster(manifests, port=port, options=options)
     except StatusError as error:
         raise ConfigurationError(f"--nodes: {error}") from error
@@ -74,16 +78,17 @@ async def serve_cluster(
     kubeconfig: Path,
     faults: Path | None,
     data_directory: Path | None = None,
+    access: AccessFlags | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, with the faults of a file, and keep the state in a directory.
 
     Raises:
-        ConfigurationError: the nodes, the port, the kubeconfig's path, the file of faults or the
-            data directory cannot be used.
+        ConfigurationError: the nodes, the port, the kubeconfig's path, the data directory, or a
+            file of faults, tokens or certificates cannot be used.
     """
     plan = None if faults is None else _fault_plan(faults)
     data = None if data_directory is None else DataDirectory(data_directory)
-    cluster = open_cluster(nodes, port, plan, data)
+    cluster = open_cluster(nodes, port, plan, data, access)
     for note in () if data is None else data.notes:
         print(note)
     # Objects live as long as the cluster: the collector need not look at them again and again.

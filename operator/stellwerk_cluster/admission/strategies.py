@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission import (
+    access_rules,
     claims,
     cluster_objects,
     definitions,
@@ -234,8 +235,28 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "HorizontalPodAutoscaler": Strategy(default=stored_only.default_autoscaler),
     "HorizontalPodAutoscalerV1": Strategy(default=stored_only.default_autoscaler),
     "NetworkPolicy": Strategy(default=stored_only.default_network_policy),
-    "RoleBinding": Strategy(default=stored_only.default_role_binding),
-    "ClusterRoleBinding": Strategy(default=stored_only.default_role_binding),
+    "Role": Strategy(
+        validate=access_rules.validate_role,
+        validate_update=access_rules.validate_role_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
+    "ClusterRole": Strategy(
+        validate=access_rules.validate_cluster_role,
+        validate_update=access_rules.validate_cluster_role_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
+    "RoleBinding": Strategy(
+        default=stored_only.default_role_binding,
+        validate=access_rules.validate_role_binding,
+        validate_update=access_rules.validate_role_binding_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
+    "ClusterRoleBinding": Strategy(
+        default=stored_only.default_role_binding,
+        validate=access_rules.validate_cluster_role_binding,
+        validate_update=access_rules.validate_cluster_role_binding_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
     "Endpoints": Strategy(default=stored_only.default_endpoints),
     "EndpointSlice": Strategy(default=stored_only.default_endpoint_slice),
     "PodTemplate": Strategy(default=workloads.default_pod_template),

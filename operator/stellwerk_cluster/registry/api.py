@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.registry.gates import WriteGate
     from stellwerk_cluster.registry.store import Store
 
 _SUFFIX_LENGTH: Final = 5
@@ -86,6 +87,7 @@ class Api(StoredObjects):
         """Serve `kinds` from `store`; `random` makes the suffixes of generated names."""
         super().__init__(store, kinds, clock)
         self.custom = CustomKinds(kinds)
+        self.gates: list[WriteGate] = []
         self.ownership = FieldOwnership(self.custom, clock)
         self._random = random
         self._manager = ""
@@ -123,6 +125,8 @@ class Api(StoredObjects):
             applied = self.ownership.created(kind, obj, manager, given)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
+        for gate in self.gates:
+            gate.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
         causes = first_causes(
             kind_causes(kind, body),
@@ -277,7 +281,7 @@ class Api(StoredObjects):
             raise internal(message)
         prefix = metadata.get("generateName", "")
         if prefix and not metadata.get("name"):
-            metadata["name"] = self._generated_name(prefix)
+            metadata["name"] = self.generated_name(prefix)
         for name in NEVER_GIVEN:
             metadata.pop(name, None)
         if namespace:
@@ -298,7 +302,8 @@ class Api(StoredObjects):
         else:
             obj["status"] = empty_field(kind.type_name, "status")
 
-    def _generated_name(self, prefix: str) -> str:
+    def generated_name(self, prefix: str) -> str:
+        """A name that begins so and ends like no other."""
         suffix = "".join(self._random.choices(NAME_ALPHABET, k=_SUFFIX_LENGTH))
         return prefix[:_LONGEST_PREFIX] + suffix
 
@@ -338,6 +343,8 @@ class Api(StoredObjects):
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)
+        for gate in self.gates:
+            gate.admit(kind, obj, old, options.user)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation

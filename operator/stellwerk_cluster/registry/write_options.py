@@ -7,6 +7,10 @@ since the warnings of its answer collect in it.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.apimachinery.users import User
 
 
 @dataclass(slots=True)
@@ -19,6 +23,8 @@ class WriteOptions:
     """Who owns the fields that are written; without one, the API's own manager, if it has one."""
     shown_subresource: str = ""
     """The subresource that the ownership names, where the write takes another way."""
+    user: User | None = None
+    """Who asks for it; None: the cluster itself."""
     force: bool = False
     """Whether an apply takes fields from their owners."""
     strict_errors: list[str] = field(default_factory=list)

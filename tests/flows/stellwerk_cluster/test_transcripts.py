@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.identity.assembly import IdentityOptions
+from stellwerk_cluster.identity.token_file import StaticToken
 from tests.support.recordings import transcript, transcript_modules
 from tests.support.served_cluster import served
 
@@ -24,8 +27,22 @@ _PATIENCE_SECONDS = 30.0
 _GO_DUMP = "the API server appends a dump of its own data structures to the message"
 _ORDER = "the answer quotes the object with its keys in the order of the API's own types"
 
+_CHECKS = "other checks stand behind the probes"
+_VERSION = "the version says that this is Stellwerk's"
+
+USERS = (
+    StaticToken("admin", User("admin", "admin", ("system:masters",))),
+    StaticToken("scheduler", User("system:kube-scheduler", "system:kube-scheduler")),
+    StaticToken("alicetoken", User("alice", "alice", ("",))),
+)
+
+TOKENS = {"admin": "admin", "scheduler": "scheduler", "alice": "alicetoken"}
+
 NOT_YET: dict[str, dict[int, str]] = {
     "apply": {25: _GO_DUMP},
+    "auth": {},
+    "health": {8: _CHECKS, 9: _CHECKS, 10: _CHECKS, 11: _CHECKS, 12: _CHECKS, 15: _VERSION},
+    "health-more": {4: _CHECKS},
     "binding": {},
     "concurrency": {},
     "concurrency-more": {},
@@ -115,10 +132,11 @@ def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -
         kubelet=None,
         heartbeats=False,
         compaction_seconds=3 if scenario in COMPACTED else None,
+        identity=IdentityOptions("rbac", tokens=USERS),
     )
     differences = []
     with served(EmbeddedCluster(0, options=options)) as cluster:
-        client = replay.Replay(cluster.url, {"admin": "admin"})
+        client = replay.Replay(cluster.url, TOKENS)
         client.on_restart = None
         for text in transcript(f"api/{scenario}.jsonl").read_text().splitlines():
             line = json.loads(text)
