@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.invariants import check_unaltered
 from tests.support.recordings import transcript, transcript_modules
 from tests.support.served_cluster import served
 
@@ -135,4 +136,5 @@ def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -
             differences += [(line["step"], line["note"], *each) for each in found]
         for watch in client.watches.values():
             watch["conn"].close()
+    check_unaltered(cluster.store)
     assert differences == []
