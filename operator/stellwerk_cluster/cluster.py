@@ -97,15 +97,15 @@ class EmbeddedCluster:
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
         self.api = Api(self.store, KindTable(), self.clock, rng)
-        DefinitionLifecycle(self.api)
+        DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents)
-        bootstrap(self.api)
+        bootstrap(self.api.written_by("kube-apiserver"))
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
-        register_nodes(self.api, manifests)
+        register_nodes(self.api.written_by("kubelet"), manifests)
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -113,11 +113,11 @@ class EmbeddedCluster:
     def _workers(self) -> list[Worker]:
         workers: list[Worker] = []
         if self.options.controllers:
-            workers += make_controllers(self.api)
+            workers += make_controllers(self.api.written_by("kube-controller-manager"))
         if self.options.kubelet is not None:
-            workers.append(HollowKubelet(self.api, self.options.kubelet))
+            workers.append(HollowKubelet(self.api.written_by("kubelet"), self.options.kubelet))
         if self.options.heartbeats:
-            workers.append(NodeHeartbeat(self.api))
+            workers.append(NodeHeartbeat(self.api.written_by("kubelet")))
         return workers
 
     @property

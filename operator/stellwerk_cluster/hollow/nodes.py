@@ -178,7 +178,12 @@ class NodeHeartbeat(Worker):
             self._adopted += 1
             number = _FIRST_ADOPTED + self._adopted
             now = timestamp(self._api.now())
-            self._api.modify(self._nodes, ("", name), lambda obj: ready_node(obj, number, now))
+            self._api.modify(
+                self._nodes,
+                ("", name),
+                lambda obj: ready_node(obj, number, now),
+                owned_under="status",
+            )
         self._renew(name, node["metadata"]["uid"])
         self.queue.add_after(name, self._renew_seconds)
 
@@ -201,4 +206,5 @@ class NodeHeartbeat(Worker):
             self._kind,
             lease_key,
             lambda lease: {**lease, "spec": {**lease["spec"], "renewTime": renewed}},
+            owned_under="",
         )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.strategy import Strategy
 from stellwerk_cluster.apimachinery.failures import Cause
+from stellwerk_cluster.apimachinery.forms import Form, custom_form
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rules import RuleTree
@@ -50,6 +51,7 @@ class _CustomVersion:
     schema: JsonObject
     printer_columns: list[JsonObject] | None
     strategy: Strategy
+    form: Form
 
 
 class CustomKinds:
@@ -64,7 +66,7 @@ class CustomKinds:
         """Serve a kind under the rules of one version of its definition."""
         schema = _schema(version)
         self._versions[row.group, row.version, row.plural] = _CustomVersion(
-            schema, version.get("additionalPrinterColumns"), _strategy(schema)
+            schema, version.get("additionalPrinterColumns"), _strategy(schema), custom_form(schema)
         )
         self._kinds.add(row)
 
@@ -102,6 +104,10 @@ class CustomKinds:
     def strategy(self, kind: ResourceKind) -> Strategy:
         """The rules of a custom kind."""
         return self._version(kind).strategy
+
+    def form(self, kind: ResourceKind) -> Form:
+        """How the objects of a kind merge, field by field."""
+        return self._version(kind).form
 
     def printer_columns(self, kind: ResourceKind) -> list[JsonObject] | None:
         """The table columns that the definition declares; None if it declares none."""

@@ -121,7 +121,7 @@ class DefinitionLifecycle:
             merged = list({**kept, **given}.values())
             return {**obj, "status": {**obj["status"], **changes, "conditions": merged}}
 
-        self._api.modify(self._kind, key, changed)
+        self._api.modify(self._kind, key, changed, owned_under="status")
 
     def _serves(self, definition: JsonObject) -> bool:
         return any(

@@ -9,11 +9,12 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 from stellwerk_cluster.apimachinery.views import from_storage
-from stellwerk_cluster.registry.api import Api, WriteOptions
+from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.scale import read_scale, write_scale
 from stellwerk_cluster.registry.store import Store
+from stellwerk_cluster.registry.write_options import WriteOptions
 
 
 def version(
