@@ -15,6 +15,7 @@ from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.token_file import StaticToken
+from tests.support.invariants import check_unaltered
 from tests.support.recordings import transcript, transcript_modules
 from tests.support.served_cluster import served
 
@@ -155,4 +156,5 @@ def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -
             differences += [(line["step"], line["note"], *each) for each in found]
         for watch in client.watches.values():
             watch["conn"].close()
+    check_unaltered(cluster.store)
     assert differences == []
