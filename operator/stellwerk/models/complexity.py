@@ -35,15 +35,28 @@ def pod_complexity(spec: JsonObject) -> int:
         KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
     """
     affinity = spec.get("affinity") or {}
-    listed = ("tolerations", "volumes", "resourceClaims", "nodeSelector", "overhead")
+    listed = ("tolerations", "resourceClaims", "nodeSelector", "overhead")
     return (
         sum(len(spec.get(field) or ()) for field in listed)
+        + volumes_complexity(spec)
         + sum(map(_selection, _node_terms(affinity.get("nodeAffinity") or {})))
         + sum(_PAIRWISE + _pairwise(term) for term in _pod_terms(affinity))
         + sum(_PAIRWISE + _pairwise(each) for each in spec.get("topologySpreadConstraints") or ())
         + sum(map(_container, spec.get("containers") or ()))
         + sum(map(_container, spec.get("initContainers") or ()))
         + _resources(spec)
+    )
+
+
+def volumes_complexity(spec: JsonObject) -> int:
+    """Of the volumes alone, which no two pods have to share: each, and the monitors of disks.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
+    """
+    volumes = spec.get("volumes") or ()
+    return len(volumes) + sum(
+        len((volume.get("rbd") or {}).get("monitors") or ()) for volume in volumes
     )
 
 
