@@ -69,12 +69,12 @@ def billionths(text: str | float) -> Amount:
 
 def whole_units(text: str | float) -> int:
     """The value rounded up to whole units (bytes, counts), saturated."""
-    return _whole_units(_shortened(text))
+    return saturate(-(-billionths(text) // _BILLION))
 
 
 def milli_units(text: str | float) -> int:
     """The value rounded up to thousandths (millicores for cpu), saturated."""
-    return _milli_units(_shortened(text))
+    return saturate(-(-billionths(text) // (_BILLION // 1000)))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -88,16 +88,6 @@ def _parse(text: str | float) -> Fraction:
         # An exponent beyond the saturation is clamped: 10**(10**9) would never finish.
         return number * Fraction(10) ** max(-30, min(30, int(match["exponent"])))
     return number * _MULTIPLIER.get(match["suffix"] or "", Fraction(1))
-
-
-@lru_cache(maxsize=1 << 14)
-def _whole_units(text: str | float) -> int:
-    return saturate(-(-_parse(text) // 1))
-
-
-@lru_cache(maxsize=1 << 14)
-def _milli_units(text: str | float) -> int:
-    return saturate(-(-_parse(text) * 1000 // 1))
 
 
 def _shortened(text: str | float) -> str | float:
