@@ -90,10 +90,13 @@ class PodAffinity:
     preferred_anti: tuple[WeightedTerm, ...] = ()
     empty: bool = field(init=False, repr=False, compare=False)
     """Whether there is no term at all, as with most pods."""
+    size: int = field(init=False, repr=False, compare=False)
+    """How many terms there are in all."""
 
     def __post_init__(self) -> None:
-        terms = self.required or self.preferred or self.required_anti or self.preferred_anti
-        object.__setattr__(self, "empty", not terms)
+        terms = (self.required, self.preferred, self.required_anti, self.preferred_anti)
+        object.__setattr__(self, "size", sum(map(len, terms)))
+        object.__setattr__(self, "empty", not self.size)
 
 
 @dataclass(frozen=True, slots=True)

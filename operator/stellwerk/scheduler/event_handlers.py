@@ -139,6 +139,16 @@ class EventHandlers(WatchHandlers):
             self._unresolved[uid] = obj
         return pod
 
+    @override
+    def prepare(self, kind: str, obj: JsonObject) -> object:
+        # The compiled spec is interned: handling the event finds it.
+        if kind != "Pod":
+            return None
+        try:
+            return parse_pod(obj, None, self.max_pod_complexity)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None  # handling the event says what is wrong
+
     def _priorities_known(self, uids: Iterable[str]) -> None:
         for uid in uids:
             obj = self._unresolved.pop(uid, None)

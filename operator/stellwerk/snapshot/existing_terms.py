@@ -4,7 +4,7 @@
 pending pod. Invariant: whatever the order of events, every count equals one made from scratch.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from stellwerk.models.pod import LabelSet
-from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
+from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity, PodMatcher
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import Requirement
 from stellwerk.snapshot.columns import IntColumn
@@ -24,6 +24,10 @@ from stellwerk.snapshot.term_index import TermIndex
 
 _MAX_MATCHES: Final = 4096
 """LabelSets of pending pods whose matches are remembered; most stay in use when bound."""
+MANY_TERMS: Final = 1000
+"""A spec with more is entered and dropped step by step where there is time for that."""
+_STEP: Final = 500
+"""Terms of a step: about a millisecond."""
 
 
 class TermKind(Enum):
@@ -113,6 +117,8 @@ class ExistingTerms:
         self._matching: WeakKeyDictionary[LabelSet, MatchingTerms] = WeakKeyDictionary()
         self._changes = 0
         """How often a pod with terms has come or gone."""
+        self._idle: dict[SchedulingSpec, None] = {}
+        """Specs with many terms of which there is no pod, or not yet; their terms count nothing."""
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -141,6 +147,34 @@ class ExistingTerms:
         if self._counted:
             self._count(row, spec, change)
 
+    def prepare(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
+        """Enter specs with many terms that are soon to be counted, and drop idle ones, in steps.
+
+        What is counted is the same without it, and between any two steps.
+        """
+        for spec in list(self._idle):
+            if spec not in self._idle:
+                continue
+            del self._idle[spec]
+            terms = self._terms_of.pop(spec)
+            for start in range(0, len(terms), _STEP):
+                self._leave(terms[start : start + _STEP])
+                yield
+        for spec in specs:
+            if self._counted and spec not in self._terms_of:
+                yield from self._enter_ahead(spec)
+
+    def _enter_ahead(self, spec: SchedulingSpec) -> Iterator[None]:
+        entered: list[ExistingTerm] = []
+        for each in _terms_of(spec.pod_affinity):
+            entered.append(self._entered(*each))
+            if len(entered) % _STEP == 0:
+                yield
+        if spec in self._terms_of:  # counted between two steps
+            self._leave(tuple(entered))
+        else:
+            self._terms_of[spec], self._idle[spec] = tuple(entered), None
+
     def fork(self) -> "ExistingTerms":
         """The terms of the same pods."""
         return ExistingTerms(self._pods.fork())
@@ -159,22 +193,27 @@ class ExistingTerms:
         for term in terms:
             term.add(row, change)
         if change < 0 and spec not in self._pods:
+            if len(terms) > MANY_TERMS:
+                self._idle[spec] = None
+                return
             del self._terms_of[spec]
             self._leave(terms)
+        elif self._idle:
+            self._idle.pop(spec, None)
 
     def _enter(self, affinity: PodAffinity) -> tuple[ExistingTerm, ...]:
         """The terms of a spec of which there are pods now."""
-        entered = []
-        for kind, affinity_term, weight in _terms_of(affinity):
-            key = (kind, affinity_term, weight)
-            term = self._terms.get(key)
-            if term is None:
-                term = self._terms[key] = ExistingTerm(kind, affinity_term, weight)
-                self._index.add(term, term.requirements)
-                self.forget_matches()
-            term.specs += 1
-            entered.append(term)
-        return tuple(entered)
+        return tuple([self._entered(*each) for each in _terms_of(affinity)])
+
+    def _entered(self, kind: TermKind, affinity_term: AffinityTerm, weight: int) -> ExistingTerm:
+        key = (kind, affinity_term, weight)
+        term = self._terms.get(key)
+        if term is None:
+            term = self._terms[key] = ExistingTerm(kind, affinity_term, weight)
+            self._index.add(term, term.requirements)
+            self.forget_matches()
+        term.specs += 1
+        return term
 
     def _leave(self, terms: tuple[ExistingTerm, ...]) -> None:
         """Drop the terms of a spec of which no pod is left, unless other specs have them."""
@@ -188,8 +227,13 @@ class ExistingTerms:
 
     def _find(self, label_set: LabelSet, namespaces: NamespaceLabels) -> MatchingTerms:
         found: dict[TermKind, dict[str, list[ExistingTerm]]] = {kind: {} for kind in TermKind}
+        verdicts: dict[PodMatcher, bool] = {}  # thousands of terms may share a matcher
         for term in self._index.candidates(label_set.labels):
-            if matches_as_existing(term.matcher, label_set, namespaces):
+            matches = verdicts.get(term.matcher)
+            if matches is None:
+                matches = matches_as_existing(term.matcher, label_set, namespaces)
+                verdicts[term.matcher] = matches
+            if matches:
                 found[term.kind].setdefault(term.topology_key, []).append(term)
 
         def groups(kind: TermKind) -> TermsByKey:
