@@ -6,6 +6,7 @@ entries as an object can have.
 """
 
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
@@ -43,7 +44,7 @@ class Field:
         """The object with as many entries as fit into so many bytes of JSON."""
         obj = base(self.kind, name)
         for path, value in self.spec:
-            put(obj, path, value)
+            put(obj, path, deepcopy(value))
         if node_name:
             obj["spec"]["nodeName"] = node_name
         room = size - len(orjson.dumps(obj)) - 100
