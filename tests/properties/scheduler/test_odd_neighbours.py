@@ -110,6 +110,11 @@ def uses_claim() -> JsonObject:
     )
 
 
+def usual_pod(name: str) -> JsonObject:
+    """A pod of another namespace that wants a node of its own choice."""
+    return make_pod(name, namespace="other", nodeSelector={"kubernetes.io/hostname": "usual-node"})
+
+
 class Watches:
     """The deliveries of every kind of an operator."""
 
@@ -145,8 +150,7 @@ async def survives(odd: list[JsonObject]) -> None:
         watches.show("ADDED", uses_claim())
         world.apply(make_node("usual-node", cpu="64"))
         await quiet(20)
-        usual = {"nodeSelector": {"kubernetes.io/hostname": "usual-node"}, "namespace": "other"}
-        world.apply(make_pod("usual", **usual))
+        world.apply(usual_pod("usual"))
         await quiet(50)
         for obj in odd:
             watches.show("MODIFIED", obj)
@@ -154,7 +158,7 @@ async def survives(odd: list[JsonObject]) -> None:
         await quiet(50)
         for obj in odd:
             watches.show("DELETED", obj)
-        world.apply(make_pod("last", **usual))
+        world.apply(usual_pod("last"))
         await quiet(50)
         assert not any(watches.failures().values()), watches.failures()
         for name in ("usual", "last"):
