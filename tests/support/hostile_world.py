@@ -45,6 +45,7 @@ class LoopMeter:
     def __init__(self) -> None:
         self.longest_seconds = 0.0
         self.longest_step = ""
+        self.total_seconds = 0.0
         self.phase = ""
         self._run = asyncio.Handle._run  # noqa: SLF001 a step of the loop has no public seam
 
@@ -68,6 +69,7 @@ class LoopMeter:
         started = time.thread_time()
         step()
         seconds = time.thread_time() - started
+        self.total_seconds += seconds
         if seconds > self.longest_seconds:
             self.longest_seconds, self.longest_step = seconds, name
 
