@@ -322,7 +322,8 @@ class InterPodAffinity(
                     yield term.by_domain(topology).totals, term.weight or 1
             return
         totals = topology.sums(group.counts(len(topology.has)), None)
-        if totals.any():
+        # Weights may cancel each other out; then the first term decides.
+        if totals.any() or any(term.counts_in(topology) for term in group.terms):
             yield totals, 1
 
 
