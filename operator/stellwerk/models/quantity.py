@@ -63,6 +63,8 @@ def billionths(text: str | float) -> Amount:
         suffix = text[-2:] if text.endswith("i") else text[-1:]
         if suffix in _BILLIONTHS and text[: -len(suffix)].isdigit():
             return int(text[: -len(suffix)]) * _BILLIONTHS[suffix]
+    if isinstance(text, int) and not isinstance(text, bool):
+        return text * _BILLION
     amount = parse_quantity(text) * _BILLION
     return amount.numerator if amount.denominator == 1 else amount
 
