@@ -18,6 +18,7 @@ from pathlib import Path
 import aiohttp
 
 _RESTART_SECONDS = 0.5
+_START_SECONDS = 60.0
 _END_SECONDS = 20.0
 _PROBE_SECONDS = 0.5
 _COMPARED = re.compile(r"cache compared with the API: (.*)")
@@ -47,10 +48,12 @@ class SupervisedOperator:
         self.failed_probes: list[str] = []
         """What /livez said whenever it was not well."""
         self.starts = 0
+        self.live = asyncio.Event()
+        """Set while the process that runs now has answered a probe."""
         self._address = f"127.0.0.1:{free_port()}"
         self._command = (
             *(sys.executable, *module, "run", "--kubeconfig", str(kubeconfig)),
-            *("--bind-address", self._address, *arguments),
+            *("--bind-address", self._address, "--plain-http", *arguments),
         )
         self._process: asyncio.subprocess.Process | None = None
         self._asked_to_end = False
@@ -61,6 +64,7 @@ class SupervisedOperator:
         with self.log.open("ab") as output:
             while not self._over:
                 self._asked_to_end = False
+                self.live.clear()
                 self.starts += 1
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command, stdout=output, stderr=output
@@ -79,17 +83,21 @@ class SupervisedOperator:
                     timeout = aiohttp.ClientTimeout(total=5)
                     url = f"http://{self._address}/livez"
                     async with session.get(url, timeout=timeout) as answer:
-                        if answer.status != 200:
+                        if answer.status == 200:
+                            self.live.set()
+                        else:
                             self.failed_probes.append(" ".join((await answer.text()).split()))
 
     def kill(self) -> None:
         """End it without warning."""
         self._asked_to_end = True
+        self.live.clear()
         self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
         """Ask it to end."""
         self._asked_to_end = True
+        self.live.clear()
         self._signal(signal.SIGTERM)
 
     def wake(self) -> None:
@@ -106,6 +114,9 @@ class SupervisedOperator:
 
     async def audited(self, patience_seconds: float) -> str:
         """What a comparison of its cache with the API finds, at last."""
+        # One that is just starting does not listen to the signal yet, and would end by it.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.live.wait(), _START_SECONDS)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience_seconds
         found = "it did not answer"

@@ -192,7 +192,8 @@ class Cache:
             for name in self._dirty:
                 self._write(self._record(name))
             self._dirty.clear()
-        snapshot.fill_books()
+        if snapshot.unfilled:
+            snapshot.fill_books()
         return snapshot
 
     def fork(self) -> "Cache":

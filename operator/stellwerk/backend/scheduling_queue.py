@@ -108,13 +108,12 @@ class SchedulingQueue(QueueContents):
 
         The attempt of a popped pod goes on; `add_unschedulable_if_not_present` will refuse it.
         """
-        self.nominator.remove(uid)
         entry = self.entries.pop(uid, None)
-        if entry is None:
-            return None
-        self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
-        self._put(entry, Place.ABSENT)
-        return entry.newest
+        if entry is not None:
+            self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
+            self._put(entry, Place.ABSENT)
+        self.nominator.remove(uid)
+        return None if entry is None else entry.newest
 
     def move_all_to_active_or_backoff(
         self,
@@ -292,7 +291,9 @@ class SchedulingQueue(QueueContents):
     def _move_to_active_q(self, entry: QueuedPod, event: str, now: float) -> None:
         if entry.initial_attempt_at is None:
             entry.initial_attempt_at = now
-            self.nominator.add(entry.pod)
+            if entry.pod.nominated_node_name:
+                # Never tried, it can have no other nomination than its status says.
+                self.nominator.add(entry.pod)
         self._put(entry, Place.ACTIVE)
         self._note(entry, "active", event)
         self._push_active(entry)
@@ -385,7 +386,7 @@ class SchedulingQueue(QueueContents):
             entry.consecutive_errors += 1
         entry.queued_at = now
         entry.was_flushed = False
-        set_backoff(entry, self._policy.backoff(entry.pod.spec.scheduler_name))
+        set_backoff(entry, self._policy.backoff(entry.pod))
 
     def _strategy_for_in_flight(self, entry: QueuedPod) -> QueueingStrategy:
         """What the changes during the attempt mean (`determineSchedulingHintForInFlightPod`)."""

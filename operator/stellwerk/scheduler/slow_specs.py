@@ -5,13 +5,12 @@ attempts. Invariant: pods of other specs have at least nine tenths of the time, 
 no pod is set back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.models.scheduling_spec import SchedulingSpec
-from stellwerk.scheduler.active_queue import ActiveQueue
 
 SLOW_ATTEMPT_SECONDS: Final = 0.1
 """Deciding longer than this, extenders aside, is counted and logged."""
@@ -33,7 +32,7 @@ class _Slow(NamedTuple):
 class SlowSpecs:
     """Specs whose last attempts were slow."""
 
-    def __init__(self, active: ActiveQueue, now: Callable[[], float]) -> None:
+    def __init__(self, active: Sized, now: Callable[[], float]) -> None:
         """`now` tells monotonic seconds."""
         self._active = active
         self._now = now

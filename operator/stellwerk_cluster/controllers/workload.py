@@ -26,7 +26,7 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import ADDED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -134,7 +134,12 @@ class WorkloadController(Worker):
         }
         merged = {**{name: value for name, value in kept.items() if value is not None}, **status}
         key: Key = key_of(workload)
-        self.api.modify(self.kind, key, lambda obj: with_value(obj, ("status",), merged))
+        self.api.modify(
+            self.kind,
+            key,
+            lambda obj: with_value(obj, ("status",), merged),
+            owned_under="status",
+        )
 
     def report(self, workload: JsonObject, reason: str, message: str) -> None:
         """Write an event about the workload."""

@@ -5,9 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.clock import VirtualClock
-from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.slow_specs import SlowSpecs
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_node, make_pod, pod_info
@@ -23,10 +21,7 @@ def a_clock() -> VirtualClock:
 
 
 def slow_specs(clock: VirtualClock, *, waiting: int) -> SlowSpecs:
-    active = ActiveQueue()
-    for number in range(waiting):
-        active.push(ActiveItem((0.0,), number, None))
-    return SlowSpecs(active, clock.monotonic)
+    return SlowSpecs(range(waiting), clock.monotonic)
 
 
 def test_a_spec_is_set_back_nine_times_what_its_second_slow_attempt_took(
