@@ -36,6 +36,8 @@ HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWi
 WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 
 _MAX_IDLE_GROUPS: Final = 256
+_SLICE: Final = 250
+"""So many specs are asked about in a row."""
 
 
 class _Bucket:
@@ -97,6 +99,8 @@ class UnschedulablePods:
         """By uid, in the order of queued_at: an update keeps its place in the dict."""
         self._routes: dict[tuple[Resource, Action], list[tuple[_Group, MatchingHints]]] = {}
         """Kind of change → the groups that it concerns, made when such a change first comes."""
+        self._relocated: list[list[QueuedPod]] = []
+        """For each evaluation under way, the entries that were moved in the index meanwhile."""
 
     def add_or_update(self, entry: QueuedPod) -> None:
         """Put in an entry, or move it to where its pod and rejectors belong now."""
@@ -104,6 +108,8 @@ class UnschedulablePods:
         known = self._locations.get(pod.uid)
         if known is not None:
             _take_out(known)
+            for relocated in self._relocated:
+                relocated.append(entry)
         group = self._group(Rejectors.of(entry))
         of_spec = group.by_spec.get(pod.spec)
         if of_spec is None:
@@ -147,22 +153,56 @@ class UnschedulablePods:
         With `max_priority`, only among pods of at most that priority. A change of everything
         (WILDCARD) bypasses the hints, and gated pods.
         """
-        found: WorthRequeuing = []
+        slices = self.worth_requeuing_in_slices(change, max_priority)
+        return [each for _, found in slices for each in found]
+
+    def worth_requeuing_in_slices(
+        self, change: ClusterChange, max_priority: int | None = None
+    ) -> Iterator[tuple[int, WorthRequeuing]]:
+        """`worth_requeuing` bit by bit, each with how many buckets were looked at for it.
+
+        The index may change between two of them: what is put in meanwhile is not looked at, what
+        is moved within is looked at by itself in the end.
+        """
         if change.resource is Resource.WILDCARD:
+            found: WorthRequeuing = []
             for group in self._groups.values():
                 if not group.rejectors.gating:
                     found += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in group.entries()]
-            return _at_most(found, max_priority)
+            yield len(self._groups), _at_most(found, max_priority)
+            return
+        relocated: list[QueuedPod] = []
+        self._relocated.append(relocated)
+        try:
+            yield from self._ask_in_slices(change, max_priority)
+            worth = [(entry, self.strategy_for(entry, change)) for entry in relocated]
+            yield (
+                len(worth),
+                [each for each in worth if each[1] is not QueueingStrategy.SKIP],
+            )
+        finally:
+            self._relocated = [each for each in self._relocated if each is not relocated]
+
+    def _ask_in_slices(
+        self, change: ClusterChange, max_priority: int | None
+    ) -> Iterator[tuple[int, WorthRequeuing]]:
         evaluation = HintEvaluation(change, self._observer)
-        for group, hints in self._route(change):
-            buckets = [
-                bucket
-                for spec, bucket in group.by_spec.items()
-                if max_priority is None or spec.priority <= max_priority
-            ]
-            if buckets:
-                found += _worth_requeuing(evaluation, hints, buckets)
-        return found
+        concerned = [
+            (
+                hints,
+                [
+                    bucket
+                    for spec, bucket in group.by_spec.items()
+                    if max_priority is None or spec.priority <= max_priority
+                ],
+            )
+            for group, hints in self._route(change)
+            if group.by_spec
+        ]
+        for hints, buckets in concerned:
+            for start in range(0, len(buckets), _SLICE):
+                asked = buckets[start : start + _SLICE]
+                yield len(asked), _worth_requeuing(evaluation, hints, asked)
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
         """What a change means for one pod, in the index or not (`isPodWorthRequeuing`)."""
