@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
-from stellwerk.backend.queued_pod import Place
 from stellwerk.backend.scheduling_queue import MAX_UNSCHEDULABLE_SECONDS
 from stellwerk.clock import SystemClock
 from stellwerk.framework.offline import Offline
 from stellwerk.garbage import collect_seldom
+from stellwerk.handlers.delivery import EVENTS_PER_TURN, TURN_SECONDS
 from stellwerk.metrics import Metrics
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from stellwerk.models.json_values import JsonObject
 
@@ -36,8 +36,6 @@ TEMPLATES: Final = 6
 _ZONES: Final = 3
 _FULL_CPU: Final = "2500m"
 """Of a node's 4 CPUs, taken by a pod that stays: a pod of the flood fits an empty node alone."""
-_EVENTS_PER_TURN: Final = 32
-"""As the fast lane hands events on."""
 _FLOOD: Final = "flood"
 _OTHERS: Final = "others"
 
@@ -65,8 +63,10 @@ class Waits:
     wall_seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
     """The same in CPU time of the process: what else the machine does is not in it."""
+    rejected_meanwhile: list[int] = field(default_factory=list)
+    """How many attempts at pods of the flood came between an event and its binding."""
     attempts: int = 0
-    """At pods of the flood."""
+    """At pods of the flood, in the whole phase."""
     longest_turn_cpu_seconds: float = 0.0
 
     def percentile(self, share: float, *, cpu: bool = False) -> float:
@@ -76,7 +76,7 @@ class Waits:
 
 
 class FloodedCluster(Offline):
-    """The API: what is written to it comes back to the operator in a later turn, as from a watch."""
+    """The API: what is written to it comes back in a later turn, as from a watch."""
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -87,7 +87,8 @@ class FloodedCluster(Offline):
         self.operator = Operator(self, self, Metrics(), SystemClock(), RunOptions())
         self.queue = self.operator.world.queue
         self.waits = Waits("")
-        self._seen: dict[str, tuple[float, float]] = {}
+        self._seen: dict[str, tuple[float, float, int]] = {}
+        self._rejected = 0
         self._number = 0
 
     # --- the API, for the operator --------------------------------------------------------------
@@ -98,6 +99,7 @@ class FloodedCluster(Offline):
         if seen is not None:
             self.waits.wall_seconds.append(time.perf_counter() - seen[0])
             self.waits.cpu_seconds.append(time.process_time() - seen[1])
+            self.waits.rejected_meanwhile.append(self._rejected - seen[2])
         pod = self.pods[namespace, name]
         pod = {**pod, "spec": {**pod["spec"], "nodeName": node_name}}
         self._store("MODIFIED", pod)
@@ -116,8 +118,16 @@ class FloodedCluster(Offline):
             self._store("MODIFIED", {**pod, "status": status})
 
     @override
+    async def patch(
+        self, path: str, body: Mapping[str, Any], *, content_type: str = ""
+    ) -> JsonObject:
+        """Status of the profile."""
+        return {}
+
+    @override
     def event(self, *args: Any, **kwargs: Any) -> None:
-        """Events cost the API server something, and the scheduler little."""
+        """Every rejection records one."""
+        self._rejected += 1
 
     # --- what watches bring ---------------------------------------------------------------------
 
@@ -134,13 +144,17 @@ class FloodedCluster(Offline):
         self._news_came.set()
 
     async def watch_pods(self) -> None:
-        """Hand on what has happened to pods, so many in a row, until cancelled."""
+        """Hand on what has happened to pods, as the fast lane does, until cancelled."""
         while True:
             await self._news_came.wait()
-            for _ in range(min(len(self._news), _EVENTS_PER_TURN)):
+            began = time.monotonic()
+            for _ in range(min(len(self._news), EVENTS_PER_TURN)):
+                if time.monotonic() - began >= TURN_SECONDS:
+                    break
                 event_type, pod = self._news.popleft()
                 if event_type == "ADDED" and pod["metadata"]["namespace"] == _OTHERS:
-                    self._seen[pod["metadata"]["uid"]] = time.perf_counter(), time.process_time()
+                    seen = time.perf_counter(), time.process_time(), self._rejected
+                    self._seen[pod["metadata"]["uid"]] = seen
                 self.operator.handlers.on_pod(event_type, pod)
             if not self._news:
                 self._news_came.clear()
@@ -210,7 +224,7 @@ class FloodedCluster(Offline):
         before = self.flood_attempts()
         await self.create_others(self._load.phase_seconds)
         deadline = time.perf_counter() + 60
-        while self._seen and time.perf_counter() < deadline:
+        while self._seen and time.perf_counter() < deadline:  # noqa: ASYNC110 no event to wait for
             await asyncio.sleep(0.01)
         self.waits.attempts = self.flood_attempts() - before
         return self.waits
@@ -218,9 +232,7 @@ class FloodedCluster(Offline):
     def flood_attempts(self) -> int:
         """How often pods of the flood were tried."""
         return sum(
-            entry.attempts
-            for entry in self.queue.entries.values()
-            if entry.pod.namespace == _FLOOD
+            entry.attempts for entry in self.queue.entries.values() if entry.pod.namespace == _FLOOD
         )
 
     def tried(self) -> bool:
@@ -228,10 +240,6 @@ class FloodedCluster(Offline):
         return all(
             entry.attempts for entry in self.queue.entries.values() if entry.pod.namespace == _FLOOD
         )
-
-    def places(self) -> dict[str, int]:
-        """How many pods of the queue are where."""
-        return {place.name: self.queue.counted(place) for place in Place}
 
 
 def flood_pod(number: int, template: int) -> JsonObject:
@@ -248,11 +256,18 @@ def flood_pod(number: int, template: int) -> JsonObject:
         case 2:
             spec["nodeSelector"] = {"pool": f"pool-{template}"}
         case 3:
-            term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": f"peer-{template}"}}}
-            spec["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+            peers = {"matchLabels": {"app": f"peer-{template}"}}
+            term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": peers}
+            required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+            spec["affinity"] = {"podAffinity": required}
         case 4:
             spec["topologySpreadConstraints"] = [
-                {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "rack",
+                    "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": selector,
+                }
             ]
         case _:
             cpu = f"{1600 + template // TEMPLATES % 2000}m"
@@ -262,6 +277,15 @@ def flood_pod(number: int, template: int) -> JsonObject:
 
 async def run(load: Load, report: Callable[[Waits], None] = lambda _: None) -> list[Waits]:
     """The phases: undisturbed, while the flood comes, with it waiting, and after five minutes."""
+    thresholds = gc.get_threshold()
+    try:
+        return await _run(load, report)
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+
+
+async def _run(load: Load, report: Callable[[Waits], None]) -> list[Waits]:
     found: list[Waits] = []
     cluster = FloodedCluster(load)
     cluster.fill()
@@ -287,9 +311,8 @@ async def run(load: Load, report: Callable[[Waits], None] = lambda _: None) -> l
         await flood
         deadline = time.perf_counter() + 60
         while not cluster.tried() and time.perf_counter() < deadline:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.05)
         await phase("the flood waits")
-        print(cluster.places())
         cluster.queue.flush_unschedulable(time.monotonic() + MAX_UNSCHEDULABLE_SECONDS + 1)
         await phase("five minutes later")
         for task in running:

@@ -38,12 +38,14 @@ class Requeueing:
         self.backlog = RequeueBacklog(self._everything)
         self._moved = 0
         """Pods that changes have moved so far."""
+        self._changed_at = 0.0
+        """When the last change came."""
 
     def after(
         self, change: ClusterChange, now: float, max_priority: int | None, except_uid: str
     ) -> int:
         """Requeue the pods for which a change is worth an attempt; returns how many so far."""
-        before = self._moved
+        before, self._changed_at = self._moved, now
         self.backlog.begin(self._worth(change, now, max_priority, except_uid), is_change=True)
         return self._moved - before
 
@@ -51,12 +53,31 @@ class Requeueing:
         """Requeue rejected pods, whatever their hints would say."""
         self.backlog.begin(self._all_of(entries, event, now))
 
+    def strategy_after(
+        self, entry: QueuedPod, changes: Sequence[ClusterChange] | None
+    ) -> QueueingStrategy:
+        """What the changes during an attempt mean (`determineSchedulingHintForInFlightPod`).
+
+        None: they are not known, or none could matter more than that the attempt broke.
+        """
+        if changes is None:
+            return QueueingStrategy.AFTER_BACKOFF
+        pending = bool(entry.pending_plugins)
+        best = QueueingStrategy.IMMEDIATELY if pending else QueueingStrategy.AFTER_BACKOFF
+        found = QueueingStrategy.SKIP
+        for change in changes:
+            found = max(found, self._unschedulable_pods.strategy_for(entry, change))
+            if found is best:
+                break
+        return found
+
     def _worth(
         self, change: ClusterChange, now: float, max_priority: int | None, except_uid: str
     ) -> Work:
         slices = self._unschedulable_pods.worth_requeuing_in_slices(change, max_priority)
         for asked, worth in slices:
             yield asked
+            worth.sort(key=_queued_at)
             for entry, strategy in worth:
                 waits = entry.place in UNSCHEDULABLE_PODS and entry.queued_at <= now
                 if waits and entry.pod.uid != except_uid:
@@ -78,5 +99,8 @@ class Requeueing:
     def _everything(self) -> Work:
         """In place of many changes: what is in unschedulablePods now."""
         rejected = self._unschedulable_pods.queued_before(math.inf)
-        newest = max((entry.queued_at for entry in rejected), default=0.0)
-        return self._all_of(rejected, QueueEvent.MANY_CHANGES, newest)
+        return self._all_of(rejected, QueueEvent.MANY_CHANGES, self._changed_at)
+
+
+def _queued_at(each: tuple[QueuedPod, QueueingStrategy]) -> float:
+    return each[0].queued_at

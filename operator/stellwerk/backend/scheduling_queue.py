@@ -14,7 +14,7 @@ from typing import Final
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
 from stellwerk.backend.change_actions import is_echo, own_changes
-from stellwerk.backend.fair_turns import FairTurns
+from stellwerk.backend.fair_turns import FIRST, FairTurns
 from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.queue_contents import QueueContents
@@ -71,10 +71,11 @@ class SchedulingQueue(QueueContents):
         self._in_flight = InFlightEvents()
         self._sequence = count(1)
         self._turns = FairTurns()
+        self._waiting: dict[str, int] = {}
+        """How many pods of a namespace are in activeQ."""
         self._requeueing = Requeueing(self._unschedulable_pods, self._requeue)
         self.backlog = self._requeueing.backlog
         """What is left to be requeued; the scheduler works it off."""
-        self._flushing_backoff = False
 
     # --- what event handlers call ---------------------------------------------------------------
 
@@ -193,8 +194,9 @@ class SchedulingQueue(QueueContents):
         self._set_rejectors(entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins))
         self._count_failure(entry, now)
         entry.pod = entry.newest
-        strategy = self._strategy_for_in_flight(entry)
+        changes = self._in_flight.since_popped(entry.pod) if entry.rejectors else None
         self._in_flight.end(uid)
+        strategy = self._requeueing.strategy_after(entry, changes)
         self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         self.nominator.add(entry.pod)
         return entry.place
@@ -250,9 +252,7 @@ class SchedulingQueue(QueueContents):
 
     def flush_backoff(self, now: float) -> None:
         """Move pods whose backoff has passed to activeQ; due each whole second."""
-        if not self._flushing_backoff:
-            self._flushing_backoff = True
-            self.backlog.begin(self._backoff_flush(now))
+        self.backlog.begin(self._backoff_flush(now))
 
     def flush_unschedulable(self, now: float) -> None:
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
@@ -271,7 +271,6 @@ class SchedulingQueue(QueueContents):
             # PreEnqueue ran on the way into backoffQ.
             self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
             yield MOVE_UNITS
-        self._flushing_backoff = False
 
     def _enter(self, pod: PodInfo, event: QueueEvent, now: float) -> None:
         entry = self.entries[pod.uid] = QueuedPod(pod, pod, now)
@@ -342,10 +341,8 @@ class SchedulingQueue(QueueContents):
         self._counts[place] += 1
         # What lies in activeQ or backoffQ for it is stale from here on.
         entry.sequence = 0
-        if before is Place.ACTIVE:
-            self._turns.left(entry.pod.namespace)
-        if place is Place.ACTIVE:
-            self._turns.came(entry.pod.namespace)
+        if (before is Place.ACTIVE) is not (place is Place.ACTIVE):
+            self._count_waiting(entry.pod.namespace, 1 if place is Place.ACTIVE else -1)
         if place in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.add_or_update(entry)
         elif before in UNSCHEDULABLE_PODS:
@@ -353,13 +350,22 @@ class SchedulingQueue(QueueContents):
 
     def _turn(self, entry: QueuedPod, now: float) -> float:
         """When the pod counts as having come, among those of equal priority."""
-        namespace = entry.pod.namespace
-        if not entry.attempts:
-            return self._turns.turn(namespace, entry.queued_at, retry=False)
-        if self.nominator.node_of(entry.pod.uid):
+        namespace, retry = entry.pod.namespace, entry.attempts > 0
+        if retry and self.nominator.node_of(entry.pod.uid):
             # Room is kept for it, which others are kept from.
             return entry.queued_at
-        return self._turns.turn(namespace, now + RETRY_GIVES_WAY_SECONDS, retry=True)
+        came_at = now + RETRY_GIVES_WAY_SECONDS if retry else entry.queued_at
+        waiting = self._waiting[namespace]
+        if waiting <= FIRST and namespace not in self._turns.taken:
+            return came_at
+        return self._turns.turn(namespace, came_at, waiting, retry=retry)
+
+    def _count_waiting(self, namespace: str, change: int) -> None:
+        waiting = self._waiting[namespace] = self._waiting.get(namespace, 0) + change
+        if not waiting:
+            del self._waiting[namespace]
+            if self._turns.taken:
+                self._turns.taken.pop(namespace, None)
 
     def _push_active(self, entry: QueuedPod, sorted_at: float) -> None:
         entry.sorted_at = sorted_at
@@ -415,25 +421,6 @@ class SchedulingQueue(QueueContents):
         entry.queued_at = now
         entry.was_flushed = False
         set_backoff(entry, self._policy.backoff(entry.pod.spec.scheduler_name))
-
-    def _strategy_for_in_flight(self, entry: QueuedPod) -> QueueingStrategy:
-        """What the changes during the attempt mean (`determineSchedulingHintForInFlightPod`)."""
-        if not entry.rejectors:
-            return QueueingStrategy.AFTER_BACKOFF
-        changes = self._in_flight.since_popped(entry.pod)
-        if changes is None:
-            return QueueingStrategy.AFTER_BACKOFF
-        best = (
-            QueueingStrategy.IMMEDIATELY
-            if entry.pending_plugins
-            else QueueingStrategy.AFTER_BACKOFF
-        )
-        found = QueueingStrategy.SKIP
-        for change in changes:
-            found = max(found, self._unschedulable_pods.strategy_for(entry, change))
-            if found is best:
-                break
-        return found
 
     def _set_rejectors(
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]

@@ -25,7 +25,7 @@ UNSCHEDULABLE_FLUSH_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 10.0
 REQUEUEING_PAUSE_SECONDS: Final = 0.005
 """Between two slices, which take one or two milliseconds: a fifth of the time at most."""
-TURN_SECONDS: Final = 0.001
+TURN_SECONDS: Final = 0.002
 """After so long, events and bindings have their turn; one decision after the other costs less than
 decisions between other work, for what it reads stays in the processor's caches."""
 TURN_DECISIONS: Final = 8
