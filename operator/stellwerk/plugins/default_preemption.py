@@ -31,7 +31,8 @@ from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run import NO_VICTIMS, DryRun
 from stellwerk.plugins.preemption.dry_run_results import DryRunResults
-from stellwerk.plugins.preemption.victim_order import best_candidates, is_leaving_as_victim
+from stellwerk.plugins.preemption.victim_order import best_candidates
+from stellwerk.plugins.shared.victims import is_leaving_as_victim
 from stellwerk.snapshot.columns import Mask, RowColumn
 
 _NAME: Final = "DefaultPreemption"
