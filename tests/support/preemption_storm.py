@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from unittest.mock import patch
 
-from stellwerk.framework.events import ClusterChange
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk_cluster.cluster import ClusterOptions
@@ -23,6 +22,7 @@ from tests.support.virtual_cluster import open_virtual_cluster
 
 if TYPE_CHECKING:
     from stellwerk.clock import VirtualClock
+    from stellwerk.framework.events import ClusterChange
     from stellwerk.models.json_values import JsonObject
     from tests.support.virtual_cluster import VirtualCluster
 

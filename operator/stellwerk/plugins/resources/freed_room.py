@@ -3,7 +3,8 @@
 NodeResourcesFit asks for each of them. kube-scheduler v1.36 tries all of them; with hundreds of
 pods that preempt, each victim's end would cause an attempt of every other preemptor. Invariant: a
 pod is spared only while victims of its own preemption are on their way out, so that it may not
-preempt others, and while the pod does not fit the node that was freed; their end wakes it.
+preempt others, and where it does not fit the node that was freed; what happens on its own node
+wakes it always.
 """
 
 from stellwerk.framework.events import ClusterChange
@@ -32,7 +33,7 @@ class FreedRoom:
         if not freed:
             return False
         nominated = self._handle.nominations.node_of(pod.uid)
-        if not nominated or self._fits(pod, freed, change):
+        if nominated in {"", freed} or self._fits(pod, freed, change):
             return True
         return not self._waits_for_victims(pod, nominated)
 
