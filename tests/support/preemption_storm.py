@@ -96,7 +96,7 @@ def _low(index: int, nodes: int) -> JsonObject:
         cpu="1",
         node_name=f"n{index % nodes}",
         priorityClassName="low",
-        terminationGracePeriodSeconds=_SHORTEST_GRACE_SECONDS + 7 * index % 20,
+        terminationGracePeriodSeconds=_SHORTEST_GRACE_SECONDS + (7 * index + index // nodes) % 20,
     )
 
 
