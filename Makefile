@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP_COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --no-annotate
+# The first half of the tests mostly waits, the second computes: with a worker each, they overlap.
+PYTEST_WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -42,7 +44,7 @@ demo: $(READY) ## the main job: schedule the documentation's examples on an embe
 
 .PHONY: test
 test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
-	@$(BIN)/pytest --quiet
+	@$(BIN)/pytest --quiet $(PYTEST_WORKERS)
 
 .PHONY: test-all
 test-all: test ## the tests that run for minutes, too
@@ -104,6 +106,35 @@ soak: $(READY) ## the long runs under faults, and docs/reliability.md anew (make
 lock: ## choose newer versions for the lock files (needs uv)
 	$(PIP_COMPILE) --output-file requirements.lock pyproject.toml
 	$(PIP_COMPILE) --constraint requirements.lock --extra test --output-file requirements-dev.lock pyproject.toml
+	$(PIP_COMPILE) --output-file requirements-supply.lock requirements-supply.in
+
+SUPPLY := build/supply
+
+# A virtual environment of their own: neither tool belongs to the product or to its tests.
+$(SUPPLY)/.ready: requirements-supply.lock $(READY)
+	@$(BIN)/python -m venv --clear $(SUPPLY)
+	@$(SUPPLY)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements-supply.lock
+	@touch $@
+
+.PHONY: sbom
+sbom: $(SUPPLY)/.ready ## what the image contains, as CycloneDX: build/stellwerk.cdx.json
+	@$(SUPPLY)/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
+		--output-format JSON --output-file build/stellwerk.cdx.json
+	@echo build/stellwerk.cdx.json
+
+.PHONY: audit
+audit: $(SUPPLY)/.ready ## known vulnerabilities of the locked packages (needs a network)
+	@$(SUPPLY)/bin/pip-audit --require-hashes --requirement requirements.lock
+
+.PHONY: wheel
+wheel: $(READY) ## the package, in dist/
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+.PHONY: digests
+digests: ## pin the image's base by its digest (needs docker and a network)
+	@base=$$(sed -n 's/^ARG BASE=\([^@]*\).*/\1/p' Dockerfile) && \
+	digest=$$(docker buildx imagetools inspect "$$base" --format '{{.Manifest.Digest}}') && \
+	sed -i "s|^ARG BASE=.*|ARG BASE=$$base@$$digest|" Dockerfile && grep '^ARG BASE=' Dockerfile
 
 .PHONY: clean
 clean: ## remove whatever make made, the virtual environment too

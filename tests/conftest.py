@@ -6,14 +6,17 @@ for what was there before; `make search` tries new ones.
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # As long as it needs: a busy machine is no failure.
-settings.register_profile("same", deadline=None, derandomize=True)
-settings.register_profile("search", deadline=None, print_blob=True)
+TIMELESS = (HealthCheck.too_slow,)
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=TIMELESS)
+settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=TIMELESS)
 settings.load_profile("same")
 
 
@@ -22,7 +25,8 @@ def require_tool() -> Callable[[str], str]:
     """The path of a program, or the test skips; with STELLWERK_REQUIRE_TOOLS set, it fails."""
 
     def find(program: str) -> str:
-        path = shutil.which(program)
+        # Programs that come in wheels lie beside the interpreter.
+        path = shutil.which(program) or shutil.which(program, path=Path(sys.executable).parent)
         if path is not None:
             return path
         reason = f"{program} is not on the PATH"

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import signal
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -32,7 +33,6 @@ from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.active_queue import ActiveQueue
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
@@ -58,11 +58,12 @@ from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
-from stellwerk.scheduler.scheduler import Scheduler
+from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
-from stellwerk.serving.http import HttpServer, Probes, Watchdog
+from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
+from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import Ending, run_together
 from stellwerk.world.profiles import Profiles, RecordedRandom
@@ -77,7 +78,7 @@ class RunOptions:
 
     kubeconfig: str | None = None
     context: str | None = None
-    bind_address: str = "127.0.0.1:10259"
+    port: PortOptions = field(default_factory=PortOptions)
     fast_lane: bool = True
     max_unschedulable_seconds: float = 300.0
     plugin_limit_seconds: float = DEFAULT_LIMIT_SECONDS
@@ -217,8 +218,8 @@ class Operator:
         self.gauges.refresh()
         return exposition(self.metrics)
 
-    def resource_metrics(self) -> bytes:
-        """The text of /metrics/resources."""
+    def resource_metrics(self) -> Iterator[bytes]:
+        """The text of /metrics/resources, in pieces."""
         return resource_metrics(self.gauges.pods())
 
     async def schedule(self, leading: asyncio.Event) -> None:
@@ -259,7 +260,7 @@ def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOpti
     )
 
 
-def _server(operator: Operator, leadership: Leadership, clock: Clock) -> HttpServer:
+def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Guard) -> HttpServer:
     """Probes and metrics; what pods request is exposed by the replica that leads alone."""
     return HttpServer(
         Probes(
@@ -268,7 +269,8 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock) -> HttpSer
             healthy={"leaderElection": leadership.watchdog},
         ),
         operator.exposition,
-        lambda: operator.resource_metrics() if leadership.is_leading else b"",
+        lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
+        guard=guard,
     )
 
 
@@ -304,8 +306,9 @@ async def run(options: RunOptions) -> None:
         stack.push_async_callback(recorder.close)
         operator = Operator(client, recorder, metrics, clock, options, fence)
         stack.push_async_callback(operator.extenders.close)
-        server = _server(operator, leadership, clock)
-        await server.start(options.bind_address)
+        guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
+        server = _server(operator, leadership, clock, guard)
+        await server.start(options.port.bind_address)
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
         ending = Ending()

@@ -10,12 +10,15 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk import __version__
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.garbage import collect_seldom
 from stellwerk.models.name_syntax import parse_duration
+
+if TYPE_CHECKING:
+    from stellwerk.serving.port import PortOptions
 
 USAGE_ERROR: Final = 2
 _LEVELS: Final = ("trace", "debug", "info", "warning", "error")
@@ -79,12 +82,6 @@ def _add_run(commands: "_Commands") -> None:
     )
     parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
     parser.add_argument(
-        "--bind-address",
-        metavar="HOST:PORT",
-        default="127.0.0.1:10259",
-        help="where /metrics, /livez and /readyz are served (default: %(default)s)",
-    )
-    parser.add_argument(
         "--pod-max-in-unschedulable-pods-duration",
         metavar="DURATION",
         type=_seconds,
@@ -104,9 +101,51 @@ def _add_run(commands: "_Commands") -> None:
         action="store_true",
         help="take events the way kopf delivers them: slower, without private parts of kopf",
     )
+    _add_port(parser)
     _add_limits(parser)
     _add_leader_election(parser)
     parser.set_defaults(command=_run)
+
+
+def _add_port(parser: argparse.ArgumentParser) -> None:
+    """The port of probes and metrics, its certificate and its guard."""
+    group = parser.add_argument_group("probes and metrics")
+    group.add_argument(
+        "--bind-address",
+        metavar="HOST:PORT",
+        default="127.0.0.1:10259",
+        help="the port of /livez, /readyz and /healthz, which need no credentials, and of "
+        "/metrics, which needs a right that the cluster grants (default: %(default)s)",
+    )
+    files = {
+        "--tls-cert-file": "the port's certificate, in PEM; read again when it is replaced "
+        "(default: one made at the start)",
+        "--tls-private-key-file": "the key of --tls-cert-file",
+        "--client-ca-file": "the authority whose client certificates are accepted "
+        "(default: the one that the cluster publishes in kube-system)",
+    }
+    for name, text in files.items():
+        group.add_argument(name, metavar="FILE", type=Path, help=text)
+    group.add_argument(
+        "--plain-http",
+        action="store_true",
+        help="no TLS and no questions; only with a --bind-address of this machine itself",
+    )
+
+
+def _port_options(options: argparse.Namespace) -> "PortOptions":
+    from stellwerk.serving.certificates import CertificateFiles  # noqa: PLC0415
+    from stellwerk.serving.port import PortOptions  # noqa: PLC0415
+
+    pair = (options.tls_cert_file, options.tls_private_key_file)
+    if (pair[0] is None) != (pair[1] is None):
+        raise ConfigurationError("--tls-cert-file and --tls-private-key-file go together")
+    return PortOptions(
+        bind_address=options.bind_address,
+        certificate=None if pair[0] is None else CertificateFiles(*pair),
+        client_ca_file=options.client_ca_file,
+        plain_http=options.plain_http,
+    )
 
 
 def _add_limits(parser: argparse.ArgumentParser) -> None:
@@ -298,7 +337,7 @@ def _run(options: argparse.Namespace) -> int:
             RunOptions(
                 kubeconfig=options.kubeconfig,
                 context=options.context,
-                bind_address=options.bind_address,
+                port=_port_options(options),
                 fast_lane=not options.no_fast_lane,
                 max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
                 plugin_limit_seconds=options.plugin_timeout,

@@ -32,7 +32,7 @@ def stellwerk(kubeconfig: Path, stages: Path | None = None) -> Scheduler:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     module = ["stellwerk"] if stages is None else ["tests.benchmarks.stages", str(stages)]
     command = [sys.executable, "-m", *module, "run", "--kubeconfig", str(kubeconfig)]
-    command += ["--bind-address", address, "--log-level", "warning"]
+    command += ["--bind-address", address, "--plain-http", "--log-level", "warning"]
     return Scheduler(shlex.join(command), ready_url=f"http://{address}/readyz")
 
 
@@ -43,7 +43,7 @@ def cluster(kubeconfig: Path | None, directory: Path, nodes: int) -> Iterator[Pa
         yield kubeconfig
         return
     with embedded_api(directory, nodes) as embedded:
-        yield embedded
+        yield embedded.kubeconfig
 
 
 def measure(load: Load, kubeconfig: Path | None = None, stages: Path | None = None) -> JsonObject:

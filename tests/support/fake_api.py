@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.support.fake_watch import FakeWatchApi
 
 FAST = RetryPolicy(
-    attempts=4, first_delay_seconds=0.001, longest_delay_seconds=0.2, timeout_seconds=2.0
+    attempts=4, first_delay_seconds=0.001, longest_delay_seconds=0.2, timeout_seconds=60.0
 )
 
 

@@ -29,6 +29,8 @@ class FakeKind:
         self.watches = 0
         self.forbidden = False
         self.exists = True
+        self.misses = 0
+        """How many times more discovery does not name it."""
         self.listed_as = f"{watched.kind}List"
         self.fail_pages_from: int | None = None
         """Answer 410 from this page on (0 is the first) until it is None again."""
@@ -68,6 +70,14 @@ class FakeKind:
                 status = {"kind": "Status", "code": code, "message": "told to fail"}
                 watcher.put_nowait(orjson.dumps({"type": "ERROR", "object": status}) + b"\n")
             watcher.put_nowait(None)
+        self.watchers.clear()  # what comes from now on is for those who watch again
+
+    def is_served(self) -> bool:
+        """Whether discovery names it now."""
+        if self.misses:
+            self.misses -= 1
+            return False
+        return self.exists
 
     def _tell(self, event_type: str, obj: JsonObject) -> None:
         line = orjson.dumps({"type": event_type, "object": obj}) + b"\n"
@@ -154,7 +164,7 @@ class FakeWatchApi:
         resources = [
             _discovered(kind.watched.plural, kind.watched.kind)
             for kind in self.kinds.values()
-            if kind.watched.group_version_path == path and kind.exists
+            if kind.watched.group_version_path == path and kind.is_served()
         ]
         if path == "/api/v1" and "Namespace" not in self.kinds:
             resources.append(_discovered("namespaces", "Namespace"))  # kopf waits for it

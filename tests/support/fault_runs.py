@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.faults.table_file import read_fault_table
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from tests.support.builders import make_node, make_pod
 from tests.support.fault_proxy import fault_proxy
 from tests.support.history import History, Judgement
@@ -210,6 +211,7 @@ async def run_case(
     logger.info("%s, seed %d: %s", case.title, seed, load)
     plan = FaultPlan(case.table, seed, SystemClock())
     rng = random.Random(seed)
+    disrupted: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(_cluster(case, plan, load, seed))
         history = History(cluster.store)
@@ -220,7 +222,8 @@ async def run_case(
         workload = Workload(cluster, load, rng)
         plan.arm()
         disrupting = [
-            asyncio.create_task(_disrupt(operators, each, rng)) for each in case.disruptions
+            asyncio.create_task(_disrupt(operators, each, rng, disrupted))
+            for each in case.disruptions
         ]
         try:
             await asyncio.wait_for(
@@ -249,7 +252,7 @@ async def run_case(
         [status for operator in operators for status in operator.unexpected_endings],
         [text for operator in operators for text in operator.failed_probes],
         [status for status in statuses if status != 0],
-        dict(plan.counts()),
+        dict(plan.counts()) | disrupted,
     )
     logger.info("%s", outcome)
     return outcome
@@ -300,11 +303,20 @@ async def _operators(
 
 
 async def _disrupt(
-    operators: list[SupervisedOperator], disruption: Disruption, rng: random.Random
+    operators: list[SupervisedOperator],
+    disruption: Disruption,
+    rng: random.Random,
+    disrupted: Counter[str],
 ) -> None:
-    for _ in range(disruption.times):
+    for number in range(disruption.times):
         await asyncio.sleep(rng.uniform(*disruption.every_seconds))
         operator = rng.choice(operators)
+        if number % 2:
+            # Every second time it has got as far as probes: a machine on which a start takes longer
+            # than the pauses would see none of them through.
+            await operator.live.wait()
+            await asyncio.sleep(rng.uniform(*disruption.every_seconds))
+        disrupted[disruption.act] += 1
         match disruption.act:
             case "kill":
                 operator.kill()

@@ -13,7 +13,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import PODS
-from stellwerk_cluster.registry.store import DELETED, Store, StoreEvent
+from stellwerk_cluster.registry.entries import DELETED, StoreEvent
+from stellwerk_cluster.registry.store import Store
 
 _KINDS = frozenset({"pods", "nodes"})
 

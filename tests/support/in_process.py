@@ -15,6 +15,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL
 from tests.support.memory_client import MemoryClient
+from tests.support.skipped_time import skips_time
 
 _PATHS = {
     "Node": "/api/v1/nodes/{name}",
@@ -159,8 +160,10 @@ async def running(clock: VirtualClock | None = None) -> AsyncIterator[InProcess]
         task.result()
 
 
-async def eventually(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait until something is true."""
+async def eventually(condition: Callable[[], Any], seconds: float | None = None) -> None:
+    """Wait until something is true; in real time, for as long as a busy machine may need."""
+    if seconds is None:
+        seconds = 10.0 if skips_time() else 60.0
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 any condition, without an event to wait for
             await asyncio.sleep(0.005)

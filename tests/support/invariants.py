@@ -16,6 +16,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_resources import PODS
 from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk_cluster.registry.store import Store
 
 
 async def check_invariants(operator: Operator, client: ClusterClient) -> None:
@@ -41,6 +42,13 @@ def check_capacity(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> N
         for resource, amount in requested.get(node.name, Counter()).items():
             offered = node.allocatable.get(resource, 0)
             assert amount <= offered, f"{node.name} has {offered} {resource}, pods want {amount}"
+
+
+def check_unaltered(store: Store) -> None:
+    """What readers in process share of the stored objects is still what is stored."""
+    for name in store.names():
+        altered = [each.key for each in store.collection(name).entries() if each.altered]
+        assert not altered, f"{name} changed by a reader: {altered}"
 
 
 def check_bound_once(notes: Iterable[tuple[str, str, str, str]]) -> None:

@@ -226,7 +226,7 @@ def _filled(command: str, kubectl: Kubectl) -> str:
 
 def _running_pod(kubectl: Kubectl) -> str:
     """A pod of the deployment that stays: rolling out leaves some that are about to go."""
-    for _ in range(50):
+    for _ in range(300):
         pods = kubectl("get", "pods", "-l", "app=web", "--no-headers").splitlines()
         running = sorted(row.split()[0] for row in pods if " Running " in f"{row} ")
         if running:

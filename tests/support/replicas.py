@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.registry.store import StoreEvent
+from stellwerk_cluster.registry.entries import StoreEvent
 from tests.support.builders import make_pod
 from tests.support.invariants import check_capacity
 from tests.support.line import Line, line_to
 from tests.support.processes import Process, running
 
-PATIENCE_SECONDS = 40.0
+PATIENCE_SECONDS = 60.0
 RESOURCE_NAME = "--leader-elect-resource-name=stellwerk"
 
 

@@ -12,6 +12,7 @@ from stellwerk.garbage import collect_seldom
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 
 
@@ -20,7 +21,9 @@ async def operator_on(cluster: EmbeddedCluster, directory: Path) -> AsyncIterato
     """Run until the block ends; an error of the operator is the block's."""
     kubeconfig = directory / "kubeconfig"
     cluster.write_kubeconfig(kubeconfig)
-    options = RunOptions(kubeconfig=str(kubeconfig), bind_address="127.0.0.1:0")
+    options = RunOptions(
+        kubeconfig=str(kubeconfig), port=PortOptions("127.0.0.1:0", plain_http=True)
+    )
     thresholds = gc.get_threshold()
     # As the command does: among all that a test run keeps, a full collection takes a second.
     collect_seldom()
@@ -61,7 +64,7 @@ def is_active(cluster: EmbeddedCluster, name: str, generation: int = 1) -> bool:
     )
 
 
-async def until(condition: Callable[[], Any], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until something is true."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 any condition, without an event to wait for

@@ -29,6 +29,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.serving.exposition import exposition
+from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
 from tests.support.skipped_time import run_skipping_over_sockets
@@ -86,7 +87,9 @@ def play(
 
     async def replay(clock: VirtualClock) -> Outcome:
         options = app.RunOptions(
-            kubeconfig=str(folder / "kubeconfig"), bind_address="127.0.0.1:0", fast_lane=fast_lane
+            kubeconfig=str(folder / "kubeconfig"),
+            port=PortOptions("127.0.0.1:0", plain_http=True),
+            fast_lane=fast_lane,
         )
         return await _Replay(recording, options, tick_seconds, clock).run(monkeypatch)
 

@@ -85,6 +85,11 @@ class _SocketLoop(_SkippingLoop):
         self._sockets.threads_busy -= 1
 
 
+def skips_time() -> bool:
+    """Whether the running loop is one of these."""
+    return isinstance(asyncio.get_running_loop(), _SkippingLoop)
+
+
 def run_skipping(flow: Callable[[VirtualClock], Coroutine[Any, Any, Result]]) -> Result:
     """Run a flow without sockets to its end; it is given the clock of its loop."""
     clock = VirtualClock()

@@ -47,10 +47,12 @@ class SupervisedOperator:
         self.failed_probes: list[str] = []
         """What /livez said whenever it was not well."""
         self.starts = 0
+        self.live = asyncio.Event()
+        """Set while the process that runs now has answered a probe."""
         self._address = f"127.0.0.1:{free_port()}"
         self._command = (
             *(sys.executable, *module, "run", "--kubeconfig", str(kubeconfig)),
-            *("--bind-address", self._address, *arguments),
+            *("--bind-address", self._address, "--plain-http", *arguments),
         )
         self._process: asyncio.subprocess.Process | None = None
         self._asked_to_end = False
@@ -61,6 +63,7 @@ class SupervisedOperator:
         with self.log.open("ab") as output:
             while not self._over:
                 self._asked_to_end = False
+                self.live.clear()
                 self.starts += 1
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command, stdout=output, stderr=output
@@ -79,17 +82,21 @@ class SupervisedOperator:
                     timeout = aiohttp.ClientTimeout(total=5)
                     url = f"http://{self._address}/livez"
                     async with session.get(url, timeout=timeout) as answer:
-                        if answer.status != 200:
+                        if answer.status == 200:
+                            self.live.set()
+                        else:
                             self.failed_probes.append(" ".join((await answer.text()).split()))
 
     def kill(self) -> None:
         """End it without warning."""
         self._asked_to_end = True
+        self.live.clear()
         self._signal(signal.SIGKILL)
 
     def terminate(self) -> None:
         """Ask it to end."""
         self._asked_to_end = True
+        self.live.clear()
         self._signal(signal.SIGTERM)
 
     def wake(self) -> None:

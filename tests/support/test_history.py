@@ -1,10 +1,13 @@
 """That the judge of runs under faults sees what may not be."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stellwerk_cluster.registry.store import Entry, Store
+from stellwerk_cluster.registry.store import Store
 from tests.support.builders import make_node, make_pod
 from tests.support.history import History
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.registry.entries import Entry
 
 
 class Recorded:

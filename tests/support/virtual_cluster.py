@@ -33,9 +33,9 @@ from stellwerk_cluster.command import install_profiles
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import StoreEvent
+from stellwerk_cluster.registry.entries import StoreEvent
 from tests.support.in_process import Notes
-from tests.support.invariants import check_invariants
+from tests.support.invariants import check_invariants, check_unaltered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,6 +268,7 @@ async def open_virtual_cluster(
         yield world
         await asyncio.sleep(1)
         await check_invariants(world.operator, world.client)
+        check_unaltered(world.cluster.store)
     finally:
         for task in tasks:
             task.cancel()

@@ -1,10 +1,12 @@
 """What is counted, under which names, and what counting costs."""
 
+import time
 import timeit
 
 import pytest
 
 from stellwerk.metrics import Family, Histogram, Metrics, attempts_label, exponential
+from tests.support.machine_speed import addition_seconds
 from tests.support.recordings import scenario, scenarios
 
 
@@ -33,7 +35,7 @@ def test_attempts_label_ends_at_fifteen(attempts: int, label: str) -> None:
     assert attempts_label(attempts) == label
 
 
-def test_a_pods_share_of_metrics_costs_less_than_twenty_microseconds() -> None:
+def test_a_pods_share_of_metrics_costs_little() -> None:
     """One attempt, twelve extension points, thirty evaluations: the shape of a real cycle."""
     metrics = Metrics()
     profile = metrics.profile("stellwerk")
@@ -53,8 +55,9 @@ def test_a_pods_share_of_metrics_costs_less_than_twenty_microseconds() -> None:
         for evaluation in evaluations:
             evaluation.inc()
 
-    best_seconds = min(timeit.repeat(one_pod, number=1000, repeat=7)) / 1000
-    assert best_seconds < 20e-6
+    timer = time.thread_time
+    best_seconds = min(timeit.repeat(one_pod, timer=timer, number=1000, repeat=7)) / 1000
+    assert best_seconds < 500 * addition_seconds(), "20 µs where one takes 40 ns"
 
 
 def test_families_have_the_names_and_labels_that_kube_scheduler_exposes() -> None:

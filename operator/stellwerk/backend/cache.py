@@ -174,7 +174,8 @@ class Cache:
             for name in self._dirty:
                 self._write(self._record(name))
             self._dirty.clear()
-        snapshot.fill_books()
+        if snapshot.unfilled:
+            snapshot.fill_books()
         return snapshot
 
     def fork(self) -> "Cache":

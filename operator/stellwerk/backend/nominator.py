@@ -5,7 +5,7 @@ asks for a node's nominated pods. Invariant: a pod is nominated to at most one n
 held here is its newest.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from typing_extensions import override
 
@@ -18,7 +18,7 @@ class Nominator(Nominations):
     """Nominated pods by node, those in memory and those that the API has."""
 
     def __init__(self) -> None:
-        self._by_node: dict[str, dict[str, PodInfo]] = {}
+        self.by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
         self._changes: Changes[str] = Changes()
 
@@ -30,12 +30,7 @@ class Nominator(Nominations):
     @override
     def pods_for_node(self, node_name: str) -> Sequence[PodInfo]:
         """The pods nominated to a node, in the order of their nomination."""
-        return tuple(self._by_node.get(node_name, {}).values())
-
-    @override
-    def nominated_nodes(self) -> Collection[str]:
-        """Names of nodes with nominated pods."""
-        return self._by_node.keys()
+        return tuple(self.by_node.get(node_name, {}).values())
 
     @override
     def node_of(self, uid: str) -> str:
@@ -54,7 +49,7 @@ class Nominator(Nominations):
         self.remove(pod.uid)
         if node_name:
             self._node_of[pod.uid] = node_name
-            self._by_node.setdefault(node_name, {})[pod.uid] = pod
+            self.by_node.setdefault(node_name, {})[pod.uid] = pod
             self._changes.append(node_name)
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
@@ -70,16 +65,16 @@ class Nominator(Nominations):
         """Forget a pod that is deleted, assumed or bound."""
         node_name = self._node_of.pop(uid, None)
         if node_name is not None:
-            pods = self._by_node[node_name]
+            pods = self.by_node[node_name]
             del pods[uid]
             if not pods:
-                del self._by_node[node_name]
+                del self.by_node[node_name]
             self._changes.append(node_name)
 
     def fork(self) -> "Nominator":
         """The same nominations; neither side sees what the other changes."""
         fork = Nominator()
-        fork._by_node = {node_name: pods.copy() for node_name, pods in self._by_node.items()}
+        fork.by_node = {node_name: pods.copy() for node_name, pods in self.by_node.items()}
         fork._node_of = self._node_of.copy()
         fork._changes = Changes(self._changes.position)
         return fork

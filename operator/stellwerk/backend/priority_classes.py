@@ -1,6 +1,6 @@
 """PriorityClasses, and what admission would have made of them for pods without a priority.
 
-Event handlers keep it in step with the cluster and hand `resolver` to the pod parser; `decide`
+Event handlers keep it in step with the cluster and give `resolve_for` to the pod parser; `decide`
 fills one from its case. Invariant: a priority that has been resolved for a pod stays that pod's
 until it is gone, whatever is added, made default or deleted meanwhile.
 """
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from stellwerk.models.json_values import JsonObject, text, text_or_empty, whole_number
-from stellwerk.models.pod import ResolvePriority
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY
 
 NO_PRIORITY: Final = (0, PREEMPT_LOWER_PRIORITY)
@@ -44,7 +43,7 @@ class PriorityClasses:
         self._classes: dict[str, PriorityClass] = dict(_SYSTEM)
         self._resolved: dict[str, tuple[int, str]] = {}
         """By uid, what pods without a priority of their own were given."""
-        self._waiting: dict[str, str] = {}
+        self.waiting: dict[str, str] = {}
         """By uid, the class that a pod names and that is not known yet ("": the default)."""
         self._synced = False
 
@@ -80,32 +79,24 @@ class PriorityClasses:
         self._synced = True
         return self._answer("")
 
-    def is_waiting(self, uid: str) -> bool:
-        """Whether the pod asked for a class that is not known yet."""
-        return uid in self._waiting
-
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self._resolved.pop(uid, None)
-        self._waiting.pop(uid, None)
+        self.waiting.pop(uid, None)
 
     # --- what the pod parser asks ---------------------------------------------------------------
 
-    def resolver(self, uid: str) -> ResolvePriority:
-        """What resolves the class of one pod; what can no longer change is kept for that pod."""
-
-        def resolve(name: str) -> tuple[int, str]:
-            known = self._resolved.get(uid)
-            if known is not None:
-                return known
-            if self._is_final(name):
-                self._waiting.pop(uid, None)
-                self._resolved[uid] = self.resolve(name)
-                return self._resolved[uid]
-            self._waiting[uid] = name
-            return self.resolve(name)
-
-        return resolve
+    def resolve_for(self, uid: str, name: str) -> tuple[int, str]:
+        """What `resolve` gives a pod; what can no longer change is kept for that pod."""
+        resolved = self._resolved.get(uid)
+        if resolved is None:
+            resolved = self.resolve(name)
+            if name in self._classes if name else self._synced:
+                self.waiting.pop(uid, None)
+                self._resolved[uid] = resolved
+            else:
+                self.waiting[uid] = name
+        return resolved
 
     def resolve(self, name: str) -> tuple[int, str]:
         """(priority, preemption policy) of a class as of now; "" asks for the default.
@@ -119,11 +110,8 @@ class PriorityClasses:
         """The same classes and resolved priorities; neither side sees what the other changes."""
         fork = PriorityClasses()
         fork._classes, fork._resolved = self._classes.copy(), self._resolved.copy()
-        fork._waiting, fork._synced = self._waiting.copy(), self._synced
+        fork.waiting, fork._synced = self.waiting.copy(), self._synced
         return fork
-
-    def _is_final(self, name: str) -> bool:
-        return name in self._classes if name else self._synced
 
     def _default(self) -> PriorityClass | None:
         """The global default; of several the lowest counts, as at admission."""
@@ -132,7 +120,7 @@ class PriorityClasses:
 
     def _answer(self, name: str) -> frozenset[str]:
         """The pods that waited for a class, which are then no longer held as waiting."""
-        uids = frozenset(uid for uid, wanted in self._waiting.items() if wanted == name)
+        uids = frozenset(uid for uid, wanted in self.waiting.items() if wanted == name)
         for uid in uids:
-            del self._waiting[uid]
+            del self.waiting[uid]
         return uids

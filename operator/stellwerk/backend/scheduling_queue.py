@@ -120,13 +120,12 @@ class SchedulingQueue(QueueContents):
 
         The attempt of a popped pod goes on; `add_unschedulable_if_not_present` will refuse it.
         """
-        self.nominator.remove(uid)
         entry = self.entries.pop(uid, None)
-        if entry is None:
-            return None
-        self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
-        self._put(entry, Place.ABSENT)
-        return entry.newest
+        if entry is not None:
+            self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
+            self._put(entry, Place.ABSENT)
+        self.nominator.remove(uid)
+        return None if entry is None else entry.newest
 
     def move_all_to_active_or_backoff(
         self,
@@ -304,7 +303,9 @@ class SchedulingQueue(QueueContents):
     def _move_to_active_q(self, entry: QueuedPod, event: str, now: float) -> None:
         if entry.initial_attempt_at is None:
             entry.initial_attempt_at = now
-            self.nominator.add(entry.pod)
+            if entry.pod.nominated_node_name:
+                # Never tried, it can have no other nomination than its status says.
+                self.nominator.add(entry.pod)
         self._put(entry, Place.ACTIVE)
         self._note(entry, "active", event)
         self._push_active(entry, self._turn(entry, now))

@@ -44,7 +44,7 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 
 _LIST_RESTARTS: Final = 3
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces"
-_REVIEWS: Final = "/apis/authorization.k8s.io/"
+_REVIEWS: Final = ("/apis/authorization.k8s.io/", "/apis/authentication.k8s.io/")
 """Questions that are put as a POST; they store nothing."""
 
 Items = list[JsonObject]

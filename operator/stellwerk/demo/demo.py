@@ -18,9 +18,11 @@ from typing import Final, TextIO
 from stellwerk.app import RunOptions, run
 from stellwerk.demo.examples import Example, load_examples, load_nodes, resource_of
 from stellwerk.models.json_values import JsonObject
+from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import open_cluster
 
+_PORT: Final = PortOptions("127.0.0.1:0", plain_http=True)
 _WIDTH: Final = 80
 _DEADLINE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
@@ -57,7 +59,11 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
         cluster = await stack.enter_async_context(open_cluster(nodes))
         cluster.write_kubeconfig(kubeconfig)
         operator = asyncio.create_task(
-            run(RunOptions(kubeconfig=str(kubeconfig), bind_address="127.0.0.1:0")),
+            run(
+                RunOptions(
+                    kubeconfig=str(kubeconfig), port=PortOptions("127.0.0.1:0", plain_http=True)
+                )
+            ),
             name="operator",
         )
         stack.push_async_callback(_stop, operator)

@@ -79,6 +79,9 @@ class BindingPoints:
         """
         waits: dict[str, float] = {}
         point = self._permit
+        if not point.calls:
+            state.point_runs.append(point.empty_run)
+            return OK, waits
         with point.timed(state) as timing:
             for plugin, call in point.calls:
                 result = await point.wait(plugin, call, state, pod, node_name)
@@ -114,11 +117,13 @@ class BindingPoints:
         Raises:
             PluginFailure: a plugin raised.
         """
-        point = self._pre_bind
+        point, skipped = self._pre_bind, state.skipped_pre_binds
+        calls = [each for each in point.calls if each[0].name not in skipped]
+        if not calls:
+            state.point_runs.append(point.empty_run)
+            return OK
         with point.timed(state) as timing:
-            for plugin, call in point.calls:
-                if plugin.name in state.skipped_pre_binds:
-                    continue
+            for plugin, call in calls:
                 status = await point.wait(plugin, call, state, pod, node_name)
                 if not status.ok:
                     return timing.noted(point.named(plugin, status))
@@ -142,12 +147,16 @@ class BindingPoints:
         self, state: CycleState, pod: PodInfo, node_name: str
     ) -> list[PluginFailure]:
         """Run PostBind of every plugin; returns what went wrong, having gone on."""
-        failures = []
-        with self._post_bind.timed(state) as timing:
-            for plugin, post_bind in self._post_bind.calls:
+        failures: list[PluginFailure] = []
+        point = self._post_bind
+        if not point.calls:
+            state.point_runs.append(point.empty_run)
+            return failures
+        with point.timed(state) as timing:
+            for plugin, post_bind in point.calls:
                 try:
                     await post_bind(state, pod, node_name)
                 except Exception as failure:  # noqa: BLE001 the others want to run, too
-                    failures.append(self._post_bind.failure(plugin, failure))
+                    failures.append(point.failure(plugin, failure))
             timing.code = Code.SUCCESS
         return failures

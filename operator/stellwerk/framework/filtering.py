@@ -16,7 +16,7 @@ from stellwerk.framework.feasibility import Feasibility
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import PointRunner
 from stellwerk.framework.reuse import CachedStatuses, ColumnCache
-from stellwerk.framework.row_filters import FilterCall, RowFilters
+from stellwerk.framework.row_filters import RowFilters
 from stellwerk.framework.sampling import NodeSampling
 from stellwerk.framework.services import Nominations
 from stellwerk.framework.status import Code
@@ -74,15 +74,19 @@ class FilterPhase:
             PluginFailure: a plugin raised, or is without the PreFilter that it needs.
         """
         state = state or CycleState()
-        found = self._pre_filter(pod, state)
-        if not found.pre_filter.ok:
-            found.fits = np.zeros_like(found.fits)
-            return found
-        for name in self._unprepared:
-            # As kube-scheduler's plugins fail, which then have no state to read.
-            message = f'reading "PreFilter{name}" from cycleState: not found'
-            raise PluginFailure(name, self.filters.runner.label, message)
-        with self.filters.runner.timed(state) as timing:
+        found = Feasibility(state, self._snapshot.alive)
+        everything = NodeView(self._snapshot)
+        with self._pre_filters.timed(state) as timing:
+            self._pre_filter(pod, found, everything)
+            timing.code, timing.skipped = found.pre_filter.code, state.skipped_filters
+            if not found.pre_filter.ok:
+                found.fits = np.zeros_like(found.fits)
+                return found
+            for name in self._unprepared:
+                # As kube-scheduler's plugins fail, which then have no state to read.
+                message = f'reading "PreFilter{name}" from cycleState: not found'
+                raise PluginFailure(name, self.filters.runner.label, message)
+            timing.go_on_with(self.filters.runner.label)
             nominated_first = sample and not self._extenders_choose
             if not (nominated_first and self._evaluate_nominated_node(pod, found)):
                 self._filter(pod, found)
@@ -106,31 +110,26 @@ class FilterPhase:
 
     # --- PreFilter ------------------------------------------------------------------------------
 
-    def _pre_filter(self, pod: PodInfo, state: CycleState) -> Feasibility:
+    def _pre_filter(self, pod: PodInfo, found: Feasibility, everything: NodeView) -> None:
         """Every PreFilter looks at the pod; no filter has run yet."""
-        found = Feasibility(state, self._snapshot.alive)
-        everything = NodeView(self._snapshot)
-        point = self._pre_filters
-        with point.timed(state) as timing:
-            for plugin, pre_filter in point.calls_in(state):
-                try:
-                    result = pre_filter(state, pod, everything)
-                except Exception as failure:
-                    raise point.failure(plugin, failure) from failure
-                code = result.status.code
-                if code is Code.SKIP:
-                    state.skipped_filters.add(plugin.name)
-                elif code is not Code.SUCCESS:
-                    found.pre_filter = point.named(plugin, result.status)
-                    if code is not Code.UNSCHEDULABLE:
-                        break
-                    # Preemption may help, and then needs the state of every PreFilter.
-                elif result.node_names is not None:
-                    found.restrict(plugin.name, result.node_names)
-                    if not found.node_names:
-                        break
-            timing.code, timing.skipped = found.pre_filter.code, state.skipped_filters
-        return found
+        point, state = self._pre_filters, found.state
+        for plugin, pre_filter in point.measured_calls if state.sampled else point.calls:
+            try:
+                result = pre_filter(state, pod, everything)
+            except Exception as failure:
+                raise point.failure(plugin, failure) from failure
+            code = result.status.code
+            if code is Code.SKIP:
+                state.skipped_filters.add(plugin.name)
+            elif code is not Code.SUCCESS:
+                found.pre_filter = point.named(plugin, result.status)
+                if code is not Code.UNSCHEDULABLE:
+                    break
+                # Preemption may help, and then needs the state of every PreFilter.
+            elif result.node_names is not None:
+                found.restrict(plugin.name, result.node_names)
+                if not found.node_names:
+                    break
 
     # --- Filter ---------------------------------------------------------------------------------
 
@@ -149,8 +148,8 @@ class FilterPhase:
     def _filter(self, pod: PodInfo, found: Feasibility) -> None:
         """Write into `found` the rows that every filter passes, nominated pods counted."""
         snapshot = self._snapshot
-        candidates = found.candidate_rows(snapshot)
-        nominated = bool(self._nominations.nominated_nodes())
+        candidates = None if found.node_names is None else found.candidate_rows(snapshot)
+        nominated = bool(self._nominations.by_node)
         cached = self._cached_statuses(found, pod) if nominated else None
         if cached is not None:
             found.fits = cached.fits & snapshot.alive
@@ -170,7 +169,9 @@ class FilterPhase:
             fits[rows] = filters.run(state, pod, NodeView(snapshot, rows)).fits
             return fits
         cached, others = filters.split_by_reuse(state, pod)
-        fits = self._cached_fits(state, pod, cached) & snapshot.alive
+        columns = [(call[0], partial(filters.codes, call, state, pod)) for call in cached]
+        everywhere = self._cache.fits(pod.spec, columns) if columns else snapshot.alive
+        fits = everywhere & snapshot.alive
         if candidates is not None:
             fits &= candidates
         if others:
@@ -182,23 +183,13 @@ class FilterPhase:
     def _filter_nominated(self, found: Feasibility, pod: PodInfo) -> None:
         """Filter the feasible rows that hold nominations once more, with the nominated pods."""
         row_of = self._snapshot.row_of
-        nominated = (row_of.get(name) for name in self._nominations.nominated_nodes())
+        nominated = (row_of.get(name) for name in self._nominations.by_node)
         rows = [row for row in nominated if row is not None and found.fits[row]]
         if rows:
             nodes = NodeView(self._snapshot, np.array(rows, dtype=np.intp))
             found.fits[rows] = self.filters.run_with_nominated_pods(found.state, pod, nodes).fits
 
     # --- cached columns -------------------------------------------------------------------------
-
-    def _cached_fits(self, state: CycleState, pod: PodInfo, calls: list[FilterCall]) -> Mask:
-        """(N,) bool, rows where all of these pass; read only."""
-        if not calls:
-            return self._snapshot.alive
-        codes = self.filters.codes
-        return self._cache.fits(
-            pod.spec,
-            [(call[0], partial(codes, call, state, pod)) for call in calls],
-        )
 
     def _cached_statuses(self, found: Feasibility, pod: PodInfo) -> CachedStatuses | None:
         """Every row's status, up to date; None where some filter has to be asked every time."""

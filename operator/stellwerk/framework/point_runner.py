@@ -25,26 +25,37 @@ Call = Callable[..., Answer]
 
 
 class Timing:
-    """One run of an extension point, noted in the attempt when the context is left."""
+    """Runs of extension points, each noted in the attempt when it ends.
 
-    __slots__ = ("_label", "_started", "_state", "_stopwatch", "code", "skipped")
+    It ends when the context is left, or when the next one begins without anything between them: one
+    reading of the clock is the end of one and the beginning of the other.
+    """
+
+    __slots__ = ("_label", "_now", "_started", "_state", "code", "skipped")
 
     def __init__(self, stopwatch: Stopwatch, label: str, state: CycleState) -> None:
-        self._stopwatch = stopwatch
+        self._now = stopwatch.started
         self._label = label
         self._state = state
         self.code = Code.ERROR
         """How the run ended; Error until something else is noted."""
         self.skipped: AbstractSet[str] | None = None
         """Set at the end of a run whose plugins count as evaluated, but for these."""
-        self._started = stopwatch.started()
 
     def __enter__(self) -> Self:
+        self._started = self._now()
         return self
 
     def __exit__(self, *_: object) -> None:
-        seconds = self._stopwatch.started() - self._started
+        seconds = self._now() - self._started
         self._state.point_runs.append(PointRun(self._label, self.code, seconds, self.skipped))
+
+    def go_on_with(self, label: str) -> None:
+        """The run has ended, and that of another point begins."""
+        started, self._started = self._started, self._now()
+        seconds = self._started - started
+        self._state.point_runs.append(PointRun(self._label, self.code, seconds, self.skipped))
+        self._label, self.code, self.skipped = label, Code.ERROR, None
 
     def noted(self, status: Status) -> Status:
         """The same status, with which the run ended."""
@@ -67,17 +78,16 @@ class PointRunner(Generic[Role, Answer]):
         ]
         self.timed: Callable[[CycleState], Timing] = partial(Timing, stopwatch, point.label)
         """The context in which the point runs."""
+        self.empty_run = PointRun(point.label, Code.SUCCESS, 0.0, None)
+        """Noted where no plugin has anything to do, which takes no time."""
         self._stopwatch = stopwatch
-        self._measured_calls: Sequence[tuple[Role, Call[Answer]]] = [
+        self.measured_calls: Sequence[tuple[Role, Call[Answer]]] = [
             (plugin, partial(self._measure, plugin, call)) for plugin, call in self.calls
         ]
-
-    def calls_in(self, state: CycleState) -> Sequence[tuple[Role, Call[Answer]]]:
-        """The plugins with their methods, for points that ask many: no frame around each.
+        """The same for sampled attempts, at points that ask many: no frame more around each.
 
         The caller turns what a plugin raises into a `failure`.
         """
-        return self._measured_calls if state.sampled else self.calls
 
     def ask(
         self, plugin: Role, call: Call[Answer], state: CycleState, pod: PodInfo, subject: object
@@ -107,7 +117,7 @@ class PointRunner(Generic[Role, Answer]):
         Raises:
             PluginFailure: the plugin raised.
         """
-        started = self._stopwatch.started()
+        started = self._stopwatch.started() if state.sampled else 0.0
         try:
             answer = await call(state, pod, subject)
         except Exception as failure:

@@ -12,7 +12,7 @@ from typing import Final, Generic
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk.framework.interface import FilterPlugin, Reuse
+from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
 from stellwerk.framework.services import Nominations
 from stellwerk.framework.status import OK, Status
 from stellwerk.framework.status_column import StatusColumn
@@ -20,7 +20,7 @@ from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.snapshot.changes import ChangeLog, RowCursor
-from stellwerk.snapshot.columns import Element, Mask, RowColumn, VerdictColumn
+from stellwerk.snapshot.columns import Element, IntColumn, Mask, RowColumn, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -167,6 +167,18 @@ class ColumnCache:
         column = columns[name] = CachedColumn(values, self._snapshot, self._changes(reuse))
         return column
 
+    def scores(
+        self, key: Hashable, plugin: ScorePlugin, compute: Compute[np.int64]
+    ) -> CachedColumn[np.int64]:
+        """A plugin's raw scores of all rows, current."""
+        columns, reuse = self.columns(key).scores, plugin.score_reuse
+        column = self.refresh(columns, plugin.name, reuse, compute)
+        if column.rewritten and reuse is Reuse.NODE:
+            # Node objects change rarely, and then most plugins score all nodes alike.
+            column.uniform, column.normalized = _uniform(column.values), None
+            column.rewritten = False
+        return column
+
     def fits(
         self, key: Hashable, filters: Sequence[tuple[FilterPlugin, Compute[np.int32]]]
     ) -> Mask:
@@ -224,6 +236,13 @@ def _compiled_bytes(key: Hashable) -> int:
     return sum(
         _COMPILED_PER_JSON * part.size_bytes for part in parts if isinstance(part, SchedulingSpec)
     )
+
+
+def _uniform(values: IntColumn) -> int | None:
+    """The one value of all rows, if there is one."""
+    if len(values) == 0 or not (values == values[0]).all():
+        return None
+    return int(values[0])
 
 
 def _all_fit(columns: Sequence[VerdictColumn], rows: RowColumn | slice) -> Mask:

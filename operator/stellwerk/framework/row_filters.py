@@ -162,7 +162,7 @@ class RowFilters(FilterRunner):
     def _nominated_pods(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
         """(position, nominated pod) for the pods that count against this one."""
         nominations, snapshot = self._nominations, nodes.snapshot
-        named = nominations.nominated_nodes()
+        named = nominations.by_node
         if not named:
             return []
         rows = nodes.row_numbers().tolist()

@@ -21,7 +21,7 @@ from stellwerk.framework.extension_points import (
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import Call, PointRunner
-from stellwerk.framework.reuse import CachedColumn, ColumnCache
+from stellwerk.framework.reuse import ColumnCache
 from stellwerk.framework.status import Code
 from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.models.pod import PodInfo
@@ -110,11 +110,13 @@ class ScorePhase:
 
     def prioritize(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Scores:
         """Total scores of feasible rows."""
-        self._pre_score(state, pod, nodes)
-        if not self._scorers:
-            return Scores(nodes, np.ones(nodes.size, np.int64), ())
         skipped = state.skipped_scores
-        with self._scores.timed(state) as timing:
+        with self._pre_scores.timed(state) as timing:
+            self._pre_score(state, pod, nodes)
+            timing.code, timing.skipped = Code.SUCCESS, skipped
+            if not self._scorers:
+                return Scores(nodes, np.ones(nodes.size, np.int64), ())
+            timing.go_on_with(self._scores.label)
             by_plugin = [
                 self._score(scorer, state, pod, nodes)
                 for scorer in self._scorers
@@ -126,17 +128,15 @@ class ScorePhase:
 
     def _pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> None:
         point = self._pre_scores
-        with point.timed(state) as timing:
-            for plugin, pre_score in point.calls_in(state):
-                try:
-                    status = pre_score(state, pod, nodes)
-                except Exception as failure:
-                    raise point.failure(plugin, failure) from failure
-                if status.code is Code.SKIP:
-                    state.skipped_scores.add(plugin.name)
-                elif status.code is not Code.SUCCESS:
-                    raise PluginFailure(plugin.name, point.label, status.message)
-            timing.code, timing.skipped = Code.SUCCESS, state.skipped_scores
+        for plugin, pre_score in point.measured_calls if state.sampled else point.calls:
+            try:
+                status = pre_score(state, pod, nodes)
+            except Exception as failure:
+                raise point.failure(plugin, failure) from failure
+            if status.code is Code.SKIP:
+                state.skipped_scores.add(plugin.name)
+            elif status.code is not Code.SUCCESS:
+                raise PluginFailure(plugin.name, point.label, status.message)
 
     def _score(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView
@@ -149,7 +149,9 @@ class ScorePhase:
         if key is None:
             raw = self._answer(scorer, state, pod, nodes)
             return self._normalized(scorer, state, pod, raw)
-        cached = self._cached(scorer, key, state, pod)
+        cached = self._cache.scores(
+            key, plugin, lambda nodes: self._answer(scorer, state, pod, nodes)
+        )
         raw = cached.values[nodes.rows]
         if cached.uniform is None or not scorer.trusted:
             return self._normalized(scorer, state, pod, raw)
@@ -158,23 +160,6 @@ class ScorePhase:
             one = self._normalized(scorer, state, pod, cached.values[:1])
             cached.normalized = int(one.normalized[0])
         return PluginScore(plugin.name, raw, cached.normalized, scorer.weight)
-
-    def _cached(
-        self, scorer: _Scorer, key: Hashable, state: CycleState, pod: PodInfo
-    ) -> CachedColumn[np.int64]:
-        """The plugin's raw scores of all rows, brought up to date."""
-        plugin = scorer.plugin
-        cached = self._cache.refresh(
-            self._cache.columns(key).scores,
-            plugin.name,
-            plugin.score_reuse,
-            lambda nodes: self._answer(scorer, state, pod, nodes),
-        )
-        if cached.rewritten and plugin.score_reuse is Reuse.NODE:
-            # Node objects change rarely, and then most plugins score all nodes alike.
-            cached.uniform, cached.normalized = _uniform(cached.values), None
-            cached.rewritten = False
-        return cached
 
     def _normalized(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn
@@ -216,13 +201,6 @@ def _total(by_plugin: Sequence[PluginScore], rows: int) -> IntColumn:
     if total is None:
         return np.full(rows, shared, np.int64)
     return np.add(total, shared, out=total) if shared else total
-
-
-def _uniform(values: IntColumn) -> int | None:
-    """The one value of all rows, if there is one."""
-    if len(values) == 0 or not (values == values[0]).all():
-        return None
-    return int(values[0])
 
 
 def _check_scores(plugin: str, scores: IntColumn, rows: int) -> None:

@@ -5,7 +5,7 @@ Invariant: nothing here needs an event loop to be imported, and nothing gives a 
 the queue or another plugin.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
@@ -106,11 +106,10 @@ class ObjectStore(Protocol):
 class Nominations(Protocol):
     """Which pods are nominated to which nodes."""
 
-    def pods_for_node(self, node_name: str) -> Sequence[PodInfo]: ...
+    by_node: Mapping[str, Mapping[str, PodInfo]]
+    """The nominated pods by node and uid; only nodes that have any."""
 
-    def nominated_nodes(self) -> Collection[str]:
-        """Return the names of nodes with nominated pods."""
-        ...
+    def pods_for_node(self, node_name: str) -> Sequence[PodInfo]: ...
 
     def against(self, pod: PodInfo, node_name: str) -> list[PodInfo]:
         """Return the pods nominated to a node that a pod may not preempt."""

@@ -128,34 +128,45 @@ def parse_pod(
     """
     metadata, spec, status = obj["metadata"], obj["spec"], obj.get("status") or {}
     name, namespace = text(metadata["name"]), sys.intern(metadata.get("namespace") or "default")
-    label_set = intern_label_set(namespace, metadata.get("labels") or {})
     node_name = sys.intern(spec.get("nodeName") or "")
-    shared, node_names = _intern_spec(spec, label_set, resolve_priority, max_complexity)
+    uid = text_or_empty(metadata.get("uid")) or f"{namespace}/{name}"
+    resource_version = text_or_empty(metadata.get("resourceVersion"))
+    generation = number_or_none(metadata.get("generation")) or 0
+    nominated_node_name = text_or_empty(status.get("nominatedNodeName"))
+    phase = text_or_empty(status.get("phase"))
+    start_time = text_or_empty(status.get("startTime"))
+    priority = number_or_none(spec.get("priority"))
+    policy = text_or_empty(spec.get("preemptionPolicy"))
+    if priority is None and resolve_priority is not None:
+        priority, class_policy = resolve_priority(text_or_empty(spec.get("priorityClassName")))
+        policy = policy or class_policy
+    label_set = intern_label_set(namespace, metadata.get("labels") or {})
+    shared, node_names = _intern_spec(spec, label_set, priority or 0, policy, max_complexity)
     amounts = resource_amounts(spec, status) if _reports_resize(spec, status) else shared.amounts
     terminating = "deletionTimestamp" in metadata
     # Of a pod that is going, preemption asks whether it was a victim.
     keeps_conditions = terminating or not node_name
     conditions = status.get("conditions") or ()
     return PodInfo(
-        uid=text_or_empty(metadata.get("uid")) or f"{namespace}/{name}",
+        uid=uid,
         name=name,
         namespace=namespace,
-        resource_version=text_or_empty(metadata.get("resourceVersion")),
-        generation=number_or_none(metadata.get("generation")) or 0,
+        resource_version=resource_version,
+        generation=generation,
         spec=shared,
         label_set=label_set,
         amounts=amounts,
         node_name=node_name,
-        nominated_node_name=text_or_empty(status.get("nominatedNodeName")),
+        nominated_node_name=nominated_node_name,
         node_names=node_names,
         volumes=(
             parse_volumes(name, spec["volumes"])
             if spec.get("volumes") and not shared.too_complex
             else ()
         ),
-        phase=text_or_empty(status.get("phase")),
+        phase=phase,
         terminating=terminating,
-        start_time=text_or_empty(status.get("startTime")),
+        start_time=start_time,
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
@@ -198,10 +209,11 @@ def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:
 def _intern_spec(
     spec: JsonObject,
     label_set: LabelSet,
-    resolve_priority: ResolvePriority | None,
+    priority: int,
+    policy: str,
     max_complexity: int | None,
 ) -> tuple[SchedulingSpec, frozenset[str] | None]:
-    priority, policy = _priority(spec, resolve_priority)
+    policy = policy or PREEMPT_LOWER_PRIORITY
     affinity = spec.get("affinity")
     node_names = None
     if affinity:
@@ -209,13 +221,3 @@ def _intern_spec(
     namespace, labels = label_set.namespace, label_set.labels
     shared = intern_spec(spec, affinity, namespace, labels, priority, policy, max_complexity)
     return shared, node_names
-
-
-def _priority(spec: JsonObject, resolve: ResolvePriority | None) -> tuple[int, str]:
-    """The priority admission resolved, or what it would have resolved."""
-    priority = number_or_none(spec.get("priority"))
-    policy = text_or_empty(spec.get("preemptionPolicy"))
-    if priority is None and resolve is not None:
-        priority, class_policy = resolve(text_or_empty(spec.get("priorityClassName")))
-        policy = policy or class_policy
-    return priority or 0, policy or PREEMPT_LOWER_PRIORITY

@@ -133,7 +133,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
             return _Findings((), {})
         dry_run = DryRun(self._handle, state, pod, self._budgets, self._results)
         row_of = snapshot.row_of
-        nominated = {row_of.get(name) for name in self._handle.nominations.nominated_nodes()}
+        nominated = {row_of.get(name) for name in self._handle.nominations.by_node}
         harmless: list[Candidate] = []
         harmful: list[Candidate] = []
         statuses: dict[int, Status] = {}

@@ -6,10 +6,9 @@ kube-scheduler's order (v1.36), so that the truncated scores are the same intege
 
 from collections.abc import Hashable, Sequence
 from itertools import combinations
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 import numpy as np
-import numpy.typing as npt
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
@@ -19,16 +18,22 @@ from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.resources.amounts import Amount, column, divisor, lesser, offered, used
+from stellwerk.plugins.resources.amounts import (
+    Amount,
+    Fraction,
+    column,
+    divisor,
+    fraction,
+    half_distance,
+    offered,
+    used,
+)
 from stellwerk.plugins.resources.strategies import scored_resources
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 
 _HALF: Final = MAX_NODE_SCORE // 2
 _PAIR: Final = 2
-
-Fraction: TypeAlias = npt.NDArray[np.floating[Any]] | float
-"""(n,) float64, 0–1, or the one number of a view of one row."""
 
 
 class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
@@ -54,17 +59,24 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
         names: list[str] = []
+        before: list[Amount] = []
         after: list[Amount] = []
         for name, _, request in scored_resources(self._resources, pod.amounts.requests):
+            present = used(nodes, name)
             names.append(name)
-            after.append(used(nodes, name) + request)
+            before.append(present)
+            after.append(present + request)
         offers = [offered(nodes, name) for name in names]
-        change = _balance(offers, after) - self._present_balance(nodes, names, offers)
+        change = _balance(offers, after) - self._present_balance(nodes, names, offers, before)
         # 50 + (50 + change) // 2; a shift rounds down like the division, in a third of the time.
         return column(nodes, (3 * _HALF + change) >> 1)
 
     def _present_balance(
-        self, nodes: NodeView, names: Sequence[str], offers: Sequence[Amount]
+        self,
+        nodes: NodeView,
+        names: Sequence[str],
+        offers: Sequence[Amount],
+        requested: Sequence[Amount],
     ) -> Amount:
         """How balanced the nodes are without the pod: the same for all pods, so it is cached."""
         if (
@@ -72,7 +84,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
             or nodes.overlay is not None
             or nodes.snapshot is not self._snapshot
         ):
-            return _balance(offers, [used(nodes, name) for name in names])
+            return _balance(offers, requested)
         columns = self._columns.columns(tuple(names)).scores
         present = self._columns.refresh(
             columns, self.name, Reuse.USAGE, lambda rows: _balance_of(rows, names)
@@ -96,7 +108,7 @@ def _balance(offers: Sequence[Amount], requested: Sequence[Amount]) -> Amount:
         deviation = _deviation_of_two(*offers, *requested)
     else:
         fractions = [
-            _fraction(lesser(amount, offer), divisor(offer))
+            fraction(amount, offer, divisor(offer))
             for offer, amount in zip(offers, requested, strict=True)
         ]
         deviation = _deviation([(offer > 0) * 1 for offer in offers], fractions)
@@ -109,19 +121,12 @@ def _deviation_of_two(
 ) -> Fraction:
     """Half the distance of two fractions; 0 where a node lacks one of the resources."""
     nonzero, other_nonzero = divisor(offer), divisor(other_offer)
-    within, other_within = lesser(requested, offer), lesser(other_requested, other_offer)
-    deviation = _half_distance(_fraction(within, nonzero), _fraction(other_within, other_nonzero))
+    share = fraction(requested, offer, nonzero)
+    other_share = fraction(other_requested, other_offer, other_nonzero)
+    deviation = half_distance(share, other_share)
     if nonzero is offer and other_nonzero is other_offer:
         return deviation  # every node has both, as is usual
     return deviation * ((offer > 0) * (other_offer > 0))
-
-
-def _fraction(within: Amount, nonzero: Amount) -> Fraction:
-    """The fraction in use, at most 1; 0 where nothing is offered."""
-    if isinstance(within, int):
-        # Each side is rounded to float64 first, as in Go and NumPy; Python would divide exactly.
-        return float(within) / float(nonzero)
-    return within / nonzero
 
 
 def _deviation(counts: Sequence[Amount], fractions: Sequence[Fraction]) -> Fraction:
@@ -132,18 +137,12 @@ def _deviation(counts: Sequence[Amount], fractions: Sequence[Fraction]) -> Fract
     number: Amount = sum(counts)
     mean = sum(fractions) / divisor(number)
     squares = sum(
-        count * (fraction - mean) * (fraction - mean)
-        for count, fraction in zip(counts, fractions, strict=True)
+        count * (share - mean) * (share - mean)
+        for count, share in zip(counts, fractions, strict=True)
     )
     distance = sum(
-        counts[one] * counts[other] * _half_distance(fractions[one], fractions[other])
+        counts[one] * counts[other] * half_distance(fractions[one], fractions[other])
         for one, other in combinations(range(len(counts)), _PAIR)
     )
     deviation: Fraction = np.sqrt(squares / divisor(number))
     return (number == _PAIR) * distance + (number > _PAIR) * deviation
-
-
-def _half_distance(one: Fraction, other: Fraction) -> Fraction:
-    distance = one - other
-    absolute = abs(distance) if isinstance(distance, float) else np.abs(distance)
-    return absolute * 0.5

@@ -20,4 +20,4 @@ class PrioritySort(StatelessPlugin, QueueSortPlugin):
 
     @override
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
-        return (-pod.priority, queued_at_seconds)
+        return (-pod.spec.priority, queued_at_seconds)

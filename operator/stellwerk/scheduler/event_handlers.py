@@ -8,6 +8,7 @@ pod that the change may help has been moved.
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from typing_extensions import override
@@ -55,6 +56,8 @@ class SyncBarrier:
         self._missing = set(kinds)
         self._complete = asyncio.Event()
         self._applying: set[str] = set()
+        self.is_applying = False
+        """Whether the cache is between two states that the API server has shown; written here."""
         self._applied = asyncio.Event()
         self._applied.set()
 
@@ -76,12 +79,8 @@ class SyncBarrier:
     def on_relist(self, kind: str, *, applying: bool) -> None:
         """A later list of a kind begins to be applied, or is through."""
         (self._applying.add if applying else self._applying.discard)(kind)
-        (self._applied.clear if self._applying else self._applied.set)()
-
-    @property
-    def is_applying(self) -> bool:
-        """Whether the cache is between two states that the API server has shown."""
-        return bool(self._applying)
+        self.is_applying = bool(self._applying)
+        (self._applied.clear if self.is_applying else self._applied.set)()
 
     async def applied(self) -> None:
         """Wait until no list is being applied."""
@@ -113,19 +112,19 @@ class EventHandlers(WatchHandlers):
     @override
     def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
         started = self.world.clock.monotonic()
-        self._handled(self._pod(event_type, obj), started)
+        self._handled(self._pod(event_type, obj, started), started)
 
-    def _pod(self, event_type: str | None, obj: JsonObject) -> str:
+    def _pod(self, event_type: str | None, obj: JsonObject, now: float) -> str:
         """What happened to the pod, as the metric calls it."""
         if event_type == DELETED:
-            return self._pod_gone(obj, deleted=True)
+            return self._pod_gone(obj, now, deleted=True)
         pod = _well_formed(self._parse, obj)
         if pod.finished:
-            return self._pod_gone(obj, deleted=False)
+            return self._pod_gone(obj, now, deleted=False)
         if self.raw.wants_any:
             profile = self.world.profiles.of(pod)
             self.raw.on_pod(pod, obj, profile.scheduler_name if profile else "")
-        return self._pod_bound(pod) if pod.node_name else self._pod_unbound(pod)
+        return self._pod_bound(pod, now) if pod.node_name else self._pod_unbound(pod, now)
 
     def _parse(self, obj: JsonObject) -> PodInfo:
         """The pod; if admission left its priority open, with the one its class has."""
@@ -133,19 +132,19 @@ class EventHandlers(WatchHandlers):
             return parse_pod(obj, None, self.max_pod_complexity)
         classes = self.world.priority_classes
         uid = _uid(obj["metadata"])
-        pod = parse_pod(obj, classes.resolver(uid), self.max_pod_complexity)
-        if classes.is_waiting(uid):
+        pod = parse_pod(obj, partial(classes.resolve_for, uid), self.max_pod_complexity)
+        if uid in classes.waiting:
             # Its class may only be listed later: then the pod is parsed again.
             self._unresolved[uid] = obj
         return pod
 
-    def _priorities_known(self, uids: Iterable[str]) -> None:
+    def _priorities_known(self, uids: Iterable[str], now: float) -> None:
         for uid in uids:
             obj = self._unresolved.pop(uid, None)
             if obj is not None:
-                self._pod("MODIFIED", obj)
+                self._pod("MODIFIED", obj, now)
 
-    def _pod_bound(self, pod: PodInfo) -> str:
+    def _pod_bound(self, pod: PodInfo, now: float) -> str:
         world, uid = self.world, pod.uid
         self.bindings.confirmed(uid)
         self.loader.without_profile.pods.pop(uid, None)
@@ -157,14 +156,16 @@ class EventHandlers(WatchHandlers):
         if pod.terminating:
             self.preemption.on_victim(uid)
         if before is None or confirmed:
-            self._changed(ClusterChange(Resource.ASSIGNED_POD, Action.ADD, None, pod))
+            change = ClusterChange(Resource.ASSIGNED_POD, Action.ADD, None, pod)
+            world.queue.move_all_to_active_or_backoff(change, now)
             return "AssignedPodAdd"
         for action in pod_update_actions(before, pod):
-            self._changed(ClusterChange(Resource.ASSIGNED_POD, action, before, pod))
+            change = ClusterChange(Resource.ASSIGNED_POD, action, before, pod)
+            world.queue.move_all_to_active_or_backoff(change, now)
         return "AssignedPodUpdate"
 
-    def _pod_unbound(self, pod: PodInfo) -> str:
-        world, now = self.world, self.world.clock.monotonic()
+    def _pod_unbound(self, pod: PodInfo, now: float) -> str:
+        world = self.world
         if pod.uid not in world.queue.entries:
             if world.cache.pod(pod.uid) is not None:
                 # Either an old event, or the API has lost the binding: it is read before its room
@@ -181,7 +182,7 @@ class EventHandlers(WatchHandlers):
         before = world.queue.update(pod, now)
         if before is not None and before.nominated_node_name != pod.nominated_node_name:
             # Pods that a lower or equal nomination stood in the way of may fit now.
-            self._nomination_changed(before)
+            self._nomination_changed(before, now)
         return "UnschedulablePodUpdate"
 
     def _assumed_pod_terminating(self, uid: str) -> None:
@@ -198,15 +199,15 @@ class EventHandlers(WatchHandlers):
             self.preemption.on_victim(uid)
             self.world.on_forgotten(assumed)
 
-    def _nomination_changed(self, pod: PodInfo) -> None:
+    def _nomination_changed(self, pod: PodInfo, now: float) -> None:
         if pod.nominated_node_name:
             self.world.queue.move_all_to_active_or_backoff(
                 ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, pod, None),
-                self.world.clock.monotonic(),
+                now,
                 max_priority=pod.priority,
             )
 
-    def _pod_gone(self, obj: JsonObject, *, deleted: bool) -> str:
+    def _pod_gone(self, obj: JsonObject, now: float, *, deleted: bool) -> str:
         """A pod was deleted, or has finished."""
         world, uid = self.world, _uid(obj["metadata"])
         self.loader.without_profile.pods.pop(uid, None)
@@ -221,12 +222,13 @@ class EventHandlers(WatchHandlers):
         pending = world.queue.delete(uid)
         if pending is not None:
             self.preemption.abandon(uid)
-            self._nomination_changed(pending)
+            self._nomination_changed(pending, now)
         assumed = uid in world.cache.assumed_pods
         removed = world.cache.remove_pod(uid)
         self.preemption.on_victim(uid)
         if removed is not None:
-            self._changed(ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None))
+            change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None)
+            world.queue.move_all_to_active_or_backoff(change, now)
         counted = removed is not None and not assumed
         if counted or (obj.get("spec") or {}).get("nodeName"):
             return f"AssignedPod{_change(deleted=deleted, known=counted)}"
@@ -242,7 +244,8 @@ class EventHandlers(WatchHandlers):
             removed = world.cache.remove_node(metadata["name"], metadata.get("uid") or "")
             if removed is not None:
                 self.raw.on_node(metadata["name"], None)
-                self._changed(ClusterChange(Resource.NODE, Action.DELETE, removed, None))
+                change = ClusterChange(Resource.NODE, Action.DELETE, removed, None)
+                world.queue.move_all_to_active_or_backoff(change, started)
             self._observe("NodeDelete", started)
             return
         node = _well_formed(parse_node, obj)
@@ -250,10 +253,12 @@ class EventHandlers(WatchHandlers):
             self.raw.on_node(node.name, obj)
         before = world.cache.set_node(node)
         if before is None:
-            self._changed(ClusterChange(Resource.NODE, Action.ADD, None, node))
+            change = ClusterChange(Resource.NODE, Action.ADD, None, node)
+            world.queue.move_all_to_active_or_backoff(change, started)
         else:
             for action in node_update_actions(before, node):
-                self._changed(ClusterChange(Resource.NODE, action, before, node))
+                change = ClusterChange(Resource.NODE, action, before, node)
+                world.queue.move_all_to_active_or_backoff(change, started)
         self._observe("NodeAdd" if before is None else "NodeUpdate", started)
 
     # --- everything else ------------------------------------------------------------------------
@@ -265,15 +270,15 @@ class EventHandlers(WatchHandlers):
             if gone:
                 self.world.priority_classes.remove(obj["metadata"]["name"])
             else:
-                self._priorities_known(self.world.priority_classes.set(obj))
+                self._priorities_known(self.world.priority_classes.set(obj), started)
         elif kind == "SchedulerProfile":
             self.loader.on_object(obj, gone=gone)
         else:
-            self._keep(kind, obj, gone=gone)
+            self._keep(kind, obj, started, gone=gone)
         change = _change(deleted=gone, known=event_type == "MODIFIED")
         self._handled(f"{kind}{change}", started)
 
-    def _keep(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
+    def _keep(self, kind: str, obj: JsonObject, now: float, *, gone: bool) -> None:
         world, metadata = self.world, obj["metadata"]
         namespace, name = metadata.get("namespace") or "", metadata["name"]
         before = world.objects.get(kind, namespace, name)
@@ -288,12 +293,14 @@ class EventHandlers(WatchHandlers):
             action = (
                 Action.DELETE if gone else Action.ADD if before is None else Action.UPDATE_OTHER
             )
-            self._changed(ClusterChange(resource, action, before, None if gone else obj))
+            change = ClusterChange(resource, action, before, None if gone else obj)
+            world.queue.move_all_to_active_or_backoff(change, now)
 
     @override
     def on_synced(self, kind: str) -> None:
         if kind == "PriorityClass":
-            self._priorities_known(self.world.priority_classes.synced())
+            uids = self.world.priority_classes.synced()
+            self._priorities_known(uids, self.world.clock.monotonic())
         self.barrier.on_synced(kind)
 
     @override
@@ -301,11 +308,6 @@ class EventHandlers(WatchHandlers):
         self.barrier.on_relist(kind, applying=applying)
 
     # --- after each -----------------------------------------------------------------------------
-
-    def _changed(self, change: ClusterChange) -> None:
-        """Move the pods that a change may help."""
-        queue, clock = self.world.queue, self.world.clock
-        queue.move_all_to_active_or_backoff(change, clock.monotonic())
 
     def _handled(self, label: str, started: float) -> None:
         """What plugins wait for may have come."""

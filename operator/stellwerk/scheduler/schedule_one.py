@@ -75,7 +75,11 @@ class ScheduleOne:
             return
         now = world.clock.monotonic
         started_seconds = now()
-        if slow := self._too_slow(profile):
+        slow = ""
+        if len(world.profiles.served) > 1:
+            # Its pods have to leave time to those of others.
+            slow = self._budget.exceeded(profile.scheduler_name)
+        if slow:
             self._failures.handle(queued, profile, Failure.set_back(slow), started_seconds)
             return
         self._attempts += 1
@@ -133,12 +137,6 @@ class ScheduleOne:
                 reporting_controller=profile.scheduler_name,
             )
         self._world.queue.done(pod.uid)
-
-    def _too_slow(self, profile: ServedProfile) -> str:
-        """Why the pods of a profile have to leave time to those of others; empty: they need not."""
-        if len(self._world.profiles.served) == 1:
-            return ""
-        return self._budget.exceeded(profile.scheduler_name)
 
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState

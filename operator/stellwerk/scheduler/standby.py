@@ -9,7 +9,7 @@ import asyncio
 import gc
 from typing import Final
 
-from stellwerk.scheduler.active_queue import ActiveQueue
+from stellwerk.scheduler.scheduler import ActiveQueue
 from stellwerk.world.world import World
 
 _LOOK_SECONDS: Final = 1.0

@@ -1,4 +1,4 @@
-"""The HTTP endpoints of the operator: probes and metrics.
+"""The operator's port: probes without credentials, metrics with a right to them.
 
 `app` starts it with the checks and texts of the parts it has built. Invariant: a probe says what is
 wrong by the name of the check, and answering one never waits for anything.
@@ -6,6 +6,8 @@ wrong by the name of the check, and answering one never waits for anything.
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -16,17 +18,23 @@ from stellwerk.errors import ConfigurationError
 from stellwerk.serving.exposition import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from aiohttp.typedefs import Middleware
 
     from stellwerk.clock import Clock
+    from stellwerk.serving.access_control import AccessControl
+    from stellwerk.serving.certificates import ServerCertificate
 
     Check = Callable[[], str | None]
-    Handler = Callable[[web.Request], Awaitable[web.Response]]
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_BIND_ADDRESS: Final = "127.0.0.1:10259"
 STUCK_SECONDS: Final = 20.0
+PROBES: Final = frozenset({"livez", "readyz", "healthz"})
+"""First parts of the paths that are always allowed, as kube-scheduler allows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,14 @@ class Probes:
     """Beside the live ones."""
     healthy: Mapping[str, Check] = field(default_factory=dict)
     """Beside the live ones, for /healthz, which is older than the other two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What stands before the endpoints; without both, plain HTTP."""
+
+    access: AccessControl | None = None
+    certificate: ServerCertificate | None = None
 
 
 class Watchdog:
@@ -77,23 +93,29 @@ class HttpServer:
         self,
         probes: Probes,
         metrics: Callable[[], bytes],
-        resource_metrics: Callable[[], bytes],
+        resource_metrics: Callable[[], Iterable[bytes]],
         *,
         routes: web.RouteTableDef | None = None,
+        guard: Guard | None = None,
     ) -> None:
         """Prepare the endpoints.
 
         Args:
             probes: what the probes ask.
             metrics: the text of /metrics.
-            resource_metrics: the text of /metrics/resources.
+            resource_metrics: the text of /metrics/resources, in pieces.
             routes: further endpoints of other modules.
+            guard: its certificate, and who may ask for more than probes.
         """
-        self._app = web.Application()
+        guard = guard or Guard()
+        self._certificate = guard.certificate
+        self._app = web.Application(
+            middlewares=[] if guard.access is None else [_guarded_by(guard.access)]
+        )
         self._app.add_routes(
             [
                 web.get("/metrics", _text_of(metrics)),
-                web.get("/metrics/resources", _text_of(resource_metrics)),
+                web.get("/metrics/resources", _pieces_of(resource_metrics)),
             ]
         )
         every_check = {**probes.live, **probes.ready}
@@ -108,19 +130,26 @@ class HttpServer:
         """Listen; return the port, which differs from the one asked for if that was 0.
 
         Raises:
-            ConfigurationError: the address is not one, or is taken.
+            ConfigurationError: the address is not one, is taken, or is open to other machines
+                without TLS.
         """
         host, port = parse_address(bind_address)
+        if self._certificate is None and not is_loopback(host):
+            raise ConfigurationError(
+                f"plain HTTP is for this machine alone: {bind_address} is no loopback address"
+            )
+        context = None if self._certificate is None else self._certificate.context
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await web.TCPSite(self._runner, host, port, ssl_context=context).start()
         except OSError as error:
             await self._runner.cleanup()
             raise ConfigurationError(
                 f"cannot listen on {bind_address}: {error.strerror or error}"
             ) from error
         bound: int = self._runner.addresses[0][1]
-        logger.info("serving probes and metrics on %s:%d", host, bound)
+        scheme = "http" if context is None else "https"
+        logger.info("serving probes and metrics on %s://%s:%d", scheme, host, bound)
         return bound
 
     async def close(self) -> None:
@@ -156,6 +185,28 @@ def parse_address(address: str) -> tuple[str, int]:
     return host or "0.0.0.0", int(port)  # noqa: S104 - asked for in so many words
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches an address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _guarded_by(access: AccessControl) -> Middleware:
+    """Ask before every request but those of probes."""
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path.split("/", 2)[1] not in PROBES:
+            await access.check(request)
+        return await handler(request)
+
+    return guard
+
+
 def _answer(path: str, checks: Mapping[str, Check], *, verbose: bool) -> web.Response:
     """Run the checks and say, as the API server does, which passed."""
     failures = {name: wrong for name, check in checks.items() if (wrong := _run(name, check))}
@@ -180,5 +231,20 @@ def _run(name: str, check: Check) -> str | None:
 def _text_of(text: Callable[[], bytes]) -> Handler:
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=text(), headers={"Content-Type": CONTENT_TYPE})
+
+    return metrics
+
+
+def _pieces_of(text: Callable[[], Iterable[bytes]]) -> Handler:
+    """Other work has its turn after each piece."""
+
+    async def metrics(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        await response.prepare(request)
+        for piece in text():
+            await response.write(piece)
+            await asyncio.sleep(0)
+        await response.write_eof()
+        return response
 
     return metrics

@@ -1,14 +1,17 @@
 """The text of /metrics/resources: what each pod requests, as kube-scheduler publishes it.
 
-`app` passes the pods in at each scrape. Invariant: nothing is kept between two scrapes.
+`app` passes the pods in at each scrape. Invariant: nothing is kept between two scrapes, and a piece
+of the text is made of a bounded number of pods, so that other work has its turn in between.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY
 
+PODS_A_PIECE: Final = 500
 _UNITS: Final = {CPU: "cores", MEMORY: "bytes", "ephemeral-storage": "bytes", "storage": "bytes"}
 _FAMILIES: Final = (
     ("kube_pod_resource_request", "Resources requested by pods, as the scheduler counts them."),
@@ -27,29 +30,39 @@ _OVERHEAD_FAMILIES: Final = (
 )
 
 
-def resource_metrics(pods: Iterable[PodInfo]) -> bytes:
-    """Every pod's requests, limits and overhead in Prometheus' text format."""
+def resource_metrics(pods: Iterable[PodInfo]) -> Iterator[bytes]:
+    """Every pod's requests, limits and overhead in Prometheus' text format, in pieces."""
     pods = list(pods)
-    lines: list[str] = []
     for family, text in _FAMILIES:
-        lines += _head(family, text)
-        for pod in pods:
-            amounts = pod.amounts
-            of = amounts.requests if family == "kube_pod_resource_request" else amounts.limits
-            lines += _samples(family, pod, of)
+        yield _head(family, text)
+        yield from _pieces(pods, partial(_requested, family))
     for family, resource, text in _OVERHEAD_FAMILIES:
-        lines += _head(family, text)
-        lines += [
+        yield _head(family, text)
+        yield from _pieces(pods, partial(_overhead, family, resource))
+
+
+def _pieces(pods: list[PodInfo], samples: Callable[[PodInfo], Iterator[str]]) -> Iterator[bytes]:
+    for start in range(0, len(pods), PODS_A_PIECE):
+        lines = [line for pod in pods[start : start + PODS_A_PIECE] for line in samples(pod)]
+        yield "".join(lines).encode()
+
+
+def _requested(family: str, pod: PodInfo) -> Iterator[str]:
+    amounts = pod.amounts
+    of = amounts.requests if family == "kube_pod_resource_request" else amounts.limits
+    return _samples(family, pod, of)
+
+
+def _overhead(family: str, resource: str, pod: PodInfo) -> Iterator[str]:
+    if resource in pod.amounts.overhead:
+        yield (
             f'{family}{{namespace="{pod.namespace}",pod="{pod.name}",uid="{pod.uid}"}} '
-            f"{_value(resource, pod.amounts.overhead[resource])}"
-            for pod in pods
-            if resource in pod.amounts.overhead
-        ]
-    return ("\n".join(lines) + "\n").encode()
+            f"{_value(resource, pod.amounts.overhead[resource])}\n"
+        )
 
 
-def _head(family: str, text: str) -> tuple[str, str]:
-    return f"# HELP {family} {text}", f"# TYPE {family} gauge"
+def _head(family: str, text: str) -> bytes:
+    return f"# HELP {family} {text}\n# TYPE {family} gauge\n".encode()
 
 
 def _samples(family: str, pod: PodInfo, amounts: Mapping[str, int]) -> Iterator[str]:
@@ -60,7 +73,7 @@ def _samples(family: str, pod: PodInfo, amounts: Mapping[str, int]) -> Iterator[
         yield (
             f'{family}{{namespace="{pod.namespace}",pod="{pod.name}",node="{pod.node_name}",'
             f'scheduler="{pod.spec.scheduler_name}",priority="{pod.priority}",'
-            f'resource="{resource}",unit="{unit}"}} {_value(resource, amount)}'
+            f'resource="{resource}",unit="{unit}"}} {_value(resource, amount)}\n'
         )
 
 

@@ -87,7 +87,7 @@ class Snapshot:
         """Books that follow every change."""
         self._pod_books: list[Book] = []
         """Those of them that count pods."""
-        self._unfilled: list[Book] = []
+        self.unfilled: list[Book] = []
         """Books registered since the last update: they have not seen the rows yet."""
         self._open_own_books()
         self.fill_books()
@@ -131,7 +131,7 @@ class Snapshot:
         if not isinstance(book, kind):
             book = kind()
             self._books[kind] = book
-            self._unfilled.append(book)
+            self.unfilled.append(book)
         return book
 
     def label(self, key: str) -> LabelColumn:
@@ -226,7 +226,7 @@ class Snapshot:
         fork._books = {kind: book.fork() for kind, book in self._books.items()}
         fork._filled = [fork._books[type(book)] for book in self._filled]
         fork._pod_books = [fork._books[type(book)] for book in self._pod_books]
-        fork._unfilled = [fork._books[type(book)] for book in self._unfilled]
+        fork.unfilled = [fork._books[type(book)] for book in self.unfilled]
         fork._open_own_books()
         fork._publish()
         return fork
@@ -235,20 +235,18 @@ class Snapshot:
 
     def fill_books(self) -> None:
         """Let the books that were registered since the last call see the rows there are."""
-        if not self._unfilled:
-            return
-        for book in self._unfilled:
+        for book in self.unfilled:
             book.grow(self._capacity)
             for row, node in enumerate(self.nodes):
                 if node is not None:
                     book.write_node(row, None, node)
                     for pod in self.pods[row].values():
                         book.count_pod(row, pod, 1)
-        self._filled += self._unfilled
+        self._filled += self.unfilled
         self._pod_books += (
-            book for book in self._unfilled if type(book).count_pod is not Book.count_pod
+            book for book in self.unfilled if type(book).count_pod is not Book.count_pod
         )
-        self._unfilled.clear()
+        self.unfilled.clear()
 
     def write_node(self, node: NodeInfo, pods: Mapping[str, PodInfo]) -> int:
         """Write a node's own columns, in its row or a free one; returns the row."""

@@ -7,19 +7,22 @@ Parsed once per request, then asked for every object; what a requirement means i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.selectors import EVERYTHING, LabelSelector, Requirement, parse_integer
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request
-from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, pick
+from stellwerk_cluster.apimachinery.objects import EMPTY, pick
 
 if TYPE_CHECKING:
-    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from collections.abc import Callable, Iterator
 
-Predicate: TypeAlias = Callable[[JsonObject], bool]
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
+
+Trigger: TypeAlias = tuple[str, str]
+"""A field and the value that everything selected has there."""
 
 _WORD: Final = re.compile(r"\s*(==|!=|=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
 _END: Final = ""
@@ -34,6 +37,58 @@ _OPERATORS: Final = {
 }
 
 
+_NAME: Final = ("metadata", "name")
+_NAMESPACE: Final = ("metadata", "namespace")
+_NODE_NAME: Final = ("spec", "nodeName")
+
+
+class Selectable(Protocol):
+    """A stored object, with the facts by which most selectors select it at hand."""
+
+    __slots__ = ()
+
+    key: Key
+    """Namespace and name."""
+    labels: dict[str, str]
+    node_name: str
+    """The text under spec.nodeName, or empty."""
+
+    @property
+    def obj(self) -> JsonObject:
+        """The whole object, which may have to be parsed for it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """A value that a field has, or has not."""
+
+    path: tuple[str, ...]
+    value: str
+    equal: bool = True
+
+    def __call__(self, obj: JsonObject) -> bool:
+        """Whether an object meets it."""
+        return self._meets(pick(obj, self.path))
+
+    def selects(self, entry: Selectable) -> bool:
+        """Whether a stored object meets it; only for other fields than these it is parsed."""
+        if self.path == _NODE_NAME:
+            return self._meets(entry.node_name)
+        if self.path == _NAME:
+            return self._meets(entry.key[1])
+        if self.path == _NAMESPACE:
+            return self._meets(entry.key[0])
+        return self(entry.obj)
+
+    def _meets(self, found: JsonValue) -> bool:
+        if found is None:
+            # A missing boolean reads as "false", every other missing field as the empty text.
+            return (self.value in ("", "false")) == self.equal
+        shown = str(found).lower() if isinstance(found, bool) else str(found)
+        return (shown == self.value) == self.equal
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The objects that a request is about: a namespace, a label selector, field requirements."""
@@ -41,18 +96,30 @@ class Selection:
     namespace: str | None = None
     """None: all namespaces."""
     labels: LabelSelector = EVERYTHING
-    fields: tuple[Predicate, ...] = ()
+    fields: tuple[FieldRequirement, ...] = ()
 
     @property
     def everything(self) -> bool:
         """Whether no selector was given (the namespace is not one)."""
         return not self.labels.requirements and not self.fields
 
-    def matches(self, obj: JsonObject) -> bool:
-        """Whether the object is selected."""
-        if self.namespace is not None and obj["metadata"].get("namespace", "") != self.namespace:
+    @property
+    def trigger(self) -> Trigger | None:
+        """What everything selected has in common, and few other objects have; None: nothing."""
+        wanted = {field.path: field.value for field in self.fields if field.equal}
+        if wanted.get(_NODE_NAME):
+            return "spec.nodeName", wanted[_NODE_NAME]
+        if _NAME in wanted:
+            return "metadata.name", wanted[_NAME]
+        return None if self.namespace is None else ("metadata.namespace", self.namespace)
+
+    def selects(self, entry: Selectable) -> bool:
+        """Whether a stored object is selected."""
+        if self.namespace is not None and entry.key[0] != self.namespace:
             return False
-        return self.labels.matches(labels_of(obj)) and all(holds(obj) for holds in self.fields)
+        if self.labels.requirements and not self.labels.matches(entry.labels):
+            return False
+        return all(field.selects(entry) for field in self.fields)
 
 
 def parse_labels(text: str) -> LabelSelector:
@@ -148,13 +215,13 @@ def _value(operator: str, words: _Words) -> str:
 
 def parse_fields(
     text: str, kind: ResourceKind, prefix_of: Callable[[str], tuple[str, ...]]
-) -> tuple[Predicate, ...]:
+) -> tuple[FieldRequirement, ...]:
     """The requirements of a field selector; `prefix_of` says where a field lies in an object.
 
     Raises:
         StatusError: the text is no selector, or the kind has no such field label (400).
     """
-    found: list[Predicate] = []
+    found: list[FieldRequirement] = []
     for part in filter(None, re.split(r"(?<!\\),", text)):
         match = re.match(r"([^=!]*)(!=|==|=)(.*)$", part)
         if match is None:
@@ -162,20 +229,8 @@ def parse_fields(
         name, operator, value = match[1], match[2], re.sub(r"\\(.)", r"\1", match[3])
         if name not in kind.fields:
             raise bad_request(f"field label not supported: {name}")
-        found.append(_field_requirement(prefix_of(name), value, equal=operator != "!="))
+        found.append(FieldRequirement(prefix_of(name), value, equal=operator != "!="))
     return tuple(found)
-
-
-def _field_requirement(path: tuple[str, ...], value: str, *, equal: bool) -> Predicate:
-    def holds(obj: JsonObject) -> bool:
-        found = pick(obj, path)
-        if found is None:
-            # A missing boolean reads as "false", every other missing field as the empty text.
-            return (value in ("", "false")) == equal
-        shown = str(found).lower() if isinstance(found, bool) else str(found)
-        return (shown == value) == equal
-
-    return holds
 
 
 def selector_text(selector: JsonObject, *, plain: bool = False) -> str:

@@ -6,8 +6,10 @@ client that keeps it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import orjson
 from aiohttp import web
@@ -15,11 +17,12 @@ from aiohttp import web
 from stellwerk_cluster.apiserver.rendering import JSON, Form
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from stellwerk.models.json_values import JsonObject
 
 Answer: TypeAlias = web.StreamResponse
+_BATCH_BYTES: Final = 1 << 20
 
 
 def json_answer(document: JsonObject, status: int = 200) -> web.Response:
@@ -30,6 +33,40 @@ def json_answer(document: JsonObject, status: int = 200) -> web.Response:
 def body_answer(content: bytes, form: Form, status: int = 200) -> web.Response:
     """The answer that carries rendered objects, in the media type of their form."""
     return web.Response(body=content, status=status, headers={"Content-Type": form.media_type})
+
+
+async def streamed_answer(
+    request: web.BaseRequest, pieces: Iterable[bytes], form: Form
+) -> web.StreamResponse:
+    """The answer that carries rendered objects; what is large leaves piece by piece.
+
+    Other requests get their turn between the pieces, and a slow client costs one piece of memory.
+    """
+    batches = _batched(pieces)
+    first = next(batches, b"")
+    second = next(batches, None)
+    if second is None or request.method == "HEAD":
+        return body_answer(first, form)
+    response = web.StreamResponse(headers={"Content-Type": form.media_type})
+    response.enable_chunked_encoding()
+    await response.prepare(request)
+    for batch in chain((first, second), batches):
+        await response.write(batch)
+        await asyncio.sleep(0)
+    await response.write_eof()
+    return response
+
+
+def _batched(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    batch, size = [], 0
+    for piece in pieces:
+        batch.append(piece)
+        size += len(piece)
+        if size >= _BATCH_BYTES:
+            yield b"".join(batch)
+            batch, size = [], 0
+    if batch:
+        yield b"".join(batch)
 
 
 def tagged_answer(

@@ -27,7 +27,13 @@ from stellwerk_cluster.apimachinery.failures import (
     too_large_revision,
     unsupported_patch,
 )
-from stellwerk_cluster.apiserver.answers import Answer, body_answer, json_answer, no_page
+from stellwerk_cluster.apiserver.answers import (
+    Answer,
+    body_answer,
+    json_answer,
+    no_page,
+    streamed_answer,
+)
 from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
 from stellwerk_cluster.apiserver.requests import (
@@ -54,7 +60,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apiserver.documents import Documents
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.store import Entry
+    from stellwerk_cluster.registry.entries import Entry
 
 _log = logging.getLogger(__name__)
 _FUTURE_SECONDS: Final = 3.0
@@ -156,9 +162,8 @@ class HttpServer:
             form = negotiate(accept).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
-        return body_answer(
-            self._renderer.many(kind, list_page(self._api.store, kind, options), form), form
-        )
+        page = list_page(self._api.store, kind, options)
+        return await streamed_answer(request, self._renderer.many(kind, page, form), form)
 
     async def _read_one(self, target: Target, query: dict[str, str], form: Form) -> Answer:
         if "get" not in target.kind.verbs:
@@ -301,7 +306,8 @@ class HttpServer:
         )
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
-        return body_answer(self._renderer.many(kind, Page(deleted, page.revision), PLAIN), PLAIN)
+        pieces = self._renderer.many(kind, Page(deleted, page.revision), PLAIN)
+        return body_answer(b"".join(pieces), PLAIN)
 
     def _answer_one(
         self, target: Target, entry: Entry, form: Form, status: int, warnings: list[str]

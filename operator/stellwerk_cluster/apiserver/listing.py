@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -24,12 +25,20 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     unsupported,
 )
-from stellwerk_cluster.apimachinery.selectors import Selection, parse_fields, parse_labels
+from stellwerk_cluster.apimachinery.selectors import (
+    FieldRequirement,
+    Selection,
+    parse_fields,
+    parse_labels,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
-    from stellwerk_cluster.registry.store import Collection, Entry, Store
+    from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_cluster.registry.store import Collection, Store
 
 _FORMAT: Final = "meta.k8s.io/v1"
 _MATCHES: Final = ("Exact", "NotOlderThan", "")
@@ -85,7 +94,7 @@ def parse_list_options(
         query.get("fieldSelector", ""), kind, lambda field: field_path(kind, field)
     )
     if name:
-        fields = (*fields, lambda obj: obj["metadata"]["name"] == name)
+        fields = (*fields, FieldRequirement(("metadata", "name"), name))
     selection = Selection(namespace, parse_labels(query.get("labelSelector", "")), fields)
     options = ListOptions(
         selection=selection,
@@ -209,30 +218,51 @@ def _cut(
     *,
     at_present: bool,
 ) -> Page:
-    namespace = selection.namespace
-    if at_present and after is None and not limit and selection.everything:
-        return Page(collection.entries(namespace), revision)
-    was = {} if at_present else collection.differences_from(revision)
+    if at_present:
+        candidates = _present(collection, selection, after)
+    else:
+        candidates = _past(collection, selection.namespace, revision, after)
+    selected = candidates if selection.everything else filter(selection.selects, candidates)
+    if not limit:
+        return Page(list(selected), revision)
+    entries = list(islice(selected, limit))
+    more = next(selected, None)
+    if more is None:
+        return Page(entries, revision)
+    last, remaining = entries[-1].key, None
+    if selection.everything:
+        # Selectors leave the rest unknown; without one, the present is counted without a look.
+        count = collection.count(selection.namespace, last)
+        remaining = count if at_present else 1 + sum(1 for _ in selected)
+    return Page(entries, revision, _make_token(revision, last), remaining)
+
+
+def _present(collection: Collection, selection: Selection, after: Key | None) -> Iterator[Entry]:
+    """The entries that may be selected, in order of their keys."""
+    trigger = selection.trigger
+    if trigger is not None and trigger[0] == "spec.nodeName":
+        bound = collection.on_node(trigger[1])
+        return (entry for entry in bound if after is None or entry.key > after)
+    if after is None:
+        return iter(collection.entries(selection.namespace))
+    return filter(None, map(collection.get, collection.keys(selection.namespace, after)))
+
+
+def _past(
+    collection: Collection, namespace: str | None, revision: int, after: Key | None
+) -> Iterator[Entry]:
+    """The entries of an older version, in order of their keys."""
+    was = collection.differences_from(revision)
     keys = list(collection.keys(namespace, after))
-    if was:
-        vanished = [
-            key
-            for key in was
-            if collection.get(key) is None
-            and (namespace is None or key[0] == namespace)
-            and (after is None or key > after)
-        ]
-        keys = sorted([*keys, *vanished])
-    entries: list[Entry] = []
-    for position, key in enumerate(keys):
-        entry = was[key] if key in was else collection.get(key)
-        if entry is None or not selection.matches(entry.obj):
-            continue
-        if limit and len(entries) == limit:
-            remaining = len(keys) - position if selection.everything else None
-            return Page(entries, revision, _make_token(revision, entries[-1].key), remaining)
-        entries.append(entry)
-    return Page(entries, revision)
+    vanished = [
+        key
+        for key in was
+        if collection.get(key) is None
+        and (namespace is None or key[0] == namespace)
+        and (after is None or key > after)
+    ]
+    known = (was[key] if key in was else collection.get(key) for key in sorted([*keys, *vanished]))
+    return filter(None, known)
 
 
 def _make_token(revision: int, after: Key | None) -> str:

@@ -16,15 +16,15 @@ from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.views import from_storage, is_view
-from stellwerk_cluster.registry.store import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import Page
     from stellwerk_cluster.apiserver.tables import Printer, Printers
+    from stellwerk_cluster.registry.entries import Entry
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
@@ -138,7 +138,7 @@ class Renderer:
         """One object."""
         if form.transform == "Table":
             return orjson.dumps(
-                self._table(kind, [entry], {"resourceVersion": str(entry.revision)}, form)
+                self._table(kind, [entry.obj], {"resourceVersion": str(entry.revision)}, form)
             )
         if form.transform == _PARTIAL:
             return orjson.dumps(_partial(entry.obj, form))
@@ -150,37 +150,44 @@ class Renderer:
             return orjson.dumps(from_storage(kind, entry.obj))
         return entry.data
 
-    def many(self, kind: ResourceKind, page: Page, form: Form) -> bytes:
-        """A list."""
+    def many(self, kind: ResourceKind, page: Page, form: Form) -> Iterator[bytes]:
+        """A list, in the pieces that it is sent in."""
         metadata: JsonObject = {"resourceVersion": str(page.revision)}
         if page.token or (kind.custom and not form.transform):
             metadata["continue"] = page.token
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
+        if form.transform or form.media_type != JSON or is_view(kind):
+            yield self._derived_list(kind, page, metadata, form)
+            return
+        yield b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[' % (
+            kind.list_name.encode(),
+            kind.api_version.encode(),
+            orjson.dumps(metadata),
+        )
+        yield from list_items(kind, page.entries)
+        yield b"]}"
+
+    def _derived_list(
+        self, kind: ResourceKind, page: Page, metadata: JsonObject, form: Form
+    ) -> bytes:
         if form.transform == "Table":
-            return orjson.dumps(self._table(kind, page.entries, metadata, form))
+            objects = [entry.obj for entry in page.entries]
+            return orjson.dumps(self._table(kind, objects, metadata, form))
         if form.transform == f"{_PARTIAL}List":
             items = [_partial(entry.obj, form) for entry in page.entries]
             return orjson.dumps(
                 _list_of(f"{_PARTIAL}List", f"meta.k8s.io/{form.version}", metadata, items)
             )
-        if form.media_type != JSON or is_view(kind):
-            return self._converted_list(kind, page, metadata, form)
-        return b'{"kind":"%b","apiVersion":"%b","metadata":%b,"items":[%b]}' % (
-            kind.list_name.encode(),
-            kind.api_version.encode(),
-            orjson.dumps(metadata),
-            b",".join(list_items(kind, page.entries)),
-        )
+        return self._converted_list(kind, page, metadata, form)
 
     def watched(
         self, kind: ResourceKind, obj: JsonObject, form: Form, *, with_columns: bool
     ) -> JsonObject:
         """The object of a watch event, in a form other than plain JSON."""
         if form.transform == "Table":
-            entry = Entry(("", ""), obj, 0)
             metadata = {"resourceVersion": obj["metadata"]["resourceVersion"]}
-            table = self._table(kind, [entry], metadata, form)
+            table = self._table(kind, [obj], metadata, form)
             return table if with_columns else {**table, "columnDefinitions": None}
         if form.transform:
             return _partial(obj, form)
@@ -201,7 +208,7 @@ class Renderer:
         return to_yaml(body) if form.media_type == YAML else orjson.dumps(body)
 
     def _table(
-        self, kind: ResourceKind, entries: Iterable[Entry], metadata: JsonObject, form: Form
+        self, kind: ResourceKind, objects: Iterable[JsonObject], metadata: JsonObject, form: Form
     ) -> JsonObject:
         printer = self._printers.printer(kind)
         return {
@@ -209,17 +216,24 @@ class Renderer:
             "apiVersion": f"meta.k8s.io/{form.version}",
             "metadata": metadata,
             "columnDefinitions": printer.definitions(),
-            "rows": [_row(printer, kind, entry.obj, form) for entry in entries],
+            "rows": [_row(printer, kind, obj, form) for obj in objects],
         }
 
 
-def list_items(kind: ResourceKind, entries: Iterable[Entry]) -> list[bytes]:
-    """The bytes of list items: items of built-in kinds carry neither kind nor apiVersion."""
-    if kind.custom:
-        return [entry.data for entry in entries]
-    prefix = b'{"kind":"%b","apiVersion":"%b",' % (kind.kind.encode(), kind.api_version.encode())
-    cut = len(prefix)
-    return [b"{" + entry.data[cut:] for entry in entries]
+def list_items(kind: ResourceKind, entries: Iterable[Entry]) -> Iterator[bytes]:
+    """The bytes of list items with commas between them.
+
+    Items of built-in kinds carry neither kind nor apiVersion.
+    """
+    prefix = (
+        b""
+        if kind.custom
+        else b'{"kind":"%b","apiVersion":"%b",' % (kind.kind.encode(), kind.api_version.encode())
+    )
+    cut, begin = len(prefix), b"{" if prefix else b""
+    for entry in entries:
+        yield begin + entry.data[cut:]
+        begin = b",{" if prefix else b","
 
 
 def to_yaml(body: JsonObject) -> bytes:

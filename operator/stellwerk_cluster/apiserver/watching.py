@@ -8,6 +8,7 @@ or an ERROR event that says 410.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -17,20 +18,18 @@ from stellwerk_cluster.apimachinery.failures import expired
 from stellwerk_cluster.apimachinery.objects import with_value
 from stellwerk_cluster.apimachinery.schema import types, zero
 from stellwerk_cluster.apimachinery.views import is_view
-from stellwerk_cluster.registry.store import (
+from stellwerk_cluster.registry.entries import (
     ADDED,
     DELETED,
     MODIFIED,
-    Collection,
     Entry,
-    Store,
     StoreEvent,
-    Watcher,
     event_line,
 )
+from stellwerk_cluster.registry.watchers import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apiserver.listing import ListOptions
     from stellwerk_cluster.apiserver.rendering import Form, Renderer
+    from stellwerk_cluster.registry.store import Collection, Store
 
 _BOOKMARK_SECONDS: Final = 60.0
 _LAST_BOOKMARK_SECONDS: Final = 2.0
@@ -65,23 +65,23 @@ class WatchFeed:
         self._converts = bool(form.transform) or is_view(kind)
         self._columns_sent = False
 
-    def first_lines(self) -> tuple[list[bytes], bool]:
-        """What is sent at once, and whether the stream goes on after it."""
+    def first_lines(self) -> tuple[Iterator[bytes], bool]:
+        """What is sent at once, and whether the stream goes on after it.
+
+        It shows the collection as it was when this was called.
+        """
         options = self._options
         if options.send_initial_events:
-            lines = self._present_state()
-            if options.bookmarks:
-                lines.append(self._bookmark(initial_end=True))
-            return lines, True
+            return self._present_state(then_bookmark=options.bookmarks), True
         if options.resource_version in ("", "0") and options.send_initial_events is None:
             return self._present_state(), True
         if options.resource_version in ("", "0"):
             self._after = self._store.revision
-            return [], True
+            return iter(()), True
         gone = self._gone()
         if gone is not None:
-            return [gone], False
-        return self.lines(self._collection.since(self._after)), True
+            return iter((gone,)), False
+        return iter(self.lines(self._collection.since(self._after))), True
 
     def lines(self, events: Iterable[StoreEvent]) -> list[bytes]:
         """The lines for a number of changes."""
@@ -94,56 +94,59 @@ class WatchFeed:
         return lines
 
     def bookmark(self) -> bytes:
-        """A plain bookmark at the present version."""
-        return self._bookmark(initial_end=False)
+        """A plain bookmark at the present version; changes up to it must have been sent."""
+        return self._bookmark(self._store.revision, initial_end=False)
 
-    def _present_state(self) -> list[bytes]:
-        self._after = self._store.revision
-        entries = self._collection.entries(self._options.selection.namespace)
-        return [
-            self._render(ADDED, entry.obj, entry)
-            for entry in entries
-            if self._options.selection.matches(entry.obj)
-        ]
+    def _present_state(self, *, then_bookmark: bool = False) -> Iterator[bytes]:
+        revision = self._after = self._store.revision
+        selection = self._options.selection
+        entries = self._collection.entries(selection.namespace)
+
+        def lines() -> Iterator[bytes]:
+            for entry in filter(selection.selects, entries):
+                yield self._rendered(ADDED, entry)
+            if then_bookmark:
+                yield self._bookmark(revision, initial_end=True)
+
+        return lines()
 
     def _line(self, event: StoreEvent) -> bytes | None:
         selection = self._options.selection
-        key = event.entry.key
-        if selection.namespace is not None and key[0] != selection.namespace:
+        if selection.namespace is not None and event.entry.key[0] != selection.namespace:
             return None
-        if selection.everything:
-            return (
-                event.line
-                if not self._converts
-                else self._render(event.type, event.entry.obj, event.entry)
-            )
-        return self._selected_line(event)
+        return self._line_of(event.type, event) if selection.everything else self._selected(event)
 
-    def _selected_line(self, event: StoreEvent) -> bytes | None:
+    def _selected(self, event: StoreEvent) -> bytes | None:
         """What enters the selection is ADDED; what leaves it is DELETED, with its old content."""
         selection, previous = self._options.selection, event.previous
-        was = previous is not None and selection.matches(previous.obj)
+        was = previous is not None and selection.selects(previous)
         if event.type == DELETED:
-            return self._render(DELETED, event.entry.obj, event.entry) if was else None
-        matches = selection.matches(event.entry.obj)
-        if matches:
-            return self._render(MODIFIED if was else ADDED, event.entry.obj, event.entry)
+            return self._line_of(DELETED, event) if was else None
+        if selection.selects(event.entry):
+            return self._line_of(MODIFIED if was else ADDED, event)
         if not was or previous is None:
             return None
         left = with_value(previous.obj, ("metadata", "resourceVersion"), str(event.revision))
-        return self._render(DELETED, left, None)
+        return self._rendered(DELETED, Entry(previous.key, left, event.revision))
 
-    def _render(self, type_: str, obj: JsonObject, entry: Entry | None) -> bytes:
+    def _line_of(self, type_: str, event: StoreEvent) -> bytes:
+        """A change as a line, made once for all watches of the same kind and form."""
         if not self._converts:
-            return event_line(type_, orjson.dumps(obj) if entry is None else entry.data)
+            return event.line if type_ == event.type else event_line(type_, event.entry.data)
+        representation = (type_, self._kind.api_version, self._form, self._columns_sent)
+        return event.line_as(representation, lambda: self._rendered(type_, event.entry))
+
+    def _rendered(self, type_: str, entry: Entry) -> bytes:
+        if not self._converts:
+            return event_line(type_, entry.data)
         shown = self._renderer.watched(
-            self._kind, obj, self._form, with_columns=not self._columns_sent
+            self._kind, entry.obj, self._form, with_columns=not self._columns_sent
         )
         self._columns_sent = True
         return event_line(type_, orjson.dumps(shown))
 
-    def _bookmark(self, *, initial_end: bool) -> bytes:
-        metadata: JsonObject = {"resourceVersion": str(self._store.revision)}
+    def _bookmark(self, revision: int, *, initial_end: bool) -> bytes:
+        metadata: JsonObject = {"resourceVersion": str(revision)}
         if initial_end:
             metadata["annotations"] = {_INITIAL_EVENTS_END: "true"}
         if self._kind.custom or self._kind.type_name not in types():
@@ -175,6 +178,32 @@ class WatchFeed:
         return event_line("ERROR", orjson.dumps(expired(message).body()))
 
 
+class _Signal:
+    """Wakes the reader of one watch: for news, and at a time."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._set = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Wake the reader, now or when it next waits."""
+        self._set = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Return once the signal is set, or after a time."""
+        if not self._set:
+            self._waiting = self._loop.create_future()
+            timer = self._loop.call_later(seconds, self.set)
+            try:
+                await self._waiting
+            finally:
+                timer.cancel()
+        self._set = False
+
+
 class WatchServer:
     """Answers watch requests, and ends all streams when the server closes."""
 
@@ -184,15 +213,18 @@ class WatchServer:
         self._clock = clock
         self._random = random
         self._renderer = renderer
-        self._closing = asyncio.Event()
+        self._closed = False
+        self._signals: set[_Signal] = set()
 
     def open(self) -> None:
         """Serve streams (again)."""
-        self._closing.clear()
+        self._closed = False
 
     def close(self) -> None:
         """End all streams, and those that begin before it is opened again."""
-        self._closing.set()
+        self._closed = True
+        for signal in self._signals:
+            signal.set()
 
     async def stream(
         self, request: web.BaseRequest, kind: ResourceKind, options: ListOptions, form: Form
@@ -202,20 +234,22 @@ class WatchServer:
         response.enable_chunked_encoding()
         await response.prepare(request)
         feed = WatchFeed(self._store, kind, options, form, self._renderer)
-        wake = asyncio.Event()
-        watcher = Watcher(wake.set)
+        signal = _Signal()
+        watcher = Watcher(signal.set, partial(_abort, request), trigger=options.selection.trigger)
         watchers = self._store.collection(kind.storage_name).watchers
         lines, goes_on = feed.first_lines()
         watchers.append(watcher)
+        self._signals.add(signal)
         try:
             await _write(response, lines)
             if goes_on:
-                await self._pump(response, feed, watcher, wake, options)
+                await self._pump(response, feed, watcher, signal, options)
             await response.write_eof()
         except (ConnectionError, asyncio.CancelledError):
             # The client closed the connection, or the server ends: the stream has no reader.
             return response
         finally:
+            self._signals.discard(signal)
             watchers.remove(watcher)
         return response
 
@@ -224,7 +258,7 @@ class WatchServer:
         response: web.StreamResponse,
         feed: WatchFeed,
         watcher: Watcher,
-        wake: asyncio.Event,
+        signal: _Signal,
         options: ListOptions,
     ) -> None:
         timeout = options.timeout_seconds or self._random.randint(
@@ -232,27 +266,15 @@ class WatchServer:
         )
         end = self._clock.monotonic() + timeout
         bookmark_at = self._next_bookmark(options, timeout, end)
-        closing = asyncio.ensure_future(self._closing.wait())
-        try:
-            while (
-                (now := self._clock.monotonic()) < end
-                and not closing.done()
-                and not watcher.overflowed
-            ):
-                if now >= bookmark_at:
-                    await _write(response, [feed.bookmark()])
-                    bookmark_at = self._next_bookmark(options, end - now, end)
-                waiting = asyncio.ensure_future(wake.wait())
-                await asyncio.wait(
-                    (waiting, closing),
-                    timeout=min(end, bookmark_at) - now,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                waiting.cancel()
-                wake.clear()
-                await _write(response, feed.lines(watcher.drain()))
-        finally:
-            closing.cancel()
+        while (now := self._clock.monotonic()) < end and not self._closed:
+            lines = feed.lines(watcher.drain())
+            if now >= bookmark_at:
+                lines.append(feed.bookmark())
+                bookmark_at = self._next_bookmark(options, end - now, end)
+            if lines:
+                await _write(response, lines)
+            else:
+                await signal.wait(min(end, bookmark_at) - now)
 
     def _next_bookmark(self, options: ListOptions, left_seconds: float, end: float) -> float:
         if not options.bookmarks or left_seconds < _SHORTEST_BOOKMARKED_SECONDS:
@@ -260,14 +282,24 @@ class WatchServer:
         return min(self._clock.monotonic() + _BOOKMARK_SECONDS, end - _LAST_BOOKMARK_SECONDS)
 
 
-async def _write(response: web.StreamResponse, lines: list[bytes]) -> None:
+def _abort(request: web.BaseRequest) -> None:
+    """Cut off a client that does not read what it watches."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _write(response: web.StreamResponse, lines: Iterable[bytes]) -> None:
     """Hand lines to the socket in few large pieces."""
-    start, size = 0, 0
-    for position, line in enumerate(lines, start=1):
+    batch: list[bytes] = []
+    size = 0
+    for line in lines:
+        batch.append(line)
         size += len(line)
-        if size >= _WRITE_BYTES or position == len(lines):
-            await response.write(b"".join(lines[start:position]))
-            start, size = position, 0
+        if size >= _WRITE_BYTES:
+            await response.write(b"".join(batch))
+            batch, size = [], 0
+    if batch:
+        await response.write(b"".join(batch))
 
 
 def _content_type(form: Form) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.store import StoreEvent
+    from stellwerk_cluster.registry.entries import StoreEvent
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TOLERATIONS: Final = tuple(

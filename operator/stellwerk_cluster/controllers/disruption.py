@@ -23,8 +23,8 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.controllers.workload import absolute
+from stellwerk_cluster.registry.entries import ADDED, StoreEvent
 from stellwerk_cluster.registry.eviction import BUDGETS, disruption_allowed
-from stellwerk_cluster.registry.store import ADDED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class DisruptionController(Worker):
     def _on_pod(self, event: StoreEvent) -> None:
         if len(self._api.store.collection(BUDGETS)) == 0 or not _matters(event):
             return
-        states = [event.entry.obj, *([event.previous.obj] if event.previous else [])]
+        states = [event.entry, *([event.previous] if event.previous else [])]
         for budget in self._api.all(BUDGETS, event.entry.key[0]):
             selector = parse_label_selector(budget["spec"].get("selector"))
-            if selector is not None and any(selector.matches(labels_of(pod)) for pod in states):
+            if selector is not None and any(selector.matches(pod.labels) for pod in states):
                 self.queue.add((budget["metadata"]["namespace"], budget["metadata"]["name"]))
 
     @override
@@ -100,11 +100,9 @@ class DisruptionController(Worker):
         selector = parse_label_selector(budget["spec"].get("selector"))
         if selector is None:
             return []
-        return [
-            pod
-            for pod in self._api.all("pods", budget["metadata"]["namespace"])
-            if selector.matches(labels_of(pod)) and not is_finished(pod)
-        ]
+        entries = self._api.store.collection("pods").entries(budget["metadata"]["namespace"])
+        matching = [entry.obj for entry in entries if selector.matches(entry.labels)]
+        return [pod for pod in matching if not is_finished(pod)]
 
     def _still_disrupted(self, budget: JsonObject, pods: list[JsonObject]) -> dict[str, str]:
         """Evicted pods that are neither terminating yet nor forgotten."""

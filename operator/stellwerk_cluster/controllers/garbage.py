@@ -13,7 +13,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery.objects import is_terminating, meta, with_value
 from stellwerk_cluster.controllers.index import Location
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from stellwerk_cluster.apimachinery.objects import meta
-from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

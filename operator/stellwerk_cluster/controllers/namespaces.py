@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.store import StoreEvent
+    from stellwerk_cluster.registry.entries import StoreEvent
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
 

@@ -18,7 +18,7 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:

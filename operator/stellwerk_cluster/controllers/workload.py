@@ -26,7 +26,7 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import ADDED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:

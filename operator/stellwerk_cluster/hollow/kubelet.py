@@ -23,7 +23,7 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
 )
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from stellwerk_cluster.admission.nodes import NOT_READY
 from stellwerk_cluster.apimachinery.objects import deep_copy, micro_timestamp, timestamp
-from stellwerk_cluster.registry.store import ADDED
+from stellwerk_cluster.registry.entries import ADDED
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
-    from stellwerk_cluster.registry.store import StoreEvent
+    from stellwerk_cluster.registry.entries import StoreEvent
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 REGION: Final = "region-1"

@@ -30,7 +30,7 @@ from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminatin
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
-from stellwerk_cluster.registry.store import Entry, Store
+from stellwerk_cluster.registry.entries import Entry
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
     bad_patch,
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.registry.store import Store
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
@@ -95,8 +96,8 @@ class Api(Reader):
 
     @override
     def all(self, storage_name: str, namespace: str | None = None) -> Iterable[JsonObject]:
-        """All present objects of a resource."""
-        return [entry.obj for entry in self.store.collection(storage_name).entries(namespace)]
+        """All present objects of a resource, parsed one after the other."""
+        return (entry.obj for entry in self.store.collection(storage_name).entries(namespace))
 
     @override
     def now(self) -> datetime:

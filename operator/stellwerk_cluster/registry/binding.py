@@ -85,8 +85,8 @@ def _binding_conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
 
 
 def _bound(pod: JsonObject, node_name: str, metadata: JsonObject, api: Api) -> JsonObject:
-    node = api.find("nodes", "", node_name)
-    node_labels = labels_of(node) if node else EMPTY
+    node = api.store.collection("nodes").get(("", node_name))
+    node_labels = node.labels if node else EMPTY
     labels = {
         **labels_of(pod),
         **(metadata.get("labels") or {}),

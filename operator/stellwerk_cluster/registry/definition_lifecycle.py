@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, timestamp, with_value
 from stellwerk_cluster.registry.custom_kinds import custom_row
 from stellwerk_cluster.registry.deletion import DEFINITION_FINALIZER
-from stellwerk_cluster.registry.store import DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

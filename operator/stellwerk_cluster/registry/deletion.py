@@ -20,7 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.objects import Key, is_terminating, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
-from stellwerk_cluster.registry.store import Entry
+from stellwerk_cluster.registry.entries import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,8 +3,8 @@
 One `Store` holds a `Collection` per resource; every write takes the next number of one global
 counter. Written by the verbs only. HTTP, the rules of kinds and asyncio are no part of it: a plain
 callback wakes the reader of a watcher whose buffer is no longer empty. Invariants: versions grow
-strictly; the events of a collection are in order of version and reach back to `compacted`; an
-object is serialised once per change, and lists and watchers share those bytes.
+strictly; the events of a collection are in order of version and reach back to `forgotten`; what is
+stored of an object is its bytes, which never change, and lists and watchers share them.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, Final
-
-import orjson
+from typing import TYPE_CHECKING, Final, Protocol
 
 from stellwerk_cluster.apimachinery.objects import Key, key_of, with_value
+from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, Entry, StoreEvent
+from stellwerk_cluster.registry.recent import Recent
+from stellwerk_cluster.registry.watchers import Watchers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -25,106 +26,41 @@ if TYPE_CHECKING:
 
 EVENT_WINDOW: Final = 65_536
 """Events kept per collection: a watch from before them is answered with 410."""
-
-ADDED: Final = "ADDED"
-MODIFIED: Final = "MODIFIED"
-DELETED: Final = "DELETED"
-
-
-class Entry:
-    """One version of one object, with the bytes that lists and watchers send."""
-
-    __slots__ = ("_data", "key", "obj", "revision")
-
-    def __init__(self, key: Key, obj: JsonObject, revision: int) -> None:
-        """Keep the object; it is serialised when first asked for."""
-        self.key = key
-        self.obj = obj
-        self.revision = revision
-        self._data: bytes | None = None
-
-    @property
-    def data(self) -> bytes:
-        """The object as JSON."""
-        if self._data is None:
-            self._data = orjson.dumps(self.obj)
-        return self._data
-
-    def release(self) -> None:
-        """Let the bytes go: a newer version exists, so few will ask for this one again."""
-        self._data = None
+WINDOW_BYTES: Final = 64 << 20
+"""Bytes of versions that are no longer present, kept per collection for the sake of its events."""
+_PARSED_BYTES: Final = 2 << 20
+_LINE_BYTES: Final = 1 << 20
 
 
-class StoreEvent:
-    """One change: the object before it and after it."""
+class Journal(Protocol):
+    """Where changes are written down as they happen."""
 
-    __slots__ = ("entry", "previous", "type")
+    def record(self, storage_name: str, event: StoreEvent) -> None:
+        """Write down one change.
 
-    def __init__(self, type_: str, entry: Entry, previous: Entry | None) -> None:
-        """`entry` of a deletion is the last state, at the version of the deletion."""
-        self.type = type_
-        self.entry = entry
-        self.previous = previous
-
-    @property
-    def revision(self) -> int:
-        """The version this change made."""
-        return self.entry.revision
-
-    @property
-    def line(self) -> bytes:
-        """The event as one line of a watch stream, around the shared bytes of the object."""
-        return event_line(self.type, self.entry.data)
-
-
-def event_line(type_: str, data: bytes) -> bytes:
-    """A line of a watch stream."""
-    return b'{"type":"%b","object":%b}\n' % (type_.encode(), data)
-
-
-class Watcher:
-    """The buffer between the store and one reader of changes."""
-
-    __slots__ = ("_limit", "_wake", "buffer", "overflowed")
-
-    def __init__(self, wake: Callable[[], None], limit: int = EVENT_WINDOW) -> None:
-        """Call `wake` when the buffer stops being empty; beyond `limit` events, cut off."""
-        self._wake = wake
-        self._limit = limit
-        self.buffer: deque[StoreEvent] = deque()
-        self.overflowed = False
-
-    def offer(self, event: StoreEvent) -> None:
-        """Put an event into the buffer."""
-        if len(self.buffer) >= self._limit:
-            self.overflowed = True
-            self._wake()
-            return
-        self.buffer.append(event)
-        if len(self.buffer) == 1:
-            self._wake()
-
-    def drain(self) -> list[StoreEvent]:
-        """Take all events out of the buffer."""
-        events = list(self.buffer)
-        self.buffer.clear()
-        return events
+        Raises:
+            OSError: it cannot be written; the change must not happen.
+        """
+        ...
 
 
 class Collection:
     """All objects of one resource, and their latest changes."""
 
-    def __init__(self, window: int) -> None:
-        """An empty collection that keeps at most `window` events."""
+    def __init__(self, window: int, window_bytes: int) -> None:
+        """An empty collection that keeps so many events, and so many bytes for their sake."""
         self._entries: dict[Key, Entry] = {}
         self._keys: list[Key] = []
+        self._on_node: dict[str, dict[Key, None]] = {}
         self._window = window
+        self._window_bytes = window_bytes
+        self._event_bytes = 0
         self.events: deque[StoreEvent] = deque()
         self.forgotten = 0
         """Changes up to this version are forgotten: no watch can begin before it."""
         self.compacted = 0
         """Lists can no longer show versions before this one."""
-        self.watchers: list[Watcher] = []
+        self.watchers = Watchers()
         self.listeners: list[Callable[[StoreEvent], None]] = []
         """Called at once with every change, in process: indices and controllers."""
 
@@ -138,14 +74,19 @@ class Collection:
 
     def keys(self, namespace: str | None, after: Key | None = None) -> Iterator[Key]:
         """Keys in order, of one namespace or (None) of all, beginning behind `after`."""
-        start = ("", "") if namespace is None else (namespace, "")
+        start, end = self._range(namespace, after)
+        for position in range(start, end):
+            yield self._keys[position]
+
+    def _range(self, namespace: str | None, after: Key | None) -> tuple[int, int]:
+        """Where the keys of a namespace begin and end."""
+        start, end = ("", ""), len(self._keys)
+        if namespace is not None:
+            start = (namespace, "")
+            end = bisect_left(self._keys, (namespace + "\0", ""))
         if after is not None:
             start = max(start, (after[0], after[1] + "\0"))
-        for position in range(bisect_left(self._keys, start), len(self._keys)):
-            key = self._keys[position]
-            if namespace is not None and key[0] != namespace:
-                return
-            yield key
+        return min(bisect_left(self._keys, start), end), end
 
     def entries(self, namespace: str | None = None) -> list[Entry]:
         """All objects in order of their keys, of one namespace or (None) of all."""
@@ -153,26 +94,57 @@ class Collection:
             return [self._entries[key] for key in self._keys]
         return [self._entries[key] for key in self.keys(namespace)]
 
+    def on_node(self, node_name: str) -> list[Entry]:
+        """The objects whose spec.nodeName is this one, in order of their keys."""
+        return [self._entries[key] for key in sorted(self._on_node.get(node_name, ()))]
+
+    def count(self, namespace: str | None, after: Key | None = None) -> int:
+        """How many keys `keys` would give."""
+        start, end = self._range(namespace, after)
+        return end - start
+
+    def put(self, entry: Entry) -> None:
+        """Hold a version of an object in place of the one before, if any."""
+        was = self._entries.get(entry.key)
+        if was is None:
+            insort(self._keys, entry.key)
+        elif was.node_name != entry.node_name:
+            self._off_node(was)
+        if entry.node_name:
+            self._on_node.setdefault(entry.node_name, {})[entry.key] = None
+        self._entries[entry.key] = entry
+
+    def drop(self, key: Key) -> None:
+        """Hold no such object any more."""
+        self._off_node(self._entries.pop(key))
+        del self._keys[bisect_left(self._keys, key)]
+
+    def _off_node(self, entry: Entry) -> None:
+        here = self._on_node.get(entry.node_name)
+        if here is not None:
+            here.pop(entry.key, None)
+            if not here:
+                del self._on_node[entry.node_name]
+
     def apply(self, event: StoreEvent) -> None:
         """Make a change, and hand it to watchers and listeners."""
-        entry = event.entry
         if event.type == DELETED:
-            del self._entries[entry.key]
-            del self._keys[bisect_left(self._keys, entry.key)]
+            self.drop(event.entry.key)
         else:
-            if event.type == ADDED:
-                insort(self._keys, entry.key)
-            self._entries[entry.key] = entry
-        if event.previous is not None:
-            event.previous.release()
-        self.events.append(event)
-        if len(self.events) > self._window:
-            self.forgotten = self.events.popleft().revision
-            self.compacted = max(self.compacted, self.forgotten)
-        for watcher in self.watchers:
-            watcher.offer(event)
+            self.put(event.entry)
+        self._remember(event)
+        self.watchers.offer(event)
         for listener in self.listeners:
             listener(event)
+
+    def _remember(self, event: StoreEvent) -> None:
+        self.events.append(event)
+        self._event_bytes += event.past_bytes
+        while len(self.events) > self._window or self._event_bytes > self._window_bytes:
+            oldest = self.events.popleft()
+            self._event_bytes -= oldest.past_bytes
+            self.forgotten = oldest.revision
+            self.compacted = max(self.compacted, self.forgotten)
 
     def compact(self, revision: int) -> None:
         """Show no versions before this one any more; watches still go back as far as the window."""
@@ -199,21 +171,23 @@ class Collection:
     def forget(self, revision: int) -> None:
         """Lose the changes up to a version; watches begin after it at the earliest."""
         self.events.clear()
+        self._event_bytes = 0
         self.forgotten = self.compacted = revision
 
     def rewind(self, revision: int) -> list[StoreEvent]:
         """Go back to a version without telling watchers; returns what that changed."""
         changes = []
         for key, was in self.differences_from(revision).items():
-            present = self._entries.pop(key, None)
+            present = self._entries.get(key)
             if was is not None:
-                self._entries[key] = was
+                self.put(was)
+            elif present is not None:
+                self.drop(key)
             if present is None and was is not None:
                 changes.append(StoreEvent(ADDED, was, None))
             elif present is not None:
                 type_ = DELETED if was is None else MODIFIED
                 changes.append(StoreEvent(type_, was or present, present))
-        self._keys = sorted(self._entries)
         self.forget(revision)
         return changes
 
@@ -221,12 +195,17 @@ class Collection:
 class Store:
     """All collections and the counter of versions."""
 
-    def __init__(self, *, window: int = EVENT_WINDOW) -> None:
-        """An empty store."""
+    def __init__(self, *, window: int = EVENT_WINDOW, window_bytes: int = WINDOW_BYTES) -> None:
+        """An empty store, whose collections keep so many events and bytes of their past."""
         self.revision = 1
         self._window = window
+        self._window_bytes = window_bytes
         self._compacted = 0
         self._collections: dict[str, Collection] = {}
+        self._parsed = Recent(_PARSED_BYTES)
+        self._lines = Recent(_LINE_BYTES)
+        self.journal: Journal | None = None
+        """Where changes are written down before they happen; None: they are kept in memory only."""
         self.listeners: list[Callable[[str, StoreEvent], None]] = []
         """Called at once with (resource, change) for every change, in process: indices."""
 
@@ -234,7 +213,8 @@ class Store:
         """The collection of a resource, empty if nothing was ever written to it."""
         found = self._collections.get(storage_name)
         if found is None:
-            found = self._collections[storage_name] = Collection(self._window)
+            found = Collection(self._window, self._window_bytes)
+            self._collections[storage_name] = found
             found.compact(self._compacted)
         return found
 
@@ -288,10 +268,14 @@ class Store:
     def _write(
         self, type_: str, storage_name: str, obj: JsonObject, previous: Entry | None
     ) -> Entry:
-        self.revision += 1
-        stamped = with_value(obj, ("metadata", "resourceVersion"), str(self.revision))
-        entry = Entry(previous.key if previous else key_of(stamped), stamped, self.revision)
-        event = StoreEvent(type_, entry, previous)
+        revision = self.revision + 1
+        stamped = with_value(obj, ("metadata", "resourceVersion"), str(revision))
+        key = previous.key if previous else key_of(stamped)
+        entry = Entry(key, stamped, revision, self._parsed)
+        event = StoreEvent(type_, entry, previous, self._lines)
+        if self.journal is not None:
+            self.journal.record(storage_name, event)
+        self.revision = revision
         self.collection(storage_name).apply(event)
         for listener in self.listeners:
             listener(storage_name, event)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.registry.store import Entry
+    from stellwerk_cluster.registry.entries import Entry
 
 
 _SERVER_OWNED: Final = (

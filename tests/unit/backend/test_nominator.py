@@ -16,7 +16,7 @@ def test_a_status_nominates() -> None:
     nominator.add(pod_info("a", nominated_node_name="n1"))
     nominator.add(pod_info("b"))
     assert names(nominator, "n1") == ["a"]
-    assert list(nominator.nominated_nodes()) == ["n1"]
+    assert list(nominator.by_node) == ["n1"]
 
 
 def test_a_second_nomination_takes_the_place_of_the_first() -> None:
@@ -24,9 +24,9 @@ def test_a_second_nomination_takes_the_place_of_the_first() -> None:
     pod = pod_info("a", nominated_node_name="n1")
     nominator.add(pod)
     nominator.nominate(pod, "n2")
-    assert list(nominator.nominated_nodes()) == ["n2"]
+    assert list(nominator.by_node) == ["n2"]
     nominator.nominate(pod, "")
-    assert list(nominator.nominated_nodes()) == []
+    assert list(nominator.by_node) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_queue_follows_pods_from_add_to_delete() -> None:
     driver.queue.update(pod_info("a", nominated_node_name="n2"), driver.now)
     assert names(nominator, "n2") == ["a"]
     driver.queue.delete("uid-default-a")
-    assert list(nominator.nominated_nodes()) == []
+    assert list(nominator.by_node) == []
 
 
 def test_a_pod_that_is_gone_is_not_nominated() -> None:

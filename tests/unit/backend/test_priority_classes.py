@@ -1,5 +1,6 @@
 """PriorityClasses: what admission would have resolved, and that it stays so."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,12 +60,12 @@ def test_priorities_are_resolved_as_at_admission(
     spec: JsonObject, expected: tuple[int, str]
 ) -> None:
     classes = classes_with(HIGH, QUIET, DEFAULT)
-    pod = parse_pod(make_pod("a", **spec), classes.resolver("uid-default-a"))
+    pod = parse_pod(make_pod("a", **spec), partial(classes.resolve_for, "uid-default-a"))
     assert (pod.spec.priority, pod.spec.preemption_policy) == expected
 
 
 def test_without_a_default_a_pod_has_no_priority() -> None:
-    assert classes_with(HIGH).resolver("uid")("") == (0, "PreemptLowerPriority")
+    assert classes_with(HIGH).resolve_for("uid", "") == (0, "PreemptLowerPriority")
 
 
 def test_of_several_defaults_the_lowest_counts() -> None:
@@ -75,33 +76,33 @@ def test_of_several_defaults_the_lowest_counts() -> None:
 @pytest.mark.parametrize("name", ["", "high"])
 def test_a_resolved_priority_never_changes(name: str) -> None:
     classes = classes_with(HIGH, DEFAULT)
-    before = classes.resolver("uid")(name)
+    before = classes.resolve_for("uid", name)
     classes.set(make_class("high", 1, globalDefault=True))
-    assert classes.resolver("uid")(name) == before
+    assert classes.resolve_for("uid", name) == before
     classes.remove("high")
     classes.remove("usual")
-    assert classes.resolver("uid")(name) == before
-    assert classes.resolver("another")(name) != before
+    assert classes.resolve_for("uid", name) == before
+    assert classes.resolve_for("another", name) != before
     classes.forget("uid")
-    assert classes.resolver("uid")(name) != before
+    assert classes.resolve_for("uid", name) != before
 
 
 def test_pods_that_came_before_their_class_are_named_when_it_comes() -> None:
     classes = PriorityClasses()
-    assert classes.resolver("early")("high") == (0, "PreemptLowerPriority")
-    assert classes.is_waiting("early")
+    assert classes.resolve_for("early", "high") == (0, "PreemptLowerPriority")
+    assert "early" in classes.waiting
     assert classes.set(QUIET) == frozenset()
     assert classes.set(HIGH) == {"early"}
-    assert classes.resolver("early")("high")[0] == 1000
-    assert not classes.is_waiting("early")
+    assert classes.resolve_for("early", "high")[0] == 1000
+    assert "early" not in classes.waiting
 
 
 def test_whether_there_is_a_default_is_known_once_all_are_listed() -> None:
     classes = PriorityClasses()
-    classes.resolver("early")("")
+    classes.resolve_for("early", "")
     classes.set(DEFAULT)
     assert classes.synced() == {"early"}
-    assert classes.resolver("early")("")[0] == 7
+    assert classes.resolve_for("early", "")[0] == 7
 
 
 def test_a_system_class_cannot_be_removed() -> None:
@@ -112,12 +113,12 @@ def test_a_system_class_cannot_be_removed() -> None:
 
 def test_a_fork_and_its_original_resolve_apart() -> None:
     classes = classes_with(HIGH)
-    classes.resolver("resolved")("high")
-    classes.resolver("early")("usual")
+    classes.resolve_for("resolved", "high")
+    classes.resolve_for("early", "usual")
     fork = classes.fork()
     fork.remove("high")
-    assert fork.resolver("resolved")("high")[0] == 1000
+    assert fork.resolve_for("resolved", "high")[0] == 1000
     assert fork.resolve("high") != classes.resolve("high")
     assert fork.set(make_class("usual", 7)) == {"early"}
-    assert classes.is_waiting("early")
+    assert "early" in classes.waiting
     assert fork.synced() == classes.fork().synced() == frozenset()

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stellwerk.client.connection import Answer, BrokenAnswerError, ConnectionPool, parse
+from tests.support.in_process import eventually
 
 CREATED = b"HTTP/1.1 201 Created\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
 CHUNKED = (
@@ -105,7 +106,7 @@ async def pool_to(
         ssl_context=None,
         tls_server_name=None,
         user_agent="test",
-        connect_timeout_seconds=5,
+        connect_timeout_seconds=60,
     )
     try:
         yield pool, made
@@ -115,7 +116,7 @@ async def pool_to(
         await asyncio.sleep(0.01)
 
 
-async def ask(pool: ConnectionPool, timeout_seconds: float = 5) -> Answer:
+async def ask(pool: ConnectionPool, timeout_seconds: float = 60) -> Answer:
     return await pool.exchange(
         "POST",
         "/api/v1/pods",
@@ -198,7 +199,7 @@ async def test_a_connection_closed_while_idle_is_replaced() -> None:
 
     async with pool_to(once) as (pool, made):
         await ask(pool)
-        await asyncio.sleep(0.05)
+        await eventually(lambda: not pool._open)  # noqa: SLF001 what the pool knows of it
         await ask(pool)
     assert len(made) == 2
 
@@ -224,33 +225,38 @@ async def test_no_answer_in_time_ends_the_connection() -> None:
     async with pool_to(always(b"", late)) as (pool, made):
         for _ in range(2):
             with pytest.raises(TimeoutError):
-                await ask(pool, timeout_seconds=0.05)
+                await ask(pool, timeout_seconds=0.5)
     assert len(made) == 2
     assert len(late) == 2
 
 
 async def test_a_cancelled_request_leaves_no_connection_with_half_an_answer() -> None:
-    async with pool_to(always(b"")) as (pool, made):
-        task = asyncio.create_task(ask(pool))
-        await asyncio.sleep(0.05)  # sent, and not answered
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        with pytest.raises(TimeoutError):
-            await ask(pool, timeout_seconds=0.05)
+    requests: list[bytes] = []
+    async with pool_to(always(b"", requests)) as (pool, made):
+        for number in (1, 2):
+            task = asyncio.create_task(ask(pool))
+            await eventually(lambda: len(requests) == number)  # noqa: B023 called in this turn
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
     assert len(made) == 2
 
 
 async def test_an_answer_without_a_request_ends_the_connection() -> None:
+    answered = asyncio.Event()
+
     async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(CREATED)
-        await asyncio.sleep(0.02)
+        await answered.wait()
         writer.write(CREATED.replace(b"{}", b"[]"))
-        await asyncio.sleep(0.1)
+        await reader.read()
 
     async with pool_to(talkative) as (pool, made):
         await ask(pool)
-        await asyncio.sleep(0.05)
+        assert pool._open  # noqa: SLF001
+        answered.set()
+        await eventually(lambda: not pool._open)  # noqa: SLF001
+        answered.clear()
         assert (await ask(pool)).body == b"{}"
     assert len(made) == 2
 

@@ -178,7 +178,7 @@ async def test_requests_go_on_while_a_plugin_hangs(api: FakeApi, tmp_path: Path)
     path = write(tmp_path / "config", kubeconfig(api.url, hanging_user(tmp_path)))
     credentials = await load_credentials(path, clock=clock)
     clock.advance(3500)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert [await ask(credentials) for _ in range(5)] == [200] * 5
     assert tokens(api) == ["Bearer token-1"] * 5
 
@@ -188,16 +188,16 @@ async def test_a_plugin_that_hangs_is_killed_with_what_it_started(
 ) -> None:
     clock = VirtualClock()
     path = write(tmp_path / "config", kubeconfig(api.url, hanging_user(tmp_path)))
-    source = Kubeconfig(path, None, clock, plugin_seconds=2.0)
+    source = Kubeconfig(path, None, clock, plugin_seconds=5.0)
     credentials = Credentials(source, await source.load(), clock)
     clock.advance(
         4000
     )  # it has expired: the request waits, but not longer than the plugin may take
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert await ask(credentials) == 200
-    assert "no answer within 2 s" in caplog.text
+    assert "no answer within 5 s" in caplog.text
     child = Path("/proc") / (tmp_path / "runs.child").read_text()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while child.exists() and "Z" not in (child / "stat").read_text().split()[2]:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

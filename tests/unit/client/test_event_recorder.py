@@ -1,6 +1,7 @@
 """What the recorder writes, judged by what arrives at a sink, under a virtual clock."""
 
 import asyncio
+import time
 import timeit
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,6 +15,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError, api_error
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import ObjectReference
+from tests.support.machine_speed import addition_seconds
 from tests.support.recordings import scenario
 
 WEB = ObjectReference("Pod", "v1", "default", "web", "uid-web", "17")
@@ -323,7 +325,7 @@ async def test_close_does_not_wait_for_ever() -> None:
     made.recorder.start()
     made.sink.open.clear()
     made.failed()
-    await asyncio.wait_for(made.recorder.close(timeout_seconds=0.05), timeout=2)
+    await asyncio.wait_for(made.recorder.close(timeout_seconds=0.05), timeout=60)
     assert made.sink.created == []
 
 
@@ -332,7 +334,7 @@ async def test_recording_costs_the_scheduler_a_few_microseconds() -> None:
     references = iter(
         [ObjectReference("Pod", "v1", "default", "web", f"uid-{number}") for number in range(9000)]
     )
-    seconds = (
-        min(timeit.repeat(lambda: made.failed(next(references)), number=1000, repeat=9)) / 1000
+    rounds = timeit.repeat(
+        lambda: made.failed(next(references)), timer=time.thread_time, number=1000, repeat=9
     )
-    assert seconds < 25e-6
+    assert min(rounds) / 1000 < 625 * addition_seconds(), "25 µs where one takes 40 ns"

@@ -24,6 +24,7 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.exposition import exposition
 from tests.support.fake_extender import FakeExtender, fake_extender
+from tests.support.in_process import eventually
 from tests.support.recordings import scenario, scenarios
 
 SCENARIOS = (
@@ -345,7 +346,7 @@ async def test_an_answer_without_end_is_cut_off_and_its_connection_closed() -> N
     async with endless_server({}) as (url, written), extender(url) as client:
         with pytest.raises(ExtenderError, match=f"answered more than {ANSWER_BYTES}"[:-3]):
             await client.filter(POD, NODES)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while written[-1] != -1:  # noqa: ASYNC110 until the server has noticed
                 await asyncio.sleep(0.01)
     assert written[0] < 4 * ANSWER_BYTES  # the rest is what sockets buffer
@@ -405,12 +406,12 @@ async def test_no_server_there() -> None:
 
 async def test_a_slow_extender_costs_no_more_than_its_timeout(server: FakeExtender) -> None:
     metrics = Metrics()
-    server.answers["filter"], server.delays_seconds["filter"] = {}, 5.0
+    server.answers["filter"], server.delays_seconds["filter"] = {}, 60.0
     async with extender(server.url, metrics=metrics, httpTimeout="100ms") as client:
         started = time.perf_counter()
         with pytest.raises(ExtenderError, match=r"exceeded: no answer within 0\.1s"):
             await client.filter(POD, NODES)
-        assert time.perf_counter() - started < 2.0
+        assert time.perf_counter() - started < 30
     exposed = exposition(metrics).decode()
     labels = f'extender="{server.url}",result="timeout",verb="filter"'
     assert f"stellwerk_extender_duration_seconds_count{{{labels}}} 1.0" in exposed
@@ -467,12 +468,13 @@ async def test_a_binding_is_never_sent_twice() -> None:
 
 
 async def test_closing_waits_for_the_calls_under_way(server: FakeExtender) -> None:
-    server.answers["filter"], server.delays_seconds["filter"] = {"nodenames": ["a"]}, 0.05
+    server.answers["filter"] = {"nodenames": ["a"]}
+    server.hold = asyncio.Event()
     async with extender(server.url) as client:
         call = asyncio.create_task(client.filter(POD, NODES))
-        while not server.calls:  # noqa: ASYNC110 until the request has arrived
-            await asyncio.sleep(0.001)
+        await eventually(lambda: server.calls)
         await client.close()
+        server.hold.set()
         assert (await call).node_names == ("a",)
 
 

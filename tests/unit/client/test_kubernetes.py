@@ -33,6 +33,7 @@ from tests.support.fake_api import (
     kubeconfig,
     refusal,
 )
+from tests.support.in_process import eventually
 
 
 @pytest.fixture
@@ -114,8 +115,8 @@ async def test_patience_is_bounded(api: FakeApi, client: KubernetesClient) -> No
 
 
 async def test_no_attempt_is_begun_when_patience_has_run_out(api: FakeApi, tmp_path: Path) -> None:
-    api.decide = lambda _: Answer(503, after_seconds=0.06)
-    hasty = RetryPolicy(attempts=100, first_delay_seconds=0.001, patience_seconds=0.1)
+    api.decide = lambda _: Answer(503, after_seconds=0.6)
+    hasty = RetryPolicy(attempts=100, first_delay_seconds=0.001, patience_seconds=1.0)
     async with client_of(api, tmp_path, retry=hasty) as client:
         with pytest.raises(Unavailable):
             await client.get("/readyz")
@@ -153,7 +154,7 @@ async def test_a_retry_after_beyond_patience_is_left_to_the_caller(
 
 
 async def test_a_server_that_never_answers_times_out(api: FakeApi, tmp_path: Path) -> None:
-    api.answers.append(Answer(after_seconds=5))
+    api.answers.append(Answer(after_seconds=60))
     patience = RetryPolicy(attempts=1, timeout_seconds=0.1)
     async with client_of(api, tmp_path, retry=patience) as client:
         with pytest.raises(
@@ -311,9 +312,13 @@ async def test_reachable_server_tells_its_version(api: FakeApi, client: Kubernet
 
 
 async def test_bindings_in_flight_are_bounded(api: FakeApi, client: KubernetesClient) -> None:
-    api.decide = lambda _: Answer(201, after_seconds=0.01)
-    await asyncio.gather(*(bind(client) for _ in range(200)))
-    assert 8 < api.most_concurrent <= 64
+    held = asyncio.Event()
+    api.decide = lambda _: Answer(201, hold=held)
+    binding = asyncio.gather(*(bind(client) for _ in range(200)))
+    await eventually(lambda: api.concurrent > 8)
+    held.set()
+    await binding
+    assert api.most_concurrent <= 64
 
 
 async def test_requests_are_counted_by_code_and_method(api: FakeApi, tmp_path: Path) -> None:

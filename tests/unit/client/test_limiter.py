@@ -147,7 +147,7 @@ async def test_a_slot_freed_before_a_cancelled_waiter_has_noticed_is_not_lost() 
     limiter.release(clock.monotonic(), overloaded=False)
     with pytest.raises(asyncio.CancelledError):
         await waiter
-    await asyncio.wait_for(limiter.acquire(), timeout=1)
+    await asyncio.wait_for(limiter.acquire(), timeout=60)
     assert limiter.in_flight == 1
 
 
@@ -160,7 +160,7 @@ async def test_a_waiter_cancelled_while_being_served_passes_its_slot_on() -> Non
     limiter.release(clock.monotonic(), overloaded=False)  # the slot is the first waiter's now
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    await asyncio.wait_for(second, timeout=1)
+    await asyncio.wait_for(second, timeout=60)
     assert limiter.in_flight == 1
 
 
@@ -227,7 +227,7 @@ def test_a_limiter_that_yields_is_served_too_whatever_is_cancelled(
                     order.choice(cancelled).cancel()
         for task in cancelled:
             task.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.gather(*others)
         await asyncio.gather(*cancelled, return_exceptions=True)
 

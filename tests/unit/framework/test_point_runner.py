@@ -20,14 +20,15 @@ POD = pod_info("web")
 
 
 class Measured(Stopwatch):
-    """What was measured, in order."""
+    """What was measured, in order; reads these times one after the other, then 7 each time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *times: float) -> None:
         self.plugins: list[tuple[str, str, Code, float]] = []
+        self._times = iter(times)
 
     @override
     def started(self) -> float:
-        return 7.0
+        return next(self._times, 7.0)
 
     @override
     def attempt(self, state: CycleState) -> None:
@@ -112,7 +113,7 @@ def test_plugins_are_measured_in_sampled_attempts(*, sampled: bool) -> None:
     measured, state = Measured(), CycleState(sampled=sampled)
     full = unschedulable("Reserving", "full")
     point = runner(Reserving(full), stopwatch=measured)
-    ((_, reserve),) = point.calls_in(state)
+    ((_, reserve),) = point.measured_calls if sampled else point.calls
     assert reserve(state, POD, "n1") == full
     assert ask_all(point, state)[0][1] == full
     expected = [("Reserving", "Reserve", Code.UNSCHEDULABLE, 7.0)] * 2
@@ -129,6 +130,17 @@ def test_a_run_is_noted_in_the_attempt_and_one_that_raises_as_an_error() -> None
     assert state.point_runs == [
         ("Reserve", Code.SUCCESS, 0.0, {"Other"}),
         ("Reserve", Code.ERROR, 0.0, None),
+    ]
+
+
+def test_a_point_that_follows_another_begins_where_that_ended() -> None:
+    point, state = runner(stopwatch=Measured(1.0, 3.0, 8.0)), CycleState()
+    with point.timed(state) as timing:
+        timing.code, timing.skipped = Code.SUCCESS, {"Other"}
+        timing.go_on_with("Permit")
+    assert state.point_runs == [
+        ("Reserve", Code.SUCCESS, 2.0, {"Other"}),
+        ("Permit", Code.ERROR, 5.0, None),
     ]
 
 

@@ -62,7 +62,7 @@ async def reading(directory: Path, *answers: Answer) -> AsyncIterator[tuple[Fake
 
 
 async def eventually(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - any condition, and no event to wait for
             await asyncio.sleep(0.005)
 

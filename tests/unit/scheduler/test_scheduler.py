@@ -1,13 +1,17 @@
-"""The scheduling coroutine decides several pods in a row, and never for long."""
+"""activeQ keeps its order; the scheduling coroutine decides several pods in a row, never for long.
+
+A signal ends a wait at activeQ without a pod.
+"""
 
 import asyncio
 
 import pytest
 
+from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS
-from tests.support.builders import make_node, make_pod
+from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS, ActiveQueue
+from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 
 PODS = 50
@@ -73,3 +77,41 @@ async def test_nothing_is_decided_while_a_later_list_is_being_applied() -> None:
         assert world.node_of("web") is None
         handlers.on_relist("Node", applying=False)
         await eventually(lambda: world.node_of("web") == "large")
+
+
+def _item(name: str, priority: int, sequence: int) -> ActiveItem:
+    pod = pod_info(name)
+    return ActiveItem((-priority,), sequence, QueuedPod(pod, pod, 0.0))
+
+
+async def _names(active: ActiveQueue, count: int) -> list[str | None]:
+    items = [await active.next() for _ in range(count)]
+    return [each.entry.pod.name if each.entry else None for each in items]
+
+
+async def test_items_come_out_by_sort_key_and_equal_ones_by_sequence() -> None:
+    active = ActiveQueue()
+    for each in (_item("late", 0, 4), _item("early", 0, 3), _item("high", 5, 7)):
+        active.push(each)
+    assert await _names(active, 3) == ["high", "early", "late"]
+    assert active.empty()
+
+
+async def test_a_signal_ends_the_wait_without_a_pod() -> None:
+    active = ActiveQueue()
+    waiter = asyncio.create_task(active.next())
+    await asyncio.sleep(0)
+    active.wake()
+    assert (await waiter).entry is None
+    assert active.empty()
+
+
+async def test_there_is_no_signal_while_there_are_pods_and_no_second_one() -> None:
+    active = ActiveQueue()
+    active.push(_item("a", 0, 1))
+    active.wake()
+    assert await _names(active, 1) == ["a"]
+    active.wake()
+    active.wake()
+    assert await _names(active, 1) == [None]
+    assert active.empty()

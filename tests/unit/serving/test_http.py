@@ -1,6 +1,7 @@
 """The endpoints as a kubelet and a Prometheus see them."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -19,7 +20,7 @@ async def serving(
     probes: Probes | None = None, metrics: Metrics | None = None
 ) -> AsyncIterator[str]:
     text = partial(exposition, metrics or Metrics())
-    server = HttpServer(probes or Probes(), text, lambda: b"kube_pod_resource_request 1\n")
+    server = HttpServer(probes or Probes(), text, lambda: [b"kube_pod_resource_request 1\n"])
     port = await server.start("127.0.0.1:0")
     try:
         yield f"http://127.0.0.1:{port}"
@@ -109,7 +110,7 @@ async def test_liveness_fails_when_the_scheduling_loop_is_stuck() -> None:
 async def test_a_taken_address_is_a_configuration_error() -> None:
     async with serving() as url:
         taken = url.removeprefix("http://")
-        server = HttpServer(Probes(), bytes, bytes)
+        server = HttpServer(Probes(), bytes, list)
         with pytest.raises(ConfigurationError, match=f"cannot listen on {taken}"):
             await server.start(taken)
 
@@ -143,3 +144,26 @@ async def test_the_watchdog_of_leader_election_fails_readyz_and_healthz_but_not_
             assert status == 503
             assert "[-]leaderElection failed: failed election to renew" in text
         assert (await get(f"{url}/healthz/leaderElection"))[0] == 503
+
+
+async def test_without_tls_only_the_machine_itself_is_served() -> None:
+    server = HttpServer(Probes(), lambda: b"", list)
+    with pytest.raises(ConfigurationError, match="plain HTTP is for this machine alone"):
+        await server.start("0.0.0.0:0")
+
+
+async def test_other_work_has_its_turn_between_pieces() -> None:
+    turns: list[int] = []
+
+    def pieces() -> Iterator[bytes]:
+        for number in range(3):
+            asyncio.get_running_loop().call_soon(turns.append, number)
+            yield f"{turns}\n".encode()
+
+    server = HttpServer(Probes(), lambda: b"", pieces)
+    port = await server.start("127.0.0.1:0")
+    try:
+        text = await get(f"http://127.0.0.1:{port}/metrics/resources")
+        assert text == (200, "[]\n[0]\n[0, 1]\n")
+    finally:
+        await server.close()

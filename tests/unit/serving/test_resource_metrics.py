@@ -8,7 +8,7 @@ _LABELS = 'namespace="default",pod="web",node="n1",scheduler="default-scheduler"
 
 def text_of(**fields: object) -> list[str]:
     pod = pod_info("web", node_name="n1", uid="u1", **fields)
-    lines = resource_metrics([pod]).decode().splitlines()
+    lines = b"".join(resource_metrics([pod])).decode().splitlines()
     return [line for line in lines if not line.startswith("#")]
 
 

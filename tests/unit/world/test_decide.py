@@ -121,7 +121,7 @@ def test_a_decision_leaves_the_world_as_it_was(priority: int) -> None:
     decided(loaded)
     assert described(loaded.world.cache.update_snapshot()) == before
     assert not loaded.world.preempting
-    assert not loaded.world.nominator.nominated_nodes()
+    assert not loaded.world.nominator.by_node
     assert len(loaded.world.queue.entries) == 0
 
 

@@ -105,4 +105,4 @@ def test_a_victim_that_is_terminating_already_is_left_alone(
     evict = attempt.apply().evict
     assert {each.name for each in (evict.victims if evict else ())} == evicted
     assert bool(attempt.world.preempting) == bool(evicted)
-    assert attempt.world.nominator.nominated_nodes() == {"n1"}
+    assert attempt.world.nominator.by_node.keys() == {"n1"}

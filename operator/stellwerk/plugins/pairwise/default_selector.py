@@ -49,9 +49,10 @@ class DefaultSelectors:
         return selector
 
     def _read_services(self) -> None:
-        if self._services_cursor.current:
+        cursor = self._services_cursor
+        if cursor.position == cursor.changes.position:
             return
-        self._services_cursor.catch_up()
+        cursor.catch_up()
         self._services.clear()
         self._known.clear()
         for service in self._objects.list("Service"):

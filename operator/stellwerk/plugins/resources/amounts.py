@@ -6,9 +6,10 @@ computed in integers, which are cheaper than one-element arrays. Invariant: both
 same numbers.
 """
 
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from stellwerk.framework.interface import MAX_NODE_SCORE
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, is_scalar_resource
@@ -18,6 +19,8 @@ from stellwerk.snapshot.snapshot import Snapshot
 
 Amount: TypeAlias = IntColumn | int
 """(n,) int64 in the resource's unit, or the one number of a view of one row."""
+Fraction: TypeAlias = npt.NDArray[np.floating[Any]] | float
+"""(n,) float64, 0–1, or the one number of a view of one row."""
 
 _NONZERO_INDEX: Final = {CPU: 0, MEMORY: 1}
 
@@ -88,6 +91,25 @@ def divisor(amount: Amount) -> Amount:
     return amount if amount.min(initial=1) > 0 else amount + (amount == 0)
 
 
+def fraction(requested: Amount, allocatable: Amount, nonzero: Amount) -> Fraction:
+    """The fraction in use, at most 1; 0 where nothing is offered.
+
+    `nonzero`: the `divisor` of what can be allocated.
+    """
+    within = lesser(requested, allocatable)
+    if isinstance(within, int):
+        # Each side is rounded to float64 first, as in Go and NumPy; Python would divide exactly.
+        return float(within) / float(nonzero)
+    return within / nonzero
+
+
+def half_distance(one: Fraction, other: Fraction) -> Fraction:
+    """Half of how far two fractions lie apart: their standard deviation."""
+    distance = one - other
+    absolute = abs(distance) if isinstance(distance, float) else np.abs(distance)
+    return absolute * 0.5
+
+
 def used_percent(allocatable: Amount, requested: Amount) -> Amount:
     """Utilization in whole percent, at most 100; 0 where nothing is offered."""
     return lesser(requested, allocatable) * MAX_NODE_SCORE // divisor(allocatable)
@@ -111,7 +133,3 @@ def column(nodes: NodeView, values: Amount) -> IntColumn:
     if isinstance(values, np.ndarray):
         return values
     return np.full(nodes.size, values, np.int64)
-
-
-def _only_row(nodes: NodeView) -> int:
-    return 0 if isinstance(nodes.rows, slice) else int(nodes.rows[0])

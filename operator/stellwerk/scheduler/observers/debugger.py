@@ -48,7 +48,7 @@ class Debugger:
         world = self._world
         for node in world.cache.nodes():
             yield from self._node(node)
-        for name in sorted(world.nominator.nominated_nodes()):
+        for name in sorted(world.nominator.by_node):
             pods = world.nominator.pods_for_node(name)
             yield f"nominated to {name}: {', '.join(pod.key for pod in pods)}"
         yield world.queue.describe()

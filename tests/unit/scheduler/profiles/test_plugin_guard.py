@@ -17,9 +17,10 @@ LIMIT_SECONDS = 0.05
 
 
 @pytest.fixture
-def guard() -> Iterator[TimerGuard]:
+def guard(request: pytest.FixtureRequest) -> Iterator[TimerGuard]:
+    """With the limits that a test names; else it waits for minutes."""
     before = signal.getsignal(signal.SIGALRM)
-    guard = TimerGuard(LIMIT_SECONDS, wait_seconds=0.2)
+    guard = TimerGuard(**{"limit_seconds": LIMIT_SECONDS, **getattr(request, "param", {})})
     guard.install()
     yield guard
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
@@ -55,9 +56,10 @@ def test_a_loop_without_end_is_ended(guard: TimerGuard, call: Any) -> None:
     assert str(raised.value) == 'running Filter plugin "Slow": did not return within 0.05 s'
 
 
+@pytest.mark.parametrize("guard", [{"limit_seconds": 0.5}], indirect=True)
 def test_an_answer_in_time_is_the_answer(guard: TimerGuard) -> None:
     assert guard.call("Quick", "Filter", lambda: 7) == 7
-    deadline = time.monotonic() + 3 * LIMIT_SECONDS
+    deadline = time.monotonic() + 0.75
     while time.monotonic() < deadline:
         """Outside a call nothing is cut off."""
 
@@ -89,6 +91,7 @@ async def test_a_step_that_does_not_return_is_ended(guard: TimerGuard) -> None:
         await guard.wait("Slow", "PreBind", first_waits_then_loops)
 
 
+@pytest.mark.parametrize("guard", [{"wait_seconds": 0.2}], indirect=True)
 async def test_waiting_has_a_limit_of_its_own(guard: TimerGuard) -> None:
     with pytest.raises(PluginFailure, match=r"did not return within 0\.2 s"):
         await guard.wait("Slow", "PreBind", asyncio.Event().wait)
@@ -116,16 +119,17 @@ async def test_a_timeout_of_the_plugins_own_is_its_own(guard: TimerGuard) -> Non
 
 
 async def test_cancellation_reaches_the_plugin(guard: TimerGuard) -> None:
-    cleaned = asyncio.Event()
+    waiting, cleaned = asyncio.Event(), asyncio.Event()
 
     async def cleaning() -> None:
         try:
+            waiting.set()
             await asyncio.Event().wait()
         finally:
             cleaned.set()
 
     task = asyncio.create_task(guard.wait("Clean", "PreBind", cleaning))
-    await asyncio.sleep(0.01)
+    await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -10,23 +10,32 @@ from typing import Any
 import aiohttp
 import pytest
 
-from stellwerk.clock import SystemClock
+from stellwerk.clock import Clock, SystemClock, VirtualClock
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
 from tests.support.builders import make_node, make_pod
 from tests.support.fault_proxy import fault_proxy
+from tests.support.in_process import eventually
 
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/default/pods"
+_SILENCE_SECONDS = 0.3
+
+
+def _after(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds
 
 
 class Client:
-    def __init__(self, cluster: EmbeddedCluster, url: str, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, cluster: EmbeddedCluster, url: str, session: aiohttp.ClientSession, plan: FaultPlan
+    ) -> None:
         self.cluster = cluster
         self.url = url
         self.session = session
+        self.plan = plan
 
     async def get(self, path: str) -> aiohttp.ClientResponse:
         async with self.session.get(self.url + path) as response:
@@ -39,19 +48,39 @@ class Client:
             await response.read()
             return response
 
+    async def until_served(self) -> None:
+        """Until requests are answered again."""
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    assert (await self.get(NODES)).status == 200
+                except aiohttp.ClientError:
+                    await asyncio.sleep(0.01)
+                else:
+                    return
+
     def is_bound(self) -> bool:
         (pod,) = self.cluster.api.all("pods", "default")
         return bool(pod["spec"].get("nodeName"))
 
-    async def watch(self, path: str = f"{NODES}?watch=true", seconds: float = 0.3) -> list[Any]:
-        """The lines of a watch until it ends; what remains is the last, as bytes."""
+    async def watch(
+        self, path: str = f"{NODES}?watch=true", *, stays_open_after: int | None = None
+    ) -> list[Any]:
+        """The lines of a watch until it ends; what remains is the last, as bytes.
+
+        One that is to stay open ends with "open" once it is silent after so many lines.
+        """
         rest = b""
         lines: list[Any] = []
         try:
-            async with asyncio.timeout(seconds), self.session.get(self.url + path) as response:
+            async with asyncio.timeout(60) as limit, self.session.get(self.url + path) as response:
+                if stays_open_after == 0:
+                    limit.reschedule(_after(_SILENCE_SECONDS))
                 async for chunk in response.content.iter_any():
                     *whole, rest = (rest + chunk).split(b"\n")
                     lines += map(json.loads, whole)
+                    if stays_open_after is not None and len(lines) >= stays_open_after:
+                        limit.reschedule(_after(_SILENCE_SECONDS))
         except TimeoutError:
             return [*lines, "open"]
         except aiohttp.ClientError:
@@ -66,9 +95,11 @@ def where(request: pytest.FixtureRequest) -> str:
 
 @asynccontextmanager
 async def client_under(
-    where: str, *faults: dict[str, Any], armed: bool = True
+    where: str, *faults: dict[str, Any], armed: bool = True, clock: Clock | None = None
 ) -> AsyncIterator[Client]:
-    plan = FaultPlan(FaultTable.model_validate({"faults": faults}), 1, SystemClock())
+    """A client of a faulty cluster; `clock` is the plan's, and tells when an entry is due."""
+    table = FaultTable.model_validate({"faults": faults})
+    plan = FaultPlan(table, 1, clock or SystemClock())
     options = replace(ALONE, faults=plan if where == "in the API" else None)
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(
@@ -82,7 +113,7 @@ async def client_under(
         if armed:
             plan.arm()
         session = await stack.enter_async_context(aiohttp.ClientSession())
-        yield Client(cluster, url, session)
+        yield Client(cluster, url, session, plan)
 
 
 async def test_without_a_strike_the_answer_is_the_apis(where: str) -> None:
@@ -90,7 +121,7 @@ async def test_without_a_strike_the_answer_is_the_apis(where: str) -> None:
         assert (await client.get(NODES)).status == 200
         assert (await client.bind()).status == 201
         assert client.is_bound()
-        lines = await client.watch()
+        lines = await client.watch(stays_open_after=2)
         assert [line["type"] for line in lines[:-1]] == ["ADDED", "ADDED"]
         assert lines[-1] == "open"
 
@@ -103,14 +134,29 @@ async def test_a_delay_before_and_after(where: str) -> None:
     async with client_under(where, *faults) as client:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        binding = asyncio.create_task(client.bind())
-        await asyncio.sleep(0.05)
-        assert not client.is_bound()
-        await asyncio.sleep(0.1)
+        assert (await client.bind()).status == 201
         assert client.is_bound()
-        assert not binding.done()
-        assert (await binding).status == 201
         assert loop.time() - began >= 0.2
+
+
+@pytest.mark.parametrize(
+    ("moment", "is_bound"),
+    [pytest.param("before", False, id="before"), pytest.param("after", True, id="after")],
+)
+async def test_a_delay_is_before_or_after_the_handling(
+    where: str, moment: str, *, is_bound: bool
+) -> None:
+    delay = {"fault": "delay", "seconds": 600, "moment": moment}
+    async with client_under(where, delay) as client:
+        binding = asyncio.create_task(client.bind())
+        await eventually(lambda: client.plan.struck)
+        if is_bound:
+            await eventually(client.is_bound)
+        await asyncio.sleep(_SILENCE_SECONDS)
+        assert client.is_bound() is is_bound
+        assert not binding.done()
+        binding.cancel()
+        await asyncio.wait({binding})
 
 
 async def test_a_reset_is_not_handled(where: str) -> None:
@@ -181,7 +227,8 @@ async def test_an_answer_of_another_shape(where: str) -> None:
 )
 async def test_what_becomes_of_a_watch(where: str, fault: dict[str, Any], expected: Any) -> None:
     async with client_under(where, fault) as client:
-        lines = await client.watch()
+        stays_open_after = len(expected) - 1 if expected[-1] == "open" else None
+        lines = await client.watch(stays_open_after=stays_open_after)
     assert [_shape(line) for line in lines] == expected
 
 
@@ -197,40 +244,51 @@ async def test_a_refused_watch_that_is_struck_is_refused(where: str) -> None:
 
 
 async def test_in_an_outage_nothing_answers_and_streams_break(where: str) -> None:
-    outage = {"fault": "outage", "between": [0.2, 0.6]}
-    async with client_under(where, outage) as client:
-        assert (await client.watch(seconds=5))[-1] == "reset"
+    clock, outage = VirtualClock(), {"fault": "outage", "between": [1, 2]}
+    async with client_under(where, outage, clock=clock) as client:
+        watching = asyncio.create_task(client.watch())
+        assert (await client.get(NODES)).status == 200
+        clock.advance(1)
+        assert (await watching)[-1] == "reset"
         with pytest.raises(aiohttp.ClientError):
             await client.get(NODES)
-        await asyncio.sleep(0.6)
-        assert (await client.get(NODES)).status == 200
+        clock.advance(1)
+        await client.until_served()
 
 
 async def test_an_outage_that_forgets() -> None:
-    outage = {"fault": "outage", "between": [0, 0.2], "history": "forgotten"}
-    async with client_under("in the API", outage, armed=False) as client:
+    clock, outage = VirtualClock(), _lossy_outage(history="forgotten")
+    async with client_under("in the API", outage, armed=False, clock=clock) as client:
         version = client.cluster.store.revision - 1
         path = f"{NODES}?watch=true&resourceVersion={version}"
-        assert await client.watch(path, seconds=0.2) == ["open"]
-        assert client.cluster.options.faults is not None
-        client.cluster.options.faults.arm()
-        await asyncio.sleep(0.4)
+        assert await client.watch(path, stays_open_after=0) == ["open"]
+        await live_through(client, clock)
         (error,) = await client.watch(path)
         assert error["object"]["code"] == 410
 
 
 async def test_an_outage_that_brings_back_an_older_state() -> None:
-    outage = {"fault": "outage", "between": [0, 0.2], "history": "older", "revisions": 1}
-    async with client_under("in the API", outage, armed=False) as client:
+    clock, outage = VirtualClock(), _lossy_outage(history="older", revisions=1)
+    async with client_under("in the API", outage, armed=False, clock=clock) as client:
         before = client.cluster.store.revision
         assert (await client.bind()).status == 201
         assert client.is_bound()
-        assert client.cluster.options.faults is not None
-        client.cluster.options.faults.arm()
-        await asyncio.sleep(0.4)
+        await live_through(client, clock)
         assert client.cluster.store.revision == before
         assert not client.is_bound()
         assert (await client.bind()).status == 201
+
+
+def _lossy_outage(**fields: Any) -> dict[str, Any]:
+    return {"fault": "outage", "between": [0, 1], **fields}
+
+
+async def live_through(client: Client, clock: VirtualClock) -> None:
+    """Until the only outage of the table, which begins with it, is over."""
+    client.plan.arm()
+    await eventually(lambda: client.plan.struck)
+    clock.advance(1)
+    await client.until_served()
 
 
 async def test_a_proxy_cannot_take_history_away() -> None:

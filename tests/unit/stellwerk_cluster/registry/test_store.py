@@ -1,6 +1,9 @@
 from typing import Any
 
-from stellwerk_cluster.registry.store import ADDED, DELETED, MODIFIED, Entry, Store, Watcher
+import pytest
+
+from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, Entry
+from stellwerk_cluster.registry.store import Store
 
 
 def make(name: str, **spec: Any) -> dict[str, Any]:
@@ -29,28 +32,6 @@ def test_entries_come_sorted_by_namespace_and_name() -> None:
     assert names(store.collection("pods").entries("default")) == ["a", "b", "c"]
 
 
-def test_a_watcher_sees_changes_in_order_and_is_woken_once_per_batch() -> None:
-    store = Store()
-    woken = []
-    watcher = Watcher(lambda: woken.append(True))
-    store.collection("pods").watchers.append(watcher)
-    entry = store.create("pods", make("a"))
-    changed = store.replace("pods", make("a", x=1), entry)
-    store.remove("pods", changed)
-    assert [event.type for event in watcher.drain()] == [ADDED, MODIFIED, DELETED]
-    assert woken == [True]
-
-
-def test_a_watcher_that_does_not_read_is_cut_off_at_its_limit() -> None:
-    store = Store()
-    watcher = Watcher(lambda: None, limit=2)
-    store.collection("pods").watchers.append(watcher)
-    for name in ("a", "b", "c"):
-        store.create("pods", make(name))
-    assert watcher.overflowed
-    assert len(watcher.drain()) == 2
-
-
 def test_an_old_state_can_be_told_from_the_changes_since() -> None:
     store = Store()
     kept = store.create("pods", make("kept"))
@@ -73,10 +54,56 @@ def test_changes_beyond_the_window_are_forgotten() -> None:
     assert [event.revision for event in collection.since(revisions[0])] == revisions[1:]
 
 
-def test_the_bytes_of_an_object_are_made_once() -> None:
+def test_the_window_is_bounded_in_bytes_of_the_past() -> None:
+    store = Store(window_bytes=10_000)
+    entry = store.create("pods", make("a", x="x" * 1000))
+    for number in range(20):
+        entry = store.replace("pods", make("a", x=str(number) * 1000), entry)
+    pods = store.collection("pods")
+    assert sum(event.past_bytes for event in pods.events) <= 10_000
+    assert pods.forgotten == pods.compacted == pods.events[0].revision - 1 > 1
+
+
+def test_a_stored_object_is_its_bytes_whatever_the_writer_does_later() -> None:
     store = Store()
-    entry = store.create("pods", make("a"))
-    assert entry.data is entry.data
+    obj = make("a", x=[1])
+    entry = store.create("pods", obj)
+    obj["spec"]["x"].append(2)
+    assert entry.obj["spec"] == {"x": [1]}
+
+
+def test_a_reader_that_changes_what_it_read_is_found_out() -> None:
+    entry = Store().create("pods", make("a", x=[1]))
+    assert not entry.altered
+    entry.obj["spec"]["x"].append(2)
+    assert entry.altered
+
+
+def test_an_object_that_is_not_json_changes_nothing() -> None:
+    store = Store()
+    before = store.revision
+    with pytest.raises(TypeError):
+        store.create("pods", make("a", x=1 << 80))
+    assert (store.revision, len(store.collection("pods"))) == (before, 0)
+
+
+def test_all_watchers_share_the_line_of_a_change() -> None:
+    store = Store()
+    store.create("pods", make("a"))
+    event = store.collection("pods").events[-1]
+    assert event.line is event.line
+
+
+def test_objects_are_found_by_their_node() -> None:
+    store = Store()
+    b = store.create("pods", make("b", nodeName="n1"))
+    a = store.create("pods", make("a"))
+    a = store.replace("pods", make("a", nodeName="n1"), a)
+    pods = store.collection("pods")
+    assert pods.on_node("n1") == [a, b]
+    moved = store.replace("pods", make("b", nodeName="n2"), b)
+    store.remove("pods", a)
+    assert (pods.on_node("n1"), pods.on_node("n2")) == ([], [moved])
 
 
 def test_a_store_that_goes_back_shows_what_was_and_tells_listeners() -> None:

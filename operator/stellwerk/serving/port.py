@@ -1,0 +1,88 @@
+"""What guards the operator's port: its certificate, the authority of its clients, who may read.
+
+`app` opens it. Invariant: without TLS the port is for the machine itself alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.client.reviews import Reviews
+from stellwerk.errors import ApiError, ConfigurationError
+from stellwerk.serving.access_control import AccessControl
+from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
+from stellwerk.serving.http import DEFAULT_BIND_ADDRESS, Guard
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from stellwerk.clock import Clock
+    from stellwerk.framework.services import ClusterClient
+
+logger = logging.getLogger(__name__)
+
+_CLIENT_AUTHORITY: Final = (
+    "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PortOptions:
+    """What the command line says about the port."""
+
+    bind_address: str = DEFAULT_BIND_ADDRESS
+    certificate: CertificateFiles | None = None
+    """None: one that is made at the start and signed by itself."""
+    client_ca_file: Path | None = None
+    """None: the authority that the cluster publishes for its servers, where it does."""
+    plain_http: bool = False
+
+
+@asynccontextmanager
+async def guarded_port(
+    options: PortOptions, client: ClusterClient, clock: Clock
+) -> AsyncIterator[Guard]:
+    """Yield what guards the port, kept up to date inside.
+
+    Raises:
+        ConfigurationError: a file of the options cannot be used.
+    """
+    if options.plain_http:
+        yield Guard()
+        return
+    certificate = await asyncio.to_thread(ServerCertificate, options.certificate, clock)
+
+    async def authority() -> bytes | None:
+        return await _authority(options.client_ca_file, client)
+
+    try:
+        await certificate.refresh(await authority())
+    except OSError as error:
+        raise ConfigurationError(
+            f"no authority for clients in {options.client_ca_file}: {error}"
+        ) from error
+    fresh = asyncio.create_task(certificate.keep_fresh(authority), name="certificates")
+    try:
+        yield Guard(AccessControl(Reviews(client), clock), certificate)
+    finally:
+        fresh.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await fresh
+
+
+async def _authority(file: Path | None, client: ClusterClient) -> bytes | None:
+    if file is not None:
+        return await asyncio.to_thread(file.read_bytes)
+    try:
+        published = await client.get(_CLIENT_AUTHORITY)
+    except ApiError as error:
+        logger.debug("client certificates are not accepted: %s", error)
+        return None
+    text = (published.get("data") or {}).get("client-ca-file")
+    return text.encode() if text else None

@@ -1,0 +1,179 @@
+"""The port with TLS: probes for every caller, the rest for users of the cluster."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from stellwerk.clock import SystemClock
+from stellwerk.errors import ConfigurationError
+from stellwerk.serving.certificates import CertificateFiles, ServerCertificate
+from stellwerk.serving.http import HttpServer, Probes
+from stellwerk.serving.port import PortOptions, guarded_port
+from stellwerk.serving.self_signed import self_signed
+from tests.support.fake_api import Answer, Asked, FakeApi, client_of, fake_api
+
+CLOCK = SystemClock()
+
+
+def reviewed(asked: Asked) -> Answer:
+    """A cluster with one user: prometheus, whose token is "good" and who may read /metrics."""
+    spec = (asked.body or {}).get("spec", {})
+    if asked.path.endswith("/tokenreviews"):
+        user = {"username": "prometheus", "groups": ["system:authenticated"]}
+        known = spec["token"] == "good"
+        return Answer(201, {"status": {"authenticated": known} | ({"user": user} if known else {})})
+    if asked.path.endswith("/subjectaccessreviews"):
+        wanted = {"path": "/metrics", "verb": "get"}
+        allowed = spec["user"] == "prometheus" and spec["nonResourceAttributes"] == wanted
+        return Answer(201, {"status": {"allowed": allowed}})
+    return Answer(404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": "none"})
+
+
+@asynccontextmanager
+async def port(tmp_path: Path, options: PortOptions) -> AsyncIterator[tuple[str, FakeApi]]:
+    async with fake_api() as api, client_of(api, tmp_path) as client:
+        api.decide = reviewed
+        async with guarded_port(options, client, CLOCK) as guard:
+            server = HttpServer(Probes(), lambda: b"metrics\n", lambda: [b"pods\n"], guard=guard)
+            number = await server.start("127.0.0.1:0")
+            try:
+                yield f"https://127.0.0.1:{number}", api
+            finally:
+                await server.close()
+
+
+def unverified() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
+
+
+async def get(url: str, token: str = "", context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(url, headers=headers, ssl=context or unverified()) as response,
+    ):
+        return response.status, await response.text()
+
+
+async def test_probes_need_no_credentials(tmp_path: Path) -> None:
+    async with port(tmp_path, PortOptions()) as (url, api):
+        for path in ("/livez", "/readyz", "/healthz"):
+            assert (await get(url + path))[0] == 200
+        assert await get(f"{url}/livez/unknown") == (404, 'there is no check "unknown"\n')
+        assert [each.path for each in api.asked if each.method == "POST"] == []
+
+
+async def test_metrics_are_for_whom_the_cluster_lets(tmp_path: Path) -> None:
+    async with port(tmp_path, PortOptions()) as (url, _):
+        assert await get(f"{url}/metrics", "good") == (200, "metrics\n")
+        assert (await get(f"{url}/metrics"))[0] == 403
+        assert (await get(f"{url}/metrics", "bad"))[0] == 401
+        assert (await get(f"{url}/metrics/resources", "good"))[0] == 403
+        assert (await get(f"{url}/nothing", "good"))[0] == 403
+
+
+async def test_plain_http_has_no_guard(tmp_path: Path) -> None:
+    async with (
+        fake_api() as api,
+        client_of(api, tmp_path) as client,
+        guarded_port(PortOptions(plain_http=True), client, CLOCK) as guard,
+    ):
+        assert (guard.access, guard.certificate) == (None, None)
+
+
+def pair(directory: Path, host: str) -> CertificateFiles:
+    """A certificate of this host, in files."""
+    text = self_signed(host, CLOCK.now())
+    for name in ("tls.crt", "tls.key"):
+        (directory / name).write_bytes(text)
+    return CertificateFiles(directory / "tls.crt", directory / "tls.key")
+
+
+async def shown_name(url: str) -> str:
+    host, number = url.removeprefix("https://").split(":")
+    _, writer = await asyncio.open_connection(host, int(number), ssl=unverified())
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    writer.close()
+    (name,) = x509.load_der_x509_certificate(shown).subject
+    return str(name.value).split("@")[0]
+
+
+async def test_a_certificate_that_is_replaced_is_shown_from_then_on(tmp_path: Path) -> None:
+    files = pair(tmp_path, "first")
+    async with fake_api() as api, client_of(api, tmp_path) as client:
+        api.decide = reviewed
+        async with guarded_port(PortOptions(certificate=files), client, CLOCK) as guard:
+            assert guard.certificate is not None
+            server = HttpServer(Probes(), lambda: b"", list, guard=guard)
+            url = f"https://127.0.0.1:{await server.start('127.0.0.1:0')}"
+            try:
+                assert await shown_name(url) == "first"
+                pair(tmp_path, "second")
+                await guard.certificate.refresh(None)
+                assert await shown_name(url) == "second"
+                files.key.write_text("no key")
+                await guard.certificate.refresh(None)
+                assert await shown_name(url) == "second"
+            finally:
+                await server.close()
+
+
+@pytest.mark.parametrize("missing", ["tls.crt", "tls.key"])
+def test_files_that_are_no_pair_are_named(tmp_path: Path, missing: str) -> None:
+    files = pair(tmp_path, "first")
+    (tmp_path / missing).unlink()
+    with pytest.raises(ConfigurationError, match=r"no certificate for the port in .*tls\.crt"):
+        ServerCertificate(files, CLOCK)
+
+
+def client_certificate(authority: bytes, name: str, organization: str) -> bytes:
+    """A key and a certificate that the authority has signed."""
+    issuer = x509.load_pem_x509_certificate(authority)
+    signer = serialization.load_pem_private_key(authority, None)
+    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(issuer.not_valid_before_utc)
+        .not_valid_after(issuer.not_valid_after_utc)
+        .sign(signer, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return private + certificate.public_bytes(pem)
+
+
+async def test_a_certificate_of_the_clusters_authority_names_its_user(tmp_path: Path) -> None:
+    authority = self_signed("authority", CLOCK.now())
+    (tmp_path / "ca.crt").write_bytes(authority)
+    (tmp_path / "user.pem").write_bytes(client_certificate(authority, "prometheus", "monitors"))
+    context = unverified()
+    context.load_cert_chain(tmp_path / "user.pem")
+    options = PortOptions(client_ca_file=tmp_path / "ca.crt")
+    async with port(tmp_path, options) as (url, api):
+        assert await get(f"{url}/metrics", context=context) == (200, "metrics\n")
+        (review,) = [each for each in api.asked if each.path.endswith("/subjectaccessreviews")]
+        assert review.body["spec"]["groups"] == ["monitors", "system:authenticated"]
