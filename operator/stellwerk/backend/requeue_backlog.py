@@ -62,8 +62,9 @@ class RequeueBacklog:
 
     def _collapse(self) -> None:
         others = [item for item in self._items if not item.is_change]
-        self._items = deque([*others, _Item(self._everything(), is_change=False)])
-        self._changes = 0
+        # As a change, it gives way to the next of its kind: there is never more than one.
+        self._items = deque([*others, _Item(self._everything(), is_change=True)])
+        self._changes = 1
 
 
 def _advance(work: Work, units: int) -> bool:

@@ -41,8 +41,7 @@ _log = logging.getLogger(__name__)
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
 """`DefaultPodMaxInUnschedulablePodsDuration`."""
 RETRY_GIVES_WAY_SECONDS: Final = 60.0
-"""First attempts of equal priority pass a retry for so long: thousands of pods that fit nowhere and
-are woken at once hold up no new one, and a stream of new ones no retry for longer."""
+"""First attempts of equal priority pass a retry for so long, and no longer."""
 
 
 class SchedulingQueue(QueueContents):
@@ -67,12 +66,12 @@ class SchedulingQueue(QueueContents):
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
         self._max_unschedulable_seconds = max_unschedulable_seconds
         self._backoff_q = BackoffQueue()
-        self._unschedulable_pods = UnschedulablePods(policy.hints, observer)
+        self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
         self._in_flight = InFlightEvents()
         self._sequence = count(1)
         self._turns = FairTurns()
         self._waiting: dict[str, int] = {}
-        """How many pods of a namespace are in activeQ."""
+        """Pods in activeQ by namespace."""
         self._requeueing = Requeueing(self._unschedulable_pods, self._requeue)
         self.backlog = self._requeueing.backlog
         """What is left to be requeued; the scheduler works it off."""
@@ -196,8 +195,8 @@ class SchedulingQueue(QueueContents):
         changes = self._in_flight.since_popped(entry.pod) if entry.rejectors else None
         self._in_flight.end(uid)
         strategy = self._requeueing.strategy_after(entry, changes)
-        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         self.nominator.add(entry.pod)
+        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         return entry.place
 
     def done(self, uid: str) -> None:
@@ -212,6 +211,8 @@ class SchedulingQueue(QueueContents):
         entry = self.entries.get(pod.uid)
         if entry is not None:
             self.nominator.nominate(entry.newest, node_name)
+            if entry.place in UNSCHEDULABLE_PODS:
+                self._unschedulable_pods.add_or_update(entry)
 
     def activate(self, pods: Iterable[PodInfo], now: float) -> None:
         """Move pods to activeQ without backoff; one in flight will be retried if it fails."""
@@ -365,8 +366,7 @@ class SchedulingQueue(QueueContents):
         waiting = self._waiting[namespace] = self._waiting.get(namespace, 0) + change
         if not waiting:
             del self._waiting[namespace]
-            if self._turns.taken:
-                self._turns.taken.pop(namespace, None)
+            self._turns.taken.pop(namespace, None)
 
     def _push_active(self, entry: QueuedPod, sorted_at: float) -> None:
         entry.sorted_at = sorted_at

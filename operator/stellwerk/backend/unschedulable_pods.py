@@ -1,9 +1,10 @@
 """unschedulablePods: rejected and gated pods, found by the changes that are worth an attempt.
 
-Part of the scheduling queue. Pods are grouped by the plugins that rejected them, then by spec, by
-the nodes they name, and by labels, so that a change costs one call of a hint function per distinct
-spec among those whose rejectors registered it, and nothing per pod. Invariant: an entry is found
-under what it was when it was last added or updated, whatever is changed in the entry meanwhile.
+Part of the scheduling queue. Pods are grouped by the plugins that rejected them, then by spec and
+nomination, by the nodes they name, and by labels, so that a change costs one call of a hint
+function per distinct spec among those whose rejectors registered it, and nothing per pod.
+Invariant: an entry is found under what it was when it was last added or updated, whatever is
+changed in the entry meanwhile.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -65,6 +66,10 @@ class _Bucket:
                 yield child
 
 
+_SpecKey: TypeAlias = tuple[SchedulingSpec, str]
+"""The spec, and the node that the pod is nominated to; empty: none."""
+
+
 class _Group:
     """The pods with one set of rejectors."""
 
@@ -73,7 +78,7 @@ class _Group:
     def __init__(self, rejectors: Rejectors, hints: RejectorHints) -> None:
         self.rejectors = rejectors
         self.hints = hints
-        self.by_spec: dict[SchedulingSpec, _Bucket] = {}
+        self.by_spec: dict[_SpecKey, _Bucket] = {}
 
     def entries(self) -> Iterator[QueuedPod]:
         for bucket in self.by_spec.values():
@@ -82,7 +87,7 @@ class _Group:
 
 class _Location(NamedTuple):
     group: _Group
-    spec: SchedulingSpec
+    spec_key: _SpecKey
     node_names: frozenset[str] | None
     label_set: LabelSet
     entry: QueuedPod
@@ -91,8 +96,15 @@ class _Location(NamedTuple):
 class UnschedulablePods:
     """An index of entries by rejectors and by what hint functions read of their pods."""
 
-    def __init__(self, hints: HintsOfProfile, observer: QueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        hints: HintsOfProfile,
+        observer: QueueObserver | None = None,
+        nominated_node: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """`nominated_node`: of a pod by uid; when it changes, the entry is added again."""
         self._hints = hints
+        self._nominated_node = nominated_node
         self._observer = observer
         self._groups: dict[Rejectors, _Group] = {}
         self._locations: dict[str, _Location] = {}
@@ -111,12 +123,13 @@ class UnschedulablePods:
             for relocated in self._relocated:
                 relocated.append(entry)
         group = self._group(Rejectors.of(entry))
-        of_spec = group.by_spec.get(pod.spec)
+        spec_key = pod.spec, self._nominated_node(pod.uid)
+        of_spec = group.by_spec.get(spec_key)
         if of_spec is None:
-            of_spec = group.by_spec[pod.spec] = _Bucket(pod)
+            of_spec = group.by_spec[spec_key] = _Bucket(pod)
         of_labels = of_spec.child(pod.node_names, pod).child(pod.label_set, pod)
         of_labels.children[pod.uid] = entry
-        self._locations[pod.uid] = _Location(group, pod.spec, pod.node_names, pod.label_set, entry)
+        self._locations[pod.uid] = _Location(group, spec_key, pod.node_names, pod.label_set, entry)
 
     def delete(self, uid: str) -> None:
         """Remove a pod that is in the index."""
@@ -192,7 +205,7 @@ class UnschedulablePods:
                 hints,
                 [
                     bucket
-                    for spec, bucket in group.by_spec.items()
+                    for (spec, _), bucket in group.by_spec.items()
                     if max_priority is None or spec.priority <= max_priority
                 ],
             )
@@ -242,8 +255,8 @@ class UnschedulablePods:
 
 def _take_out(location: _Location) -> None:
     """Take an entry out of its buckets, and buckets that are then empty out of theirs."""
-    group, spec, node_names, label_set, entry = location
-    of_spec = group.by_spec[spec]
+    group, spec_key, node_names, label_set, entry = location
+    of_spec = group.by_spec[spec_key]
     of_node_names = of_spec.child(node_names, of_spec.pod)
     of_labels = of_node_names.child(label_set, of_spec.pod)
     del of_labels.children[entry.pod.uid]
@@ -252,7 +265,7 @@ def _take_out(location: _Location) -> None:
         if not of_node_names.children:
             del of_spec.children[node_names]
             if not of_spec.children:
-                del group.by_spec[spec]
+                del group.by_spec[spec_key]
 
 
 def _worth_requeuing(

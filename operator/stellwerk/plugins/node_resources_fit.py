@@ -127,7 +127,7 @@ class NodeResourcesFit(
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            ClusterEventWithHint(Resource.POD, Action.DELETE, self._has_freed_room, HintScope.POD),
+            ClusterEventWithHint(Resource.POD, Action.DELETE, self._has_freed_room),
             ClusterEventWithHint(
                 Resource.POD, Action.UPDATE_POD_SCALE_DOWN, self._frees_something, HintScope.POD
             ),

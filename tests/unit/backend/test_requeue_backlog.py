@@ -56,3 +56,14 @@ def test_too_many_changes_that_wait_become_one_look_at_everything() -> None:
     while backlog.work_off():
         pass
     assert log.steps == ["timer0", "timer1", "everything0"]
+
+
+def test_what_is_never_worked_off_does_not_grow() -> None:
+    log = Log()
+    backlog = log.backlog()
+    backlog.begin(log.work("timer", 2, SLICE_UNITS))
+    for _ in range(10 * MOST_CHANGES):
+        backlog.begin(log.work("change", 1), is_change=True)
+    while backlog.work_off():
+        pass
+    assert log.steps.count("everything0") == 1
