@@ -138,10 +138,16 @@ class Scheduler:
     async def _schedule_forever(self) -> None:
         now = self._world.clock.monotonic
         decisions, turn_began = 0, now()
+        has_news = False
         while True:
             await self._bindings.free_slot()
             queued = await self._next_pod()
             self.deciding = queued.pod.uid
+            if has_news and queued.attempts > 1:
+                # A binding goes out before what was refused is tried again.
+                await self._others_turn()
+                decisions, turn_began = 0, now()
+            has_news = queued.attempts == 1
             await self._schedule_one.schedule_one(queued)
             self.deciding = ""
             decisions += 1
@@ -149,6 +155,12 @@ class Scheduler:
                 # get() on a queue that is not empty never yields: let the others have a turn.
                 await asyncio.sleep(0)
                 decisions, turn_began = 0, now()
+
+    async def _others_turn(self) -> None:
+        """Let the others have a turn, with a pod in hand."""
+        await asyncio.sleep(0)
+        if self._barrier.is_applying:
+            await self._barrier.applied()
 
     async def _next_pod(self) -> QueuedPod:
         world = self._world
