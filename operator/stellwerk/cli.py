@@ -254,6 +254,12 @@ def _add_cluster(commands: "_Commands") -> None:
         type=Path,
         help="what goes wrong between clients and the API, for practice (docs/faults.md)",
     )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep all objects there over a restart (default: they go with the process)",
+    )
     parser.set_defaults(command=_cluster)
 
 
@@ -364,7 +370,11 @@ def _cluster(options: argparse.Namespace) -> int:
 
     from stellwerk_cluster.command import serve_cluster  # noqa: PLC0415
 
-    uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig, options.faults))
+    uvloop.run(
+        serve_cluster(
+            options.nodes, options.port, options.kubeconfig, options.faults, options.data_dir
+        )
+    )
     return 0
 
 

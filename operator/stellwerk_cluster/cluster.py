@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.faults.plan import FaultPlan
+    from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _SHUTDOWN_SECONDS: Final = 1.0
 
@@ -64,6 +65,8 @@ class ClusterOptions:
     """Of generated names and uids; None: different in every run."""
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
+    data_directory: DataDirectory | None = None
+    """Where the objects are kept over a restart; None: they go with the process."""
 
 
 class EmbeddedCluster:
@@ -84,22 +87,25 @@ class EmbeddedCluster:
 
         Raises:
             StatusError: a node manifest is invalid.
+            ConfigurationError: the data directory is damaged, or cannot be read.
         """
         self.options = options or ClusterOptions()
         self.clock = clock or SystemClock()
         self._host, self._port = host, port
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
+        if self.options.data_directory is not None:
+            self.options.data_directory.restore(self.store)
         self.api = Api(self.store, KindTable(), self.clock, rng)
-        DefinitionLifecycle(self.api)
+        DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents)
-        bootstrap(self.api)
+        bootstrap(self.api.written_by("kube-apiserver"))
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
-        register_nodes(self.api, manifests)
+        register_nodes(self.api.written_by("kubelet"), manifests)
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,11 +113,11 @@ class EmbeddedCluster:
     def _workers(self) -> list[Worker]:
         workers: list[Worker] = []
         if self.options.controllers:
-            workers += make_controllers(self.api)
+            workers += make_controllers(self.api.written_by("kube-controller-manager"))
         if self.options.kubelet is not None:
-            workers.append(HollowKubelet(self.api, self.options.kubelet))
+            workers.append(HollowKubelet(self.api.written_by("kubelet"), self.options.kubelet))
         if self.options.heartbeats:
-            workers.append(NodeHeartbeat(self.api))
+            workers.append(NodeHeartbeat(self.api.written_by("kubelet")))
         return workers
 
     @property
@@ -139,6 +145,9 @@ class EmbeddedCluster:
         if self.options.compaction_seconds is not None:
             compaction = self._compact(self.options.compaction_seconds)
             self._tasks.append(asyncio.create_task(compaction, name="embedded cluster: compaction"))
+        if self.options.data_directory is not None:
+            keeping = self.options.data_directory.keep()
+            self._tasks.append(asyncio.create_task(keeping, name="embedded cluster: data"))
 
     def _aiohttp_server(self) -> web.Server:
         if self.options.faults is None:

@@ -43,6 +43,12 @@ kind: ConfigMap
 metadata: {name: typo}
 dada: {a: b}
 """,
+    "shared.yaml": """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: shared}
+data: {a: "2"}
+""",
     "x.txt": "x\n",
 }
 
@@ -93,7 +99,7 @@ STEPS = (
         note="stored; no controller makes its jobs",
     ),
     Step("create job now --from=cronjob/often", "created"),
-    Step("create quota small --hard=cpu=100,pods=100", "created", note="stored, not enforced"),
+    Step("create quota small --hard=services=100,pods=100", "created", note="enforced"),
     Step("create poddisruptionbudget web --selector=app=web --min-available=0", "created"),
     Step("create priorityclass high-{namespace} --value=10", "created"),
     Step("create role reader --verb=get --resource=pods", "created", note="stored, not enforced"),
@@ -182,13 +188,49 @@ STEPS = (
     Step("drain node-2 --ignore-daemonsets --force --timeout=15s", "drained"),
     Step("drain node-3 --ignore-daemonsets --dry-run=server", "drained (server dry run)"),
     Step("uncordon node-2", "uncordoned"),
-    # What is not there.
+    # Who owns which field.
+    Step(
+        "apply -f web.yaml",
+        "deployment.apps/web configured",
+        note="and notes what was applied, which `replace` forgot",
+    ),
+    Step("apply view-last-applied deployment web", "replicas: 2"),
+    Step("create configmap shared --from-literal=a=1", "configmap/shared created"),
+    Step(
+        "apply --server-side -f shared.yaml",
+        'conflict with "kubectl-create" using v1: .data.a',
+        fails=True,
+        note="another owner gave the field another value",
+    ),
+    Step(
+        "apply --server-side --force-conflicts -f shared.yaml",
+        "configmap/shared serverside-applied",
+        note="and takes the field",
+    ),
+    Step("apply --server-side -f shared.yaml", "configmap/shared serverside-applied"),
+    Step(
+        "apply --server-side --field-manager=other -f shared.yaml --dry-run=server",
+        "serverside-applied (server dry run)",
+        note="equal values are shared",
+    ),
+    Step("get configmap shared -o yaml --show-managed-fields", "operation: Apply"),
+    Step("diff --server-side -f shared.yaml", ""),
     Step(
         "apply --server-side -f web.yaml",
-        "Server-side apply not available",
-        fails=True,
-        note="field ownership is not kept",
+        "deployment.apps/web serverside-applied",
+        note="takes over what `apply` applied before",
     ),
+    Step("apply -f web.yaml", "deployment.apps/web"),
+    Step(
+        """patch configmap shared --type=json -p '[{"op":"test","path":"/data/a","value":"1"}]'""",
+        "The request is invalid",
+        fails=True,
+    ),
+    Step(
+        """patch configmap shared --type=json -p '[{"op":"add","path":"/data/b","value":"c"}]'""",
+        "configmap/shared patched",
+    ),
+    # What is not there.
     Step("top nodes", "Metrics API not available", fails=True),
     Step("delete deployment web --timeout=15s", "deleted"),
     Step("delete namespace other-{namespace} --timeout=15s", "deleted"),

@@ -421,7 +421,7 @@ class SchedulingQueue(QueueContents):
             entry.consecutive_errors += 1
         entry.queued_at = now
         entry.was_flushed = False
-        set_backoff(entry, self._policy.backoff(entry.pod.spec.scheduler_name))
+        set_backoff(entry, self._policy.backoff(entry.pod))
 
     def _set_rejectors(
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]

@@ -20,6 +20,7 @@ from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
 )
+from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def make_controllers(api: Api) -> list[Worker]:
         DaemonSetController(api, index),
         JobController(api, index),
         DisruptionController(api, index),
+        ResourceQuotaController(api),
         GarbageCollector(api, index),
         NamespaceController(api),
         NodeLifecycleController(api, index),

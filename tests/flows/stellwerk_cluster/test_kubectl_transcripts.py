@@ -29,14 +29,10 @@ _WITHOUT_WAITING = {"--wait=false", "--grace-period=0"}
 
 _OWN_TEXT = "descriptions are our own"
 _USERS = "all requests come from one user, who may do everything"
-_APPLY = "server-side apply is not served"
 
 DIFFERENT: dict[str, dict[int, str]] = {
     "kubectl-apply": {
         4: "the API server appends a dump of its own data structures to the message",
-        6: _APPLY,
-        7: _APPLY,
-        10: "quotes what server-side apply wrote before",
     },
     "kubectl-change": {},
     "kubectl-delete": {},
