@@ -72,16 +72,9 @@ class ScheduleOne:
             return
         now = world.clock.monotonic
         started_seconds = now()
-        slow = ""
-        if len(world.profiles.served) > 1:
-            # Its pods have to leave time to those of others.
-            slow = self._budget.exceeded(profile.scheduler_name)
-        if slow:
-            self._failures.handle(queued, profile, Failure.set_back(slow), started_seconds)
-            return
-        slow_specs = self._slow_specs
-        if slow_specs.specs and slow_specs.waits(pod.spec):
-            self._failures.handle(queued, profile, Failure.set_back(SET_BACK), started_seconds)
+        gives_way = self._gives_way(pod, profile)
+        if gives_way:
+            self._failures.handle(queued, profile, Failure.set_back(gives_way), started_seconds)
             return
         self._attempts += 1
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
@@ -97,7 +90,7 @@ class ScheduleOne:
         decided_seconds = profile.activity.last_decision_seconds = now()
         self._algorithm_duration.observe(decided_seconds - started_seconds)
         seconds = decided_seconds - started_seconds
-        if (seconds > SLOW_ATTEMPT_SECONDS or slow_specs.specs) and profile.extenders is None:
+        if (seconds > SLOW_ATTEMPT_SECONDS or self._slow_specs.specs) and profile.extenders is None:
             self._note_slow(pod, profile, seconds)
         if isinstance(decision, Failure):
             profile.framework.stopwatch.attempt(state)
@@ -121,6 +114,16 @@ class ScheduleOne:
             decision.feasible,
         )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+
+    def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:
+        """Why a pod has to leave time to others, or an empty text."""
+        slow = ""
+        if len(self._world.profiles.served) > 1:
+            slow = self._budget.exceeded(profile.scheduler_name)
+        slow_specs = self._slow_specs
+        if not slow and slow_specs.specs and slow_specs.waits(pod.spec):
+            return SET_BACK
+        return slow
 
     def _note_slow(self, pod: PodInfo, profile: ServedProfile, seconds: float) -> None:
         """Count and log an attempt that held every other pod up, and set the next ones back."""
