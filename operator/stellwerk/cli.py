@@ -254,6 +254,13 @@ def _add_cluster(commands: "_Commands") -> None:
         type=Path,
         help="what goes wrong between clients and the API, for practice (docs/faults.md)",
     )
+    for word, what in (("enable", "that are off by default"), ("disable", "that are on")):
+        parser.add_argument(
+            f"--{word}-admission-plugins",
+            metavar="NAMES",
+            default="",
+            help=f"{word} admission plugins {what}, separated by commas",
+        )
     parser.set_defaults(command=_cluster)
 
 
@@ -362,9 +369,12 @@ def _cluster(options: argparse.Namespace) -> int:
     collect_seldom()
     import uvloop  # noqa: PLC0415
 
-    from stellwerk_cluster.command import serve_cluster  # noqa: PLC0415
+    from stellwerk_cluster.command import admission_plugins, serve_cluster  # noqa: PLC0415
 
-    uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig, options.faults))
+    plugins = admission_plugins(options.enable_admission_plugins, options.disable_admission_plugins)
+    uvloop.run(
+        serve_cluster(options.nodes, options.port, options.kubeconfig, options.faults, plugins)
+    )
     return 0
 
 

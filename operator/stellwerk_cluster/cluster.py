@@ -17,6 +17,7 @@ from aiohttp import web
 
 from stellwerk.clock import SystemClock
 from stellwerk_cluster import kubeconfig
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
@@ -62,6 +63,7 @@ class ClusterOptions:
     """
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
+    admission_plugins: frozenset[str] = DEFAULT_PLUGINS
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
 
@@ -91,6 +93,7 @@ class EmbeddedCluster:
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
         self.api = Api(self.store, KindTable(), self.clock, rng)
+        self.api.plugins = self.options.admission_plugins
         DefinitionLifecycle(self.api)
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)

@@ -23,6 +23,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
@@ -63,7 +64,25 @@ def install_profiles(cluster: EmbeddedCluster) -> None:
         api.create(profiles, "", _copied(manifest))
 
 
-async def serve_cluster(nodes: str, port: int, kubeconfig: Path, faults: Path | None) -> None:
+def admission_plugins(enabled: str, disabled: str) -> frozenset[str]:
+    """The admission plugins that two flags leave on.
+
+    Raises:
+        ConfigurationError: a flag names no plugin.
+    """
+    try:
+        return plugins(enabled, disabled)
+    except ValueError as error:
+        raise ConfigurationError(f"admission plugins: {error}") from error
+
+
+async def serve_cluster(
+    nodes: str,
+    port: int,
+    kubeconfig: Path,
+    faults: Path | None,
+    admission: frozenset[str] = DEFAULT_PLUGINS,
+) -> None:
     """Serve until SIGTERM or SIGINT, with the faults of a file.
 
     Raises:
@@ -72,6 +91,7 @@ async def serve_cluster(nodes: str, port: int, kubeconfig: Path, faults: Path | 
     """
     plan = None if faults is None else _fault_plan(faults)
     cluster = open_cluster(nodes, port, plan)
+    cluster.api.plugins = admission
     # Objects live as long as the cluster: the collector need not look at them again and again.
     gc.freeze()
     stop = asyncio.Event()

@@ -127,8 +127,8 @@ def _order_causes(limit: JsonObject, field: str, name: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.defaultRequest[{name}]", texts["defaultRequest"], text)
 
 
-def give_default_limits(pod: JsonObject, cluster: Reader) -> None:
-    """Give containers the requests and limits that the namespace has for them."""
+def give_default_limits(pod: JsonObject, cluster: Reader) -> bool:
+    """Give containers the requests and limits of the namespace; whether there were any to give."""
     given = []
     for limit in _limits(pod, cluster, "Container"):
         for group, shown in (("containers", "container"), ("initContainers", "init container")):
@@ -143,6 +143,7 @@ def give_default_limits(pod: JsonObject, cluster: Reader) -> None:
         text = f"LimitRanger plugin set: {'; '.join(given)}"
         annotations = {**(metadata.get("annotations") or {}), _ANNOTATION: text}
         metadata["annotations"] = dict(sorted(annotations.items()))
+    return bool(given)
 
 
 def _fill(container: JsonObject, part: str, defaults: JsonObject) -> list[str]:

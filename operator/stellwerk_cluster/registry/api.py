@@ -55,6 +55,7 @@ from stellwerk_cluster.registry.write_rules import (
     keep_server_owned,
     kind_as_given,
     kind_causes,
+    shown_warnings,
     specification,
     terminating_namespace,
     waits_for_more,
@@ -170,7 +171,7 @@ class Api(Reader):
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
-        options.warnings.extend(strategy.warn(obj, None))
+        options.warnings.extend(shown_warnings(strategy.warn(obj, None)))
         if options.dry_run:
             return Entry(key, obj, self.store.revision)
         self._store_usage(usage)
@@ -389,7 +390,7 @@ class Api(Reader):
             raise invalid(kind, stored.key[1], causes)
         usage = {}
         if subresource != "status":
-            options.warnings.extend(strategy.warn(obj, old))
+            options.warnings.extend(shown_warnings(strategy.warn(obj, old)))
             usage = self._usage(obj, old, kind)
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)
