@@ -93,7 +93,7 @@ STEPS = (
         note="stored; no controller makes its jobs",
     ),
     Step("create job now --from=cronjob/often", "created"),
-    Step("create quota small --hard=cpu=100,pods=100", "created", note="stored, not enforced"),
+    Step("create quota small --hard=services=100,pods=100", "created", note="and enforced"),
     Step("create poddisruptionbudget web --selector=app=web --min-available=0", "created"),
     Step("create priorityclass high-{namespace} --value=10", "created"),
     Step("create role reader --verb=get --resource=pods", "created", note="stored, not enforced"),

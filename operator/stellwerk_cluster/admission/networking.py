@@ -169,8 +169,9 @@ def _block_causes(block: JsonObject, field: str) -> Iterator[Cause]:
         return
     for position, part in enumerate(block.get("except") or ()):
         inner = parsed_cidr(part)
-        inside = inner is not None and inner.version == network.version
-        if not inside or str(inner) == str(network) or inner.network_address not in network:
+        same_family = inner is not None and inner.version == network.version
+        inside = same_family and inner is not None and inner.network_address in network
+        if not inside or str(inner) == str(network):
             why = f"must be a strict subset of `cidr`: {text}"
             yield bad_value(f"{field}.except[{position}]", part, why)
 

@@ -9,7 +9,6 @@ from typing import Final
 
 DEFAULT_PLUGINS: Final = frozenset(
     (
-        "DefaultIngressClass",
         "DefaultStorageClass",
         "DefaultTolerationSeconds",
         "LimitRanger",

@@ -6,6 +6,7 @@ Invariant: after it has looked, `used` is what the present objects use.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -14,7 +15,7 @@ from stellwerk_cluster.admission.quota_admission import may_use, object_usage, t
 from stellwerk_cluster.admission.quotas import QUOTAS, in_scope
 from stellwerk_cluster.apimachinery.objects import EMPTY, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
-from stellwerk_cluster.registry.store import DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -64,9 +65,8 @@ class ResourceQuotaController(Worker):
         for entry in list(self._api.store.collection(QUOTAS).entries(namespace)):
             status = self._status(entry.obj, namespace)
             if status != entry.obj["status"]:
-                self._api.modify(
-                    self._kind, entry.key, lambda obj, new=status: with_value(obj, ("status",), new)
-                )
+                change = partial(with_value, path=("status",), value=status)
+                self._api.modify(self._kind, entry.key, change)
 
     def _status(self, quota: JsonObject, namespace: str) -> JsonObject:
         hard: JsonObject = quota["spec"].get("hard") or EMPTY

@@ -42,7 +42,8 @@ JOB = {"template": template(restartPolicy="Never")}
             named(spec={"podCIDRs": ["10.0.0.0/24", "10.0.1.0/24"]}),
             [
                 (
-                    'spec.podCIDRs: Invalid value: ["10.0.0.0/24","10.0.1.0/24"]: may specify no more '
+                    'spec.podCIDRs: Invalid value: ["10.0.0.0/24","10.0.1.0/24"]: may specify '
+                    "no more "
                     "than one CIDR for each IP family"
                 )
             ],
@@ -56,7 +57,8 @@ JOB = {"template": template(restartPolicy="Never")}
                 "spec.ports[0].name: Required value",
                 "spec.ports[1].name: Required value",
                 (
-                    'spec.ports[1]: Duplicate value: {"Name":"","Protocol":"TCP","AppProtocol":null,'
+                    'spec.ports[1]: Duplicate value: {"Name":"","Protocol":"TCP","AppProtocol":null'
+                    ","
                     '"Port":80,"TargetPort":0,"NodePort":0}'
                 ),
             ],
@@ -121,7 +123,8 @@ JOB = {"template": template(restartPolicy="Never")}
             workload(template=template(restartPolicy="Never")),
             [
                 (
-                    'spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: '
+                    'spec.template.spec.restartPolicy: Unsupported value: "Never": '
+                    "supported values: "
                     '"Always"'
                 )
             ],
@@ -140,7 +143,8 @@ JOB = {"template": template(restartPolicy="Never")}
             workload(strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}),
             [
                 (
-                    "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when "
+                    "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 "
+                    "when "
                     "`maxSurge` is 0"
                 )
             ],
@@ -224,7 +228,8 @@ JOB = {"template": template(restartPolicy="Never")}
             named(spec={"hard": {"gold": "1"}}),
             [
                 (
-                    'spec.hard[gold]: Invalid value: "gold": must be a standard resource type or fully '
+                    'spec.hard[gold]: Invalid value: "gold": must be a standard resource type or '
+                    "fully "
                     "qualified"
                 ),
                 'spec.hard[gold]: Invalid value: "gold": must be a standard resource for quota',
@@ -245,7 +250,8 @@ def test_a_claim_that_waits_does_not_grow() -> None:
     more = {"spec": {"resources": {"requests": {"storage": "2Gi"}}}}
     assert rules.change_refused("persistentvolumeclaims", "x", more) == [
         (
-            '403 persistentvolumeclaims "x" is forbidden: only bound persistent volume claims can be '
+            '403 persistentvolumeclaims "x" is forbidden: only bound persistent volume claims '
+            "can be "
             "expanded"
         )
     ]

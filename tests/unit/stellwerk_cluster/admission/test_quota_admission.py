@@ -152,7 +152,8 @@ def test_claims_count_by_their_class() -> None:
     assert used(rules) == {"requests.storage": "4Gi", name: "4Gi"}
     assert rules.refused("persistentvolumeclaims", {"metadata": {"name": "b"}, "spec": spec}) == [
         (
-            f'403 persistentvolumeclaims "b" is forbidden: exceeded quota: q, requested: {name}=4Gi, '
+            f'403 persistentvolumeclaims "b" is forbidden: exceeded quota: q, '
+            f"requested: {name}=4Gi, "
             f"used: {name}=4Gi, limited: {name}=5Gi"
         )
     ]
