@@ -36,13 +36,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.admission.strategy import Reader
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
+_INGRESS_CLASSES: Final = "ingressclasses.networking.k8s.io"
+_DEFAULT_CLASS: Final = "ingressclass.kubernetes.io/is-default-class"
+_OLD_CLASS: Final = "kubernetes.io/ingress.class"
 _PATH_TYPES: Final = ("Exact", "ImplementationSpecific", "Prefix")
 _DIRECTIONS: Final = ("Egress", "Ingress")
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
 _MOST_ENDPOINTS: Final = 1000
 _MOST_PORTS: Final = 20_000
 _LARGEST_PORT: Final = 65_535
+
+
+def admit_ingress(ingress: JsonObject, cluster: Reader, _kind: ResourceKind) -> None:
+    """An Ingress without a class gets the default class (DefaultIngressClass)."""
+    annotations = ingress["metadata"].get("annotations") or EMPTY
+    named = "ingressClassName" in ingress["spec"] or _OLD_CLASS in annotations
+    if named or not cluster.enabled("DefaultIngressClass"):
+        return
+    defaults = [
+        each
+        for each in cluster.all(_INGRESS_CLASSES)
+        if (each["metadata"].get("annotations") or EMPTY).get(_DEFAULT_CLASS) == "true"
+    ]
+    if defaults:
+        # The newest; of several of one second, the first by name.
+        ordered = sorted(defaults, key=lambda each: each["metadata"]["name"])
+        newest = max(ordered, key=lambda each: each["metadata"]["creationTimestamp"])
+        ingress["spec"]["ingressClassName"] = newest["metadata"]["name"]
 
 
 def validate_ingress(ingress: JsonObject) -> Iterator[Cause]:

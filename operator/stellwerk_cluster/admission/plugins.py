@@ -9,10 +9,10 @@ from typing import Final
 
 DEFAULT_PLUGINS: Final = frozenset(
     (
+        "DefaultIngressClass",
         "DefaultStorageClass",
         "DefaultTolerationSeconds",
         "LimitRanger",
-        "NamespaceLifecycle",
         "PersistentVolumeClaimResize",
         "PodTopologyLabels",
         "Priority",

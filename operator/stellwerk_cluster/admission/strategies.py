@@ -5,6 +5,7 @@ Asked by the verbs. Invariant: a kind without a line here has no rules of its ow
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission import (
@@ -181,6 +182,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "RuntimeClass": Strategy(
         validate=scheduling_classes.validate_runtime_class,
         validate_update=scheduling_classes.validate_runtime_class_update,
+        warn=scheduling_classes.runtime_class_warnings,
     ),
     "Service": Strategy(
         default=services.default_service,
@@ -275,7 +277,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "HorizontalPodAutoscalerV1": _stored(
         networking.validate_autoscaler, stored_only.default_autoscaler
     ),
-    "Ingress": _stored(networking.validate_ingress),
+    "Ingress": replace(_stored(networking.validate_ingress), admit_create=networking.admit_ingress),
     "NetworkPolicy": _stored(
         networking.validate_network_policy, stored_only.default_network_policy
     ),
