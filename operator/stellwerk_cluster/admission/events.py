@@ -46,7 +46,7 @@ def validate_old_event(event: JsonObject) -> list[Cause]:
 def _old_event_causes(event: JsonObject) -> Iterator[Cause]:
     regarding = event["involvedObject"].get("namespace", "")
     namespace = event["metadata"].get("namespace", "")
-    # What has no namespace is told of in the default one.
+    # What has no namespace belongs to the default one.
     if namespace != regarding and (regarding or namespace != "default"):
         yield bad_value("involvedObject.namespace", regarding, "does not match event.namespace")
     if event.get("eventTime"):

@@ -184,14 +184,15 @@ def qos_class(spec: JsonObject) -> str:
         for resource in ("cpu", "memory")
     ]
     amounts = [
-        (
-            parse_quantity((requests or EMPTY).get(name, 0)),
-            parse_quantity((limits or EMPTY).get(name, 0)),
-        )
+        ((requests or EMPTY).get(name, "0"), (limits or EMPTY).get(name, "0"))
         for name, requests, limits in pairs
     ]
-    if not any(request > 0 or limit > 0 for request, limit in amounts):
+    if all(request == limit == "0" for request, limit in amounts):
         return "BestEffort"
-    if all(limit > 0 and request == limit for request, limit in amounts):
+    if all(limit != "0" and _equal(request, limit) for request, limit in amounts):
         return "Guaranteed"
     return "Burstable"
+
+
+def _equal(request: str, limit: str) -> bool:
+    return request == limit or parse_quantity(request) == parse_quantity(limit)
