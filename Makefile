@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP_COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --fork-strategy fewest --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" --no-annotate
+# The first half of the tests mostly waits, the second computes: with a worker each, they overlap.
+PYTEST_WORKERS := --numprocesses auto --maxprocesses 4 --dist worksteal
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
@@ -42,7 +44,7 @@ demo: $(READY) ## the main job: schedule the documentation's examples on an embe
 
 .PHONY: test
 test: $(READY) ## all tests but those that run for minutes, soaks and benchmarks
-	@$(BIN)/pytest --quiet
+	@$(BIN)/pytest --quiet $(PYTEST_WORKERS)
 
 .PHONY: test-all
 test-all: test ## the tests that run for minutes, too

@@ -11,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # As long as it needs: a busy machine is no failure.
-settings.register_profile("same", deadline=None, derandomize=True)
-settings.register_profile("search", deadline=None, print_blob=True)
+TIMELESS = (HealthCheck.too_slow,)
+settings.register_profile("same", deadline=None, derandomize=True, suppress_health_check=TIMELESS)
+settings.register_profile("search", deadline=None, print_blob=True, suppress_health_check=TIMELESS)
 settings.load_profile("same")
 
 

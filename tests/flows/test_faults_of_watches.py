@@ -70,4 +70,4 @@ async def test_kopfs_own_path_survives_an_error_in_a_stream(tmp_path: Path) -> N
 async def test_errors_in_streams_do_not_add_up(tmp_path: Path) -> None:
     error = {"fault": "streamError", "code": 500, **PODS, "afterSeconds": 0.5, "between": [0, 16]}
     outcome = await run(tmp_path, error, load=Load(pods=160, per_second=10))
-    assert outcome.judgement.worst_delay_seconds < 3
+    assert outcome.judgement.worst_delay_seconds < 6, "pauses that double would come to 8"

@@ -36,6 +36,8 @@ class FakeExtender:
     """By verb: JSON, bytes as they are, an HTTP status, or a function of the body."""
     delays_seconds: dict[str, float] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
+    hold: asyncio.Event | None = None
+    """Nothing is answered before it is set."""
     url: str = ""
     on_call: Callable[[Call], None] = lambda _: None
 
@@ -48,6 +50,8 @@ class FakeExtender:
         self.calls.append(call)
         self.on_call(call)
         await asyncio.sleep(self.delays_seconds.get(verb, 0))
+        if self.hold is not None:
+            await self.hold.wait()
         answer = self.answers.get(verb, 404)
         if callable(answer):
             answer = answer(call.json)

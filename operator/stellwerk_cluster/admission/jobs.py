@@ -1,7 +1,7 @@
 """The rules of Jobs and CronJobs.
 
 Called through their strategies. Invariant: the pods of a job have the labels by which the job finds
-them, and do not start again without end.
+them, and come to an end.
 """
 
 from __future__ import annotations

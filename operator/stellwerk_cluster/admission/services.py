@@ -198,7 +198,7 @@ def _family_causes(spec: JsonObject) -> Iterator[Cause]:
 
 
 def plain_address_causes(address: str, field: str) -> Iterator[Cause]:
-    """An address that names the same host everywhere."""
+    """An address that is neither unspecified, nor loopback, nor link-local."""
     parsed = parsed_ip(address)
     if parsed is None:
         yield from ip_address(address, field)

@@ -92,19 +92,6 @@ def _stored(
     )
 
 
-_ROLE: Final = Strategy(
-    validate=access_rules.validate_role,
-    validate_update=access_rules.validate_role_update,
-    name_errors=access_rules.path_segment_errors,
-    metadata_layers=(1, 2),
-)
-_BINDING: Final = Strategy(
-    default=stored_only.default_role_binding,
-    validate=access_rules.validate_binding,
-    validate_update=access_rules.validate_binding_update,
-    name_errors=access_rules.path_segment_errors,
-    metadata_layers=(1, 2),
-)
 _BY_TYPE: Final[dict[str, Strategy]] = {
     "Pod": Strategy(
         default=pod_defaults.default_pod,
@@ -144,6 +131,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         metadata_layers=(1, 0),
     ),
     "Namespace": Strategy(
+        default=cluster_objects.default_namespace,
         prepare_create=cluster_objects.prepare_namespace,
         prepare_update=cluster_objects.prepare_namespace_update,
         validate=cluster_objects.validate_namespace,
@@ -229,6 +217,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "CustomResourceDefinition": Strategy(
         default=definitions.default_definition,
         prepare_create=definitions.prepare_definition,
+        prepare_update=definitions.prepare_definition_update,
         validate=definitions.validate_definition,
         validate_update=definitions.validate_definition_update,
     ),
@@ -288,10 +277,32 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate_update=networking.validate_endpoint_slice_update,
         metadata_layers=(0, 1),
     ),
-    "Role": _ROLE,
-    "ClusterRole": _ROLE,
-    "RoleBinding": _BINDING,
-    "ClusterRoleBinding": _BINDING,
+    "Role": Strategy(
+        validate=access_rules.validate_role,
+        validate_update=access_rules.validate_role_update,
+        name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
+    ),
+    "ClusterRole": Strategy(
+        validate=access_rules.validate_cluster_role,
+        validate_update=access_rules.validate_cluster_role_update,
+        name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
+    ),
+    "RoleBinding": Strategy(
+        default=stored_only.default_role_binding,
+        validate=access_rules.validate_role_binding,
+        validate_update=access_rules.validate_role_binding_update,
+        name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
+    ),
+    "ClusterRoleBinding": Strategy(
+        default=stored_only.default_role_binding,
+        validate=access_rules.validate_cluster_role_binding,
+        validate_update=access_rules.validate_cluster_role_binding_update,
+        name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
+    ),
     "PodTemplate": Strategy(default=workloads.default_pod_template),
 }
 

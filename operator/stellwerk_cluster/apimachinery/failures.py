@@ -288,19 +288,33 @@ def unsupported_body() -> StatusError:
     )
 
 
-def unsupported_patch() -> StatusError:
-    """The body of a patch has a media type that is not read here."""
+def unsupported_patch(kind: ResourceKind) -> StatusError:
+    """The body of a patch has a media type that is not read here; custom kinds name theirs."""
+    if kind.custom:
+        return StatusError(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json-patch+json, application/merge-patch+json, "
+            "application/apply-patch+yaml",
+        )
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
-def patch_rejected() -> StatusError:
-    """A JSON patch that cannot be applied."""
-    return StatusError(
-        422,
-        "Invalid",
-        "the server rejected our request due to an error in our request",
-        details={},
+def patch_rejected(
+    message: str = "the server rejected our request due to an error in our request",
+) -> StatusError:
+    """A patch that cannot be applied."""
+    return StatusError(422, "Invalid", message, details={})
+
+
+def too_many_operations(most: int, given: int) -> StatusError:
+    """A JSON patch that is longer than a patch may be."""
+    message = (
+        f"Request entity too large: The allowed maximum operations in a JSON patch is {most}, "
+        f"got {given}"
     )
+    return StatusError(413, "RequestEntityTooLarge", message)
 
 
 def no_process(pod: str, missing: str) -> StatusError:

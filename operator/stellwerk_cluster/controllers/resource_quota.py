@@ -65,8 +65,8 @@ class ResourceQuotaController(Worker):
         for entry in list(self._api.store.collection(QUOTAS).entries(namespace)):
             status = self._status(entry.obj, namespace)
             if status != entry.obj["status"]:
-                change = partial(with_value, path=("status",), value=status)
-                self._api.modify(self._kind, entry.key, change)
+                write = partial(with_value, path=("status",), value=status)
+                self._api.modify(self._kind, entry.key, write)
 
     def _status(self, quota: JsonObject, namespace: str) -> JsonObject:
         hard: JsonObject = quota["spec"].get("hard") or EMPTY

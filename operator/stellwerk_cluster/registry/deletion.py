@@ -20,6 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.objects import Key, is_terminating, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
+from stellwerk_cluster.apimachinery.query import flag, integer
 from stellwerk_cluster.registry.entries import Entry
 
 if TYPE_CHECKING:
@@ -52,9 +53,14 @@ def parse_delete_options(body: JsonObject, query: dict[str, str]) -> DeleteOptio
         StatusError: an option has a value it may not have (422).
     """
     preconditions = body.get("preconditions") or {}
-    grace = query.get("gracePeriodSeconds", body.get("gracePeriodSeconds"))
-    policy = query.get("propagationPolicy", body.get("propagationPolicy") or "")
+    grace = integer(query, "gracePeriodSeconds")
+    policy = query.get("propagationPolicy") or body.get("propagationPolicy") or ""
     orphan = body.get("orphanDependents")
+    if query.get("orphanDependents"):
+        orphan = flag(query, "orphanDependents")
+    dry_run = [query["dryRun"]] if query.get("dryRun") else body.get("dryRun") or []
+    if any(each != "All" for each in dry_run):
+        raise _bad_options(unsupported("dryRun", dry_run, ("All",)))
     if policy and policy not in _POLICIES:
         raise _bad_options(unsupported("propagationPolicy", policy, _POLICIES))
     if policy and orphan is not None:
@@ -63,11 +69,11 @@ def parse_delete_options(body: JsonObject, query: dict[str, str]) -> DeleteOptio
     if orphan:
         policy = "Orphan"
     return DeleteOptions(
-        grace_period_seconds=None if grace is None else int(grace),
+        grace_period_seconds=body.get("gracePeriodSeconds") if grace is None else grace,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
         propagation=policy,
-        dry_run="dryRun" in query or bool(body.get("dryRun")),
+        dry_run=bool(dry_run),
     )
 
 

@@ -22,6 +22,7 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     modified_meanwhile,
 )
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -112,6 +113,48 @@ def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
             metadata[name] = old["metadata"][name]
 
 
+_METADATA_ORDER: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+)
+
+
+def in_order(metadata: JsonObject) -> JsonObject:
+    """The metadata with its fields in the order in which the API writes them."""
+    return {name: metadata[name] for name in _METADATA_ORDER if name in metadata}
+
+
+def set_entries(obj: JsonObject, entries: list[JsonObject], old: JsonObject) -> None:
+    """Put the ownership into an object, with the old times if nothing else of it changed."""
+    metadata, stored = obj["metadata"], old["metadata"].get("managedFields") or []
+    if _without_times(entries) == _without_times(stored):
+        untimed = {**obj, "metadata": {**metadata, "managedFields": stored}}
+        if untimed == {**old, "metadata": {**old["metadata"], "managedFields": stored}}:
+            entries = stored
+    if entries:
+        metadata["managedFields"] = entries
+    else:
+        metadata.pop("managedFields", None)
+    obj["metadata"] = in_order(metadata)
+
+
+def _without_times(entries: list[JsonObject]) -> list[JsonObject]:
+    return [{name: part for name, part in each.items() if name != "time"} for each in entries]
+
+
 def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:
     """Whether a terminating object waits for something else than finalizers in its metadata."""
     if kind.kind == "Namespace":
@@ -191,15 +234,11 @@ def bad_patch(shown: JsonValue, why: str, *, as_map: bool = False) -> StatusErro
     return invalid_as("", "", "", [bad_value("patch", text, why)])
 
 
-def go_text(value: JsonValue) -> str:
-    """A value as Go's %v prints it: maps with their keys in order, strings bare."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(go_text(each) for each in value)}]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def terminating_definition(kind: ResourceKind) -> StatusError:
+    """The refusal of a new custom object whose definition is terminating."""
+    message = "create not allowed while custom resource definition is terminating"
+    details = {"group": kind.group, "kind": kind.plural}
+    return StatusError(405, "MethodNotAllowed", message, details=details)
 
 
 def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:

@@ -24,6 +24,7 @@ from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.exposition import exposition
 from tests.support.fake_extender import FakeExtender, fake_extender
+from tests.support.in_process import eventually
 from tests.support.recordings import scenario, scenarios
 
 SCENARIOS = (
@@ -467,12 +468,13 @@ async def test_a_binding_is_never_sent_twice() -> None:
 
 
 async def test_closing_waits_for_the_calls_under_way(server: FakeExtender) -> None:
-    server.answers["filter"], server.delays_seconds["filter"] = {"nodenames": ["a"]}, 0.05
+    server.answers["filter"] = {"nodenames": ["a"]}
+    server.hold = asyncio.Event()
     async with extender(server.url) as client:
         call = asyncio.create_task(client.filter(POD, NODES))
-        while not server.calls:  # noqa: ASYNC110 until the request has arrived
-            await asyncio.sleep(0.001)
+        await eventually(lambda: server.calls)
         await client.close()
+        server.hold.set()
         assert (await call).node_names == ("a",)
 
 

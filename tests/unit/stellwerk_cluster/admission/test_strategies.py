@@ -206,7 +206,7 @@ JOB = {"template": template(restartPolicy="Never")}
             "rolebindings",
             "rbac.authorization.k8s.io",
             named(roleRef={"kind": "Pod", "name": "x"}),
-            ['roleRef.kind: Unsupported value: "Pod": supported values: "Role", "ClusterRole"'],
+            ['roleRef.kind: Unsupported value: "Pod": supported values: "ClusterRole", "Role"'],
             id="a binding is to a role",
         ),
         pytest.param(
