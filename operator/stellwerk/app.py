@@ -128,6 +128,7 @@ class Operator:
             self.extenders,
             self.without_profile,
             random.Random,
+            options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
