@@ -1,7 +1,11 @@
 """What a pod's volumes occupy, an image of very many monitors included."""
 
-from stellwerk.models.json_values import JsonObject
+from typing import TYPE_CHECKING
+
 from stellwerk.models.volumes import MANY_USES, MonitoredImage, PodVolume, parse_volumes
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
 
 
 def image(monitors: list[str], **source: object) -> PodVolume:
