@@ -41,6 +41,7 @@ def open_cluster(
     faults: FaultPlan | None = None,
     data_directory: DataDirectory | None = None,
     access: AccessFlags | None = None,
+    admission: frozenset[str] = DEFAULT_PLUGINS,
 ) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
@@ -52,7 +53,9 @@ def open_cluster(
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
-    options = ClusterOptions(faults=faults, data_directory=data_directory)
+    options = ClusterOptions(
+        faults=faults, data_directory=data_directory, admission_plugins=admission
+    )
     if access is not None:
         options = access.applied(options)
     try:
@@ -102,8 +105,7 @@ async def serve_cluster(
     """
     plan = None if faults is None else _fault_plan(faults)
     data = None if data_directory is None else DataDirectory(data_directory)
-    cluster = open_cluster(nodes, port, plan, data, access)
-    cluster.api.plugins = admission
+    cluster = open_cluster(nodes, port, plan, data, access, admission)
     for note in () if data is None else data.notes:
         print(note)
     # Objects live as long as the cluster: the collector need not look at them again and again.
