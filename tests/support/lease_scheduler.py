@@ -30,8 +30,10 @@ class LeaseScheduler:
         self._leases = self._api.kinds.resource("leases", "coordination.k8s.io")
         self._nodes = cycle(sorted(node["metadata"]["name"] for node in self._api.all("nodes")))
         self._task: asyncio.Task[None] | None = None
+        self.bound: set[str] = set()
+        """The uids of the pods that it has bound."""
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Run, and stand by while another one has the lease."""
         self._task = asyncio.create_task(self._run(), name="kube-scheduler")
 
@@ -74,6 +76,7 @@ class LeaseScheduler:
                 metadata = pod["metadata"]
                 target = {"target": {"kind": "Node", "name": next(self._nodes)}}
                 bind(self._api, pods, (metadata["namespace"], metadata["name"]), target)
+                self.bound.add(metadata["uid"])
 
 
 def _waits(pod: JsonObject) -> bool:
@@ -110,7 +113,7 @@ class Placements:
 async def kube_scheduler(cluster: EmbeddedCluster) -> AsyncIterator[LeaseScheduler]:
     """One that runs, and is stopped at the end."""
     scheduler = LeaseScheduler(cluster)
-    scheduler.start()
+    await scheduler.start()
     try:
         yield scheduler
     finally:
