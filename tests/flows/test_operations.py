@@ -195,10 +195,14 @@ def marked(cluster: EmbeddedCluster) -> Iterator[tuple[str, list[str]]]:
             yield name, [mark for mark in marks if "stellwerk" in mark or "kopf" in mark]
 
 
-async def test_profiles_that_are_stored_in_a_later_version_are_served(tmp_path: Path) -> None:
-    """One step down from a release whose stored version this one does not know."""
+async def test_profiles_of_a_later_definition_are_served_as_far_as_they_are_known(
+    tmp_path: Path,
+) -> None:
+    """Stored in a version that this release does not know, and then with a field of that one."""
     definition = crd_manifest()
     (version,) = definition["spec"]["versions"]
+    fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    fields["fromTomorrow"] = {"type": "string"}
     later = {**version, "name": "v1beta1"}
     definition["spec"]["versions"] = [{**version, "storage": False}, later]
     (tmp_path / "later.yaml").write_text(yaml.safe_dump(definition))
@@ -213,6 +217,10 @@ async def test_profiles_that_are_stored_in_a_later_version_are_served(tmp_path: 
         for text in (
             "kubectl apply -f later.yaml -f manifests/",
             "kubectl apply -f profile.yaml",
+            "kubectl wait --for=condition=Active schedulerprofile/later --timeout=60s",
+            'kubectl patch schedulerprofile later --type=merge -p \'{"spec":{"fromTomorrow":"x"}}\'',
+            "kubectl wait --for=condition=Accepted=false schedulerprofile/later --timeout=60s",
+            "kubectl get schedulerprofile later -o yaml | grep 'unknown field.*fromTomorrow\\|fromTomorrow.*unknown field'",
             "kubectl wait --for=condition=Active schedulerprofile/later --timeout=60s",
         ):
             await prepared.shell.take(Command(text))
