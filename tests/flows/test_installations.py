@@ -71,9 +71,7 @@ def test_the_chart_gives_what_the_files_give() -> None:
 
 
 def test_in_place_of_kube_scheduler_chart_and_overlay_are_one() -> None:
-    overlay = by_key(
-        parsed(run(program_of(newest()), "kustomize", ROOT / "overlays" / "in-place"))
-    )
+    overlay = by_key(parsed(run(program_of(newest()), "kustomize", ROOT / "overlays" / "in-place")))
     del overlay["Namespace", "", NAMESPACE]
     chart = rendered("takeOverDefaultScheduler=true")
     profile = ROOT / "manifests" / "profiles" / "optional" / "default-scheduler.yaml"

@@ -6,6 +6,7 @@ service account, as a kubelet would run it.
 """
 
 import asyncio
+import re
 import shutil
 import signal
 import sys
@@ -19,6 +20,7 @@ import pytest
 import yaml
 
 from stellwerk import __version__
+from stellwerk.metrics import Metrics
 from stellwerk.models.crd import crd_manifest
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
@@ -38,6 +40,7 @@ FILES = "Install by files"
 HELM = "Install with Helm"
 UPGRADE = "Upgrade and downgrade"
 UNINSTALL = "Uninstall"
+DUMP = "Reading a dump"
 ADDED_FIELD = "percentageOfNodesToScore"
 IN_PLACE = "In place of kube-scheduler, and back"
 NEEDED = ("charts", "crds", "manifests", "overlays")
@@ -125,7 +128,7 @@ def previous_release(directory: Path) -> None:
 
 
 def test_every_section_with_commands_is_known() -> None:
-    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, UPGRADE, UNINSTALL}
+    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, UPGRADE, UNINSTALL, DUMP}
 
 
 async def test_a_newcomer_can_follow_the_walk_through(tmp_path: Path) -> None:
@@ -195,6 +198,18 @@ def marked(cluster: EmbeddedCluster) -> Iterator[tuple[str, list[str]]]:
             yield name, [mark for mark in marks if "stellwerk" in mark or "kopf" in mark]
 
 
+async def test_a_dump_says_what_the_page_says(tmp_path: Path) -> None:
+    async with site(tmp_path) as prepared:
+        await prepared.take(DUMP)
+
+
+def test_the_metrics_of_the_page_are_those_of_the_operator() -> None:
+    page = DOCUMENT.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:scheduler|stellwerk|rest_client|leader_election)_[a-z_]+)\b", page)
+    families = {family.name for family in Metrics().families}
+    assert set(named) - families == set()
+
+
 async def test_profiles_of_a_later_definition_are_served_as_far_as_they_are_known(
     tmp_path: Path,
 ) -> None:
@@ -218,9 +233,9 @@ async def test_profiles_of_a_later_definition_are_served_as_far_as_they_are_know
             "kubectl apply -f later.yaml -f manifests/",
             "kubectl apply -f profile.yaml",
             "kubectl wait --for=condition=Active schedulerprofile/later --timeout=60s",
-            'kubectl patch schedulerprofile later --type=merge -p \'{"spec":{"fromTomorrow":"x"}}\'',
+            'kubectl patch sprof later --type=merge -p \'{"spec":{"fromTomorrow":"x"}}\'',
             "kubectl wait --for=condition=Accepted=false schedulerprofile/later --timeout=60s",
-            "kubectl get schedulerprofile later -o yaml | grep 'unknown field.*fromTomorrow\\|fromTomorrow.*unknown field'",
+            "kubectl get sprof later -o yaml | grep 'fromTomorrow: unknown field'",
             "kubectl wait --for=condition=Active schedulerprofile/later --timeout=60s",
         ):
             await prepared.shell.take(Command(text))
