@@ -19,6 +19,7 @@ from stellwerk_cluster.controllers.index import Index
 from stellwerk_cluster.controllers.job import JobController
 from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
+from stellwerk_cluster.controllers.pod_gc import PodGarbageCollector
 from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
@@ -44,6 +45,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
     "garbage-collector-controller": GarbageCollector,
+    "pod-garbage-collector-controller": PodGarbageCollector,
     "namespace-controller": lambda api, _index: NamespaceController(api),
     "node-lifecycle-controller": NodeLifecycleController,
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
