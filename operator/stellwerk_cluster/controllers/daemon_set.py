@@ -80,13 +80,13 @@ class DaemonSetController(WorkloadController):
             active = [pod for pod in by_node.get(name, ()) if not is_terminating(pod)]
             finished = [pod for pod in active if not is_active(pod)]
             for pod in finished:
-                self.delete_pod(pod)
+                self.delete_pod(workload, pod)
             if not by_node.get(name):
                 self._create(workload, name, revision)
         for name in by_node.keys() - set(fitting):
             for pod in by_node[name]:
                 if not is_terminating(pod):
-                    self.delete_pod(pod)
+                    self.delete_pod(workload, pod)
         self._roll(workload, pods, revision)
         self._write_counts(workload, fitting, pods, revision)
 
@@ -111,7 +111,7 @@ class DaemonSetController(WorkloadController):
             return
         outdated = [pod for pod in pods if labels_of(pod).get(REVISION_LABEL) != revision]
         if outdated and ready_count(pods) == len(pods) and not is_terminating(outdated[0]):
-            self.delete_pod(outdated[0])
+            self.delete_pod(workload, outdated[0])
             self.queue.add(key_of(workload))
 
     def _write_counts(

@@ -51,7 +51,7 @@ class JobController(WorkloadController):
             ended = "Failed"
         if ended or spec.get("suspend"):
             for pod in active:
-                self.delete_pod(pod)
+                self.delete_pod(workload, pod)
             active = []
         else:
             active = self._start_missing(workload, active, completions - succeeded)
