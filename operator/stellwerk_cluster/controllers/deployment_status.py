@@ -148,9 +148,7 @@ def _new(type_: str, status: str, reason: str, message: str) -> JsonObject:
     return {"type": type_, "status": status, "reason": reason, "message": message}
 
 
-def _stamped(
-    workload: JsonObject, conditions: list[JsonObject], now: datetime
-) -> list[JsonObject]:
+def _stamped(workload: JsonObject, conditions: list[JsonObject], now: datetime) -> list[JsonObject]:
     """The conditions with their times; those that did not change keep theirs."""
     status, stamp = workload.get("status") or EMPTY, timestamp(now)
     stamped = []

@@ -71,9 +71,7 @@ class ReplicaSetController(WorkloadController):
         }
         kept = [each for each in status.get("conditions") or () if each["type"] != "ReplicaFailure"]
         conditions = [*kept, *([failure] if failure else [])]
-        stamped = stamped_conditions(
-            status.get("conditions") or [], conditions, self.api.now()
-        )
+        stamped = stamped_conditions(status.get("conditions") or [], conditions, self.api.now())
         self.write_status(
             workload,
             {

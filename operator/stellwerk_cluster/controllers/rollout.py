@@ -61,9 +61,7 @@ def same_template(template: JsonObject, replica_set: JsonObject) -> bool:
     """Whether a ReplicaSet was made from this template, its own hash label aside."""
     own = replica_set["spec"]["template"]
     labels = {
-        key: value
-        for key, value in (meta(own).get("labels") or EMPTY).items()
-        if key != HASH_LABEL
+        key: value for key, value in (meta(own).get("labels") or EMPTY).items() if key != HASH_LABEL
     }
     plain = {**meta(own), "labels": labels}
     wanted = {**meta(template), "labels": meta(template).get("labels") or {}}

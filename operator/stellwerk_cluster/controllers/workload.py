@@ -36,10 +36,9 @@ from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
-
-    from stellwerk.models.json_values import JsonObject
     from datetime import datetime
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
@@ -176,9 +175,7 @@ class WorkloadController(Worker):
             name: (workload.get("status") or EMPTY).get(name)
             for name in ("conditions", "collisionCount")
         }
-        merged = {
-            name: value for name, value in {**kept, **status}.items() if value is not None
-        }
+        merged = {name: value for name, value in {**kept, **status}.items() if value is not None}
         key: Key = key_of(workload)
         self.api.modify(
             self.kind,
@@ -187,9 +184,7 @@ class WorkloadController(Worker):
             owned_under="status",
         )
 
-    def report(
-        self, workload: JsonObject, reason: str, message: str, type_: str = NORMAL
-    ) -> None:
+    def report(self, workload: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
         """Write an event about the workload."""
         self.events.write(workload, reason, message, type_)
 
@@ -247,7 +242,9 @@ def stamped_conditions(
 def _same_metadata(old: JsonObject, new: JsonObject) -> bool:
     """Whether nothing but versions and field owners has changed."""
     before, after = meta(old), meta(new)
-    return all(before.get(name) == after.get(name) for name in (*before, *after) if name not in _OWN)
+    return all(
+        before.get(name) == after.get(name) for name in (*before, *after) if name not in _OWN
+    )
 
 
 def _kind_stored_as(api: Api, storage_name: str) -> ResourceKind:

@@ -167,7 +167,7 @@ def test_a_daemon_set_wants_no_node_that_its_affinity_excludes(driver: Driver) -
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     template = {
         "metadata": {"labels": {"app": "web"}},
-        "spec": {**TEMPLATE["spec"], "affinity": affinity},
+        "spec": {"containers": TEMPLATE["spec"]["containers"], "affinity": affinity},
     }
     selector = {"matchLabels": {"app": "web"}}
     body = {"metadata": {"name": "agent"}, "spec": {"selector": selector, "template": template}}
