@@ -26,6 +26,7 @@ from stellwerk_cluster.controllers.replica_set import (
 )
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
 from stellwerk_cluster.identity.service_accounts import ServiceAccountController
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "statefulset-controller": StatefulSetController,
     "daemonset-controller": DaemonSetController,
     "job-controller": JobController,
+    "ttl-after-finished-controller": TtlAfterFinishedController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
     "garbage-collector-controller": GarbageCollector,

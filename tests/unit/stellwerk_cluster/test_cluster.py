@@ -192,7 +192,7 @@ def test_a_job_ends_when_enough_pods_have_succeeded(driver: Driver) -> None:
     assert driver.phases() == ["Succeeded", "Succeeded"]
     status = driver.get("jobs.batch", "j")["status"]
     assert status["succeeded"] == 2
-    assert status["conditions"][0]["type"] == "Complete"
+    assert [each["type"] for each in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
 
 
 def test_a_budget_lets_only_as_many_pods_go_as_it_can_spare(driver: Driver) -> None:
