@@ -1,0 +1,1 @@
+"""Workloads run against clusters in virtual time, in process, with the scheduler's own decisions."""
