@@ -1,1 +1,1 @@
-"""Workloads run against clusters in virtual time, in process, with the scheduler's own decisions."""
+"""Workloads run against clusters in virtual time, in process, decided as the operator decides."""

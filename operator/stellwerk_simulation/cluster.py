@@ -9,11 +9,11 @@ from functools import cache
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Any
 
-from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.backend.queued_pod import ActiveItem
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import VirtualClock
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE

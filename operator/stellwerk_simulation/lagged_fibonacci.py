@@ -130,7 +130,7 @@ def _power_of_x(exponent: int) -> Words:
     """(607,) coefficients of x to that power, modulo x^607 − x^334 − 1 and 2^64."""
     power: Words = np.zeros(_LONG_LAG, np.uint64)
     power[0] = 1
-    for bit in bin(exponent)[2:]:
+    for bit in f"{exponent:b}":
         power = _reduced(np.convolve(power, power))
         if bit == "1":
             power = _reduced(np.concatenate([np.zeros(1, np.uint64), power]))

@@ -121,7 +121,8 @@ class FragmentationGradientDescent(ScorePlugin, ReservePlugin):
     def _scores(self, request: GpuRequest | None, trial: _Trial) -> IntColumn:
         """(m,) int64, 0-100, of nodes on which the pod fits."""
         if request is not None and request.shares:
-            return self._by_device(request.milli, trial).max(axis=1)
+            best: IntColumn = self._by_device(request.milli, trial).max(axis=1)
+            return best
         free = trial.free_milli
         if request is not None:
             untouched = free == WHOLE

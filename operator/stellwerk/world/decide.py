@@ -163,7 +163,7 @@ def score(search: Search) -> Scores | None:
 def choose(
     search: Search, scores: Scores | None, by_extenders: IntColumn | None = None
 ) -> Decision:
-    """The nominated node, the only one, or one of the best by the profile's tieBreak (`selectHost`).
+    """The nominated node, the only one, or one of the best (`selectHost`) by tieBreak.
 
     `by_extenders` is added to the totals.
     """

@@ -10,7 +10,6 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.fragmentation import idle_cpu
-from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 
 
@@ -21,9 +20,9 @@ class GpuAmounts:
         everything = NodeView(nodes.snapshot)
         devices = nodes.snapshot.book(GpuDevices)
         request = gpu_request(pod.amounts.requests)
-        self.idle_cpu: IntColumn = idle_cpu(nodes)
+        self.idle_cpu = idle_cpu(nodes)
         """(n,) int64."""
-        self.idle_milli: IntColumn = devices.free_milli(nodes).sum(axis=1)
+        self.idle_milli = devices.free_milli(nodes).sum(axis=1)
         """(n,) int64, of all devices of a node together."""
         self.pod_cpu = pod.amounts.requests.get(CPU, 0)
         self.pod_milli = 0 if request is None else request.total_milli
