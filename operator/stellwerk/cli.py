@@ -61,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_decide(commands)
     _add_convert(commands)
+    _add_simulate(commands)
     return parser
 
 
@@ -325,6 +326,14 @@ def _add_convert(commands: "_Commands") -> None:
         "file", help="a KubeSchedulerConfiguration or Policy, YAML or JSON; - reads standard input"
     )
     parser.set_defaults(command=_convert)
+
+
+def _add_simulate(commands: "_Commands") -> None:
+    from stellwerk_simulation.command import add_arguments, run  # noqa: PLC0415 beside stellwerk
+
+    parser = _command(commands, "simulate", "run a trace against profiles, in virtual time")
+    add_arguments(parser)
+    parser.set_defaults(command=run, log_level="warning")
 
 
 def _share(text: str) -> float:
