@@ -122,7 +122,7 @@ class DecisionRecords:
         self._floors: dict[str, int] = {}
         """schedulerName → a total that somewhat more than BEST nodes reached last time."""
         self._rejections: Rejections | None = None
-        self._rejected_spec: "SchedulingSpec | None" = None
+        self._rejected_spec: SchedulingSpec | None = None
         self._count_after_seconds = 0.0
 
     def __len__(self) -> int:
@@ -183,7 +183,8 @@ class DecisionRecords:
         if len(total) <= _MOST:
             return np.arange(len(total))
         if tied >= BEST:
-            return (total == total.max()).nonzero()[0][:_MOST]
+            best: RowColumn = (total == total.max()).nonzero()[0][:_MOST]
+            return best
         above = (total >= self._floors.get(profile, 0)).nonzero()[0]
         if BEST <= len(above) <= _MOST:
             return above
