@@ -59,7 +59,8 @@ class SchedulingQueue(QueueContents):
         self._observer = observer
         self._wake = wake
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
-        self._max_unschedulable_seconds = max_unschedulable_seconds
+        self.max_unschedulable_seconds = max_unschedulable_seconds
+        """After so long in unschedulablePods a pod is retried whatever changes."""
         self._backoff_q = BackoffQueue()
         self._unschedulable_pods = UnschedulablePods(policy.hints, observer)
         self._in_flight = InFlightEvents()
@@ -247,7 +248,7 @@ class SchedulingQueue(QueueContents):
 
     def flush_unschedulable(self, now: float) -> None:
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
-        for entry in self._unschedulable_pods.queued_before(now - self._max_unschedulable_seconds):
+        for entry in self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds):
             if entry.place is Place.UNSCHEDULABLE:
                 entry.was_flushed = True
                 event = QueueEvent.UNSCHEDULABLE_TIMEOUT
