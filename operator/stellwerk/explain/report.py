@@ -87,7 +87,7 @@ class Explanations:
 
     def _pending(self, entry: QueuedPod) -> Steps:
         world, pod = self.world, entry.newest
-        result = self._header(pod, "binding" if entry.place in POPPED else "waiting")
+        result = self._header(pod, "scheduling" if entry.place in POPPED else "waiting")
         result["queue"] = queue_facts(world, entry)
         if entry.attempts:
             last = result["lastAttempt"] = {"endedAt": at(world.clock, entry.queued_at)}
