@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stellwerk import __version__
-from stellwerk.commands import cluster, convert, decide, demo, run
+from stellwerk.commands import cluster, convert, decide, demo, explain, run, up, what_if
 from stellwerk.errors import ConfigurationError, SchedulerError
 
 USAGE_ERROR: Final = 2
@@ -24,6 +24,9 @@ _COMMANDS: Final = {
     "run": run,
     "cluster": cluster,
     "demo": demo,
+    "up": up,
+    "explain": explain,
+    "what-if": what_if,
     "decide": decide,
     "convert": convert,
 }
@@ -36,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _configure_logging(options.log_level)
     try:
         status: int = options.command(options)
+        sys.stdout.flush()
     except ConfigurationError as error:
         print(f"stellwerk: {error}", file=sys.stderr)
         return USAGE_ERROR
