@@ -183,9 +183,7 @@ async def _leader(credentials: Credentials, address: PortAddress) -> str:
         lease = await client.lease(address.lease_namespace, address.lease_name).get()
     holder = "" if lease is None else lease.record.holder_identity
     if not holder:
-        raise SchedulerError(
-            f"no replica holds the lease {key}: name another with --lease or --url"
-        )
+        raise SchedulerError(f"no replica holds the lease {key}: try --lease or --url")
     return holder.rpartition("_")[0] or holder
 
 

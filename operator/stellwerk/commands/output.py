@@ -30,7 +30,7 @@ def add_output_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def show(
-    ask: Callable[[], Awaitable[Answer]], form: str, table: Show, *, watch: bool
+    ask: Callable[[], Awaitable[Answer]], form: str, table: Show, *, watch: bool = False
 ) -> None:
     """Print an answer; with `watch`, again whenever it has changed, until interrupted."""
     before: Answer | None = None

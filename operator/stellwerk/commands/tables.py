@@ -193,7 +193,7 @@ def print_what_if(answer: Json, to: Console) -> None:
             victims = ", ".join(preempt["victims"])
             to.print(escape(f"  it would preempt {victims} on {preempt['node']}"))
     if not answer["placed"] and not answer["unplaced"]:
-        to.print("No pod waits.")
+        to.print("No pod has to move." if "drained" in answer else "No pod waits.")
     explanation = answer.get("explanation")
     if explanation and answer["unplaced"]:
         _print_verdicts(explanation, to)

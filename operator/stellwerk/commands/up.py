@@ -40,5 +40,5 @@ def run(options: argparse.Namespace) -> int:
 
     from stellwerk.demo.up import run_up  # noqa: PLC0415
 
-    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig))
+    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig.absolute()))
     return 0

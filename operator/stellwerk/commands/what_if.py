@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> None:
     async with open_port(address) as port:
-        await show(lambda: port.post("/what-if", body), form, print_what_if, watch=False)
+        await show(lambda: port.post("/what-if", body), form, print_what_if)
 
 
 def set_field(obj: dict[str, Any], assignment: str) -> None:

@@ -24,10 +24,10 @@ def reason(explanation: JsonObject) -> str:
     decision = explanation.get("decision")
     if decision is None:
         return str(explanation.get("note", "not explained"))
-    others = decision.get("others", {}).get("reasons", ())
     words = [f"{decision['feasible']} of {decision['nodes']} nodes fit"]
-    for each in others:
-        words.append(f"{each['nodes']}: {', '.join(each['reasons'])}")
+    others = decision.get("others", {})
+    if others.get("nodes") == decision["nodes"] - decision["feasible"]:
+        words += (f"{each['nodes']}: {', '.join(each['reasons'])}" for each in others["reasons"])
     best = decision["best"]
     if len(best) > 1:
         words.append(_choice(decision, best))

@@ -76,7 +76,8 @@ async def open_sandbox(
         options = RunOptions(kubeconfig=str(kubeconfig), port=_LOOPBACK)
         operator = asyncio.create_task(run(options, serving.set_result), name="operator")
         stack.push_async_callback(_stop, operator)
-        await asyncio.wait({operator, serving}, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[Any]] = {operator, serving}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if operator.done():
             # It ended of its own accord: its error is the sandbox's.
             await operator

@@ -13,7 +13,7 @@ from stellwerk.demo.sandbox import open_sandbox, own_command
 async def run_up(nodes: str, port: int, kubeconfig: Path, output: TextIO | None = None) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
-    async with open_sandbox(nodes, kubeconfig.absolute(), port) as sandbox:
+    async with open_sandbox(nodes, kubeconfig, port) as sandbox:
         command, file = own_command(), sandbox.kubeconfig
         image = "registry.k8s.io/pause:3.10"
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
@@ -22,6 +22,6 @@ async def run_up(nodes: str, port: int, kubeconfig: Path, output: TextIO | None 
         print("\nTry, in another terminal:", file=output)
         print(f"  kubectl --kubeconfig {file} run hello --image={image}", file=output)
         print(f"  {command} explain pod hello --url {sandbox.url}", file=output)
-        print(f"  {command} what-if --drain node-0 --url {sandbox.url}", file=output)
+        print(f"  {command} what-if --drain node-1 --url {sandbox.url}", file=output)
         print("\nStop: Ctrl-C", file=output, flush=True)
         await sandbox.operator

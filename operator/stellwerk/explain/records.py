@@ -29,9 +29,10 @@ _SLACK: Final = 32
 """How many nodes reach the floor when it is set; it then holds for the next decisions."""
 _MOST: Final = 48
 """So many nodes of a decision are kept at most."""
-_PAUSE_SECONDS: Final = 0.02
-_PAUSES: Final = 50
-"""Why nodes were turned away is counted again after so many times what the last counting took."""
+_COUNTING_SHARE: Final = 0.02
+"""Counting why nodes were turned away may take this much of the time,"""
+_COUNTING_SECONDS: Final = 0.05
+"""and so much at once."""
 _RECORD_BYTES: Final = 1500
 """A record without its columns: names, keys, objects."""
 _ENTRY_BYTES: Final = 8
@@ -123,7 +124,8 @@ class DecisionRecords:
         """schedulerName → a total that somewhat more than BEST nodes reached last time."""
         self._rejections: Rejections | None = None
         self._rejected_spec: SchedulingSpec | None = None
-        self._count_after_seconds = 0.0
+        self._credit_seconds = _COUNTING_SECONDS
+        self._credited_at_seconds = 0.0
 
     def __len__(self) -> int:
         return len(self._records)
@@ -209,14 +211,16 @@ class DecisionRecords:
         known = last if spec is self._rejected_spec else None
         if known is not None and known.others == others:
             return known
-        if now < self._count_after_seconds or not _may_be_asked_again(search):
+        gained = (now - self._credited_at_seconds) * _COUNTING_SHARE
+        self._credit_seconds = min(_COUNTING_SECONDS, self._credit_seconds + gained)
+        self._credited_at_seconds = now
+        if self._credit_seconds <= 0 or not _may_be_asked_again(search):
             return known
         diagnosis = search.profile.framework.filtering.diagnose(search.found, search.pod)
         counts = {s: n for s, n in diagnosis.statuses.counts().items() if not s.ok}
         counted = self._rejections = Rejections(counts, now, others)
         self._rejected_spec = spec
-        done = self._now()
-        self._count_after_seconds = done + max(_PAUSE_SECONDS, _PAUSES * (done - now))
+        self._credit_seconds -= self._now() - now
         return counted
 
 

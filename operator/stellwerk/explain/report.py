@@ -79,6 +79,7 @@ class Explanations:
         if why is not None:
             decision["others"] = {
                 "countedAt": at(clock, why.counted_at_seconds),
+                "nodes": why.others,
                 "reasons": _reasons(why.counts.items()),
             }
         return decision

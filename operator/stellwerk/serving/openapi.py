@@ -115,6 +115,7 @@ _DECISION: Final = _object(
         "others": _object(
             {
                 "countedAt": _TIME,
+                "nodes": _NUMBER,
                 "reasons": _list(
                     _object({"plugin": _TEXT, "reasons": _list(_TEXT), "nodes": _NUMBER})
                 ),
