@@ -35,7 +35,8 @@ _COUNTING_SECONDS: Final = 0.05
 """and so much at once."""
 _RECORD_BYTES: Final = 1500
 """A record without its columns: names, keys, objects."""
-_ENTRY_BYTES: Final = 8
+_NODE_BYTES: Final = 16
+"""Of one node in one column, raw and normalised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +94,8 @@ class DecisionRecord:
     rejections: Rejections | None
     """None: no node was turned away, or they were not counted."""
 
-    @property
-    def size_bytes(self) -> int:
-        """About what it holds in memory."""
-        columns = 1 + sum(2 - isinstance(score.raw, int) for score in self.scores)
-        return _RECORD_BYTES + columns * _ENTRY_BYTES * len(self.names)
+    size_bytes: int
+    """About what it holds in memory."""
 
     def ranked(self) -> list[int]:
         """Positions of the best kept nodes: the highest total first, of equals the chosen one."""
@@ -161,6 +159,7 @@ class DecisionRecords:
             total,
             kept,
             self._why(search, others) if others else None,
+            _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
         )
         self._put(search.pod.uid, record)
 
