@@ -10,6 +10,7 @@ import logging
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
@@ -59,6 +60,8 @@ class ScheduleOne:
         self._budget, self._slow_specs = fairness
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
+        self.records = DecisionRecords(world.clock.monotonic)
+        """Read by explanations."""
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
@@ -101,6 +104,7 @@ class ScheduleOne:
         if effects.bind is None:
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
+        self.records.keep(decision, queued.attempts)
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
         # that waits for something there holds up no other pod.
         found = decision.search.found
