@@ -12,7 +12,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from stellwerk import __version__
-from stellwerk.commands import cluster, convert, decide, demo, explain, run, up, what_if
+from stellwerk.commands import (
+    cluster,
+    convert,
+    decide,
+    demo,
+    explain,
+    run,
+    simulate,
+    up,
+    what_if,
+)
 from stellwerk.errors import ConfigurationError, SchedulerError
 
 USAGE_ERROR: Final = 2
@@ -29,6 +39,7 @@ _COMMANDS: Final = {
     "what-if": what_if,
     "decide": decide,
     "convert": convert,
+    "simulate": simulate,
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""
 

@@ -36,6 +36,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="what goes wrong between clients and the API, for practice (docs/faults.md)",
     )
+    for word in ("enable", "disable"):
+        name, what = f"--{word}-admission-plugins", f"{word} these admission plugins"
+        parser.add_argument(name, metavar="NAMES", default="", help=what)
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep all objects there over a restart (default: they go with the process)",
+    )
+    parser.add_argument(
+        "--controllers",
+        metavar="NAMES",
+        default="*",
+        help="*, none, or names as in kube-controller-manager; -name leaves one out (default: *)",
+    )
+    _add_access(parser)
+
+
+def _add_access(parser: argparse.ArgumentParser) -> None:
+    """Who may do what, and how it is known who it is."""
+    parser.add_argument(
+        "--authorization",
+        choices=("always-allow", "rbac"),
+        default="always-allow",
+        help="what users may do: everything, or what roles and bindings say, over TLS "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--token-auth-file",
+        metavar="FILE",
+        type=Path,
+        help='bearer tokens, as in kube-apiserver: token,user,uid,"group1,group2" (over TLS)',
+    )
+    parser.add_argument(
+        "--tls", action="store_true", help="serve HTTPS, under a certificate authority of its own"
+    )
+    parser.add_argument(
+        "--client-ca-file",
+        metavar="FILE",
+        type=Path,
+        help="with --tls: who signs the certificates of further clients (PEM)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -43,7 +85,26 @@ def run(options: argparse.Namespace) -> int:
     collect_seldom()
     import uvloop  # noqa: PLC0415
 
-    from stellwerk_cluster.command import serve_cluster  # noqa: PLC0415
+    from stellwerk_cluster.access_flags import AccessFlags  # noqa: PLC0415
+    from stellwerk_cluster.command import admission_plugins, serve_cluster  # noqa: PLC0415
 
-    uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig, options.faults))
+    plugins = admission_plugins(options.enable_admission_plugins, options.disable_admission_plugins)
+    access = AccessFlags(
+        options.authorization,
+        options.token_auth_file,
+        options.client_ca_file,
+        options.controllers,
+        tls=options.tls,
+    )
+    uvloop.run(
+        serve_cluster(
+            options.nodes,
+            options.port,
+            options.kubeconfig,
+            options.faults,
+            options.data_dir,
+            access,
+            plugins,
+        )
+    )
     return 0

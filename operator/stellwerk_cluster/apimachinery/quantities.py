@@ -41,11 +41,14 @@ def canonical_quantity(text: str | float) -> str:
     Raises:
         ValueError: the text is no quantity.
     """
-    value = parse_quantity(text)
-    shown = str(text)
-    if shown.endswith("i") and abs(value) >= _LARGEST_BINARY_STEP:
+    return quantity_text(parse_quantity(text), str(text))
+
+
+def quantity_text(value: Fraction, like: str = "") -> str:
+    """The canonical form of an amount, binary or decimal as another text is."""
+    if like.endswith("i") and abs(value) >= _LARGEST_BINARY_STEP:
         return _binary(value)
-    return _decimal(value, exponent_form=_EXPONENT.search(shown) is not None)
+    return _decimal(value, exponent_form=_EXPONENT.search(like) is not None)
 
 
 def _binary(value: Fraction) -> str:
