@@ -1,18 +1,20 @@
 """What is kept of decisions: the best nodes, as many records as there is room for."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stellwerk.explain.decide import Case, decide
 from stellwerk.explain.records import BEST, DecisionRecord, DecisionRecords
+from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import decide as decide_pod
 from tests.support.builders import make_node, make_pod
 from tests.support.corpus import SUITES, read_suite
 
 
-def kept(case: dict, room_bytes: int = 1 << 20) -> DecisionRecord | None:
+def kept(case: dict[str, Any], room_bytes: int = 1 << 20) -> DecisionRecord | None:
     """What is kept of the decision for a case."""
     loaded = Case(case)
     decision = decide_pod(loaded.world, loaded.pod, loaded.profile)
@@ -44,7 +46,7 @@ def test_records_agree_with_decide(suite: str) -> None:
                 assert (raw, normalized) == (theirs["raw"], theirs["normalized"])
 
 
-def nodes(count: int) -> list:
+def nodes(count: int) -> list[JsonObject]:
     """Nodes of many sizes."""
     sizes = random.Random(count)
     return [make_node(f"n{n}", cpu=f"{sizes.randint(2, 64)}") for n in range(count)]
