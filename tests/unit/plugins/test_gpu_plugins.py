@@ -1,4 +1,4 @@
-"""GpuShare and the GPU scores on small clusters, and FGD against the rule tried device by device."""
+"""GpuShare and the GPU scores on small clusters, and FGD against its rule."""
 
 import asyncio
 import math

@@ -79,7 +79,7 @@ def test_a_request_that_cannot_be_is_named(tmp_path: Path, row: str, problem: st
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot read .*absent.csv: No such file"):
+    with pytest.raises(ConfigurationError, match=r"cannot read .*absent\.csv: No such file"):
         read_nodes(tmp_path / "absent.csv")
     for content in (b"no archive", lzma.compress(NODES.encode())[:40]):
         packed = tmp_path / "broken.csv.xz"
