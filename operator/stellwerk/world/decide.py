@@ -85,6 +85,10 @@ class Decision:
     """How many nodes there were to choose from."""
     scores: Scores | None = None
     """None: there was nothing to choose."""
+    total: IntColumn | None = None
+    """(n,) int64, the scores' total with what extenders added; None as `scores`."""
+    tied: int = 1
+    """How many nodes share the best total."""
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     """What PostFilter found; None: it was not run."""
@@ -178,7 +182,8 @@ def choose(
     view = scores.nodes
     position = int(best[_broken_tie(search, view, best) if len(best) > 1 else 0])
     row = position if view.whole else int(view.row_numbers()[position])
-    return Decision(search, snapshot.node_at(row).name, feasible=view.size, scores=scores)
+    name = snapshot.node_at(row).name
+    return Decision(search, name, None, None, view.size, scores, total, len(best))
 
 
 def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:

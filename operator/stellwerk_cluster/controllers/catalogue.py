@@ -19,12 +19,14 @@ from stellwerk_cluster.controllers.index import Index
 from stellwerk_cluster.controllers.job import JobController
 from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
+from stellwerk_cluster.controllers.pod_gc import PodGarbageCollector
 from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
 )
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
 from stellwerk_cluster.identity.service_accounts import ServiceAccountController
 
 if TYPE_CHECKING:
@@ -41,9 +43,11 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "statefulset-controller": StatefulSetController,
     "daemonset-controller": DaemonSetController,
     "job-controller": JobController,
+    "ttl-after-finished-controller": TtlAfterFinishedController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
     "garbage-collector-controller": GarbageCollector,
+    "pod-garbage-collector-controller": PodGarbageCollector,
     "namespace-controller": lambda api, _index: NamespaceController(api),
     "node-lifecycle-controller": NodeLifecycleController,
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),

@@ -59,7 +59,7 @@ class StatefulSetController(WorkloadController):
                 self._create(workload, name, ordinal, revision)
                 complete = False
             elif is_finished(pod) and not is_terminating(pod):
-                self.delete_pod(pod)
+                self.delete_pod(workload, pod)
                 complete = False
             elif parallel or (is_ready(pod) and not is_terminating(pod)):
                 continue
@@ -104,7 +104,7 @@ class StatefulSetController(WorkloadController):
         surplus.sort(key=lambda pod: _ordinal(workload, pod["metadata"]["name"]), reverse=True)
         for pod in surplus:
             if not is_terminating(pod):
-                self.delete_pod(pod)
+                self.delete_pod(workload, pod)
             if not parallel:
                 return
 
@@ -121,7 +121,7 @@ class StatefulSetController(WorkloadController):
             if pod is None or is_terminating(pod):
                 return
             if labels_of(pod).get(REVISION_LABEL) != revision:
-                self.delete_pod(pod)
+                self.delete_pod(workload, pod)
                 return
 
     def _write_counts(self, workload: JsonObject, pods: list[JsonObject], revision: str) -> None:
