@@ -48,7 +48,16 @@ def test_a_time_that_the_clock_change_leaves_out_is_skipped() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 7x", "5-1 * * * *"]
+    [
+        "",
+        "* * * *",
+        "60 * * * *",
+        "* 24 * * *",
+        "* * 0 * *",
+        "* * * 13 *",
+        "* * * * 7x",
+        "5-1 * * * *",
+    ]
     + ["*/0 * * * *", "@often", "@every 0s", "@every never", "1e3 * * * *"],
 )
 def test_what_is_no_schedule(text: str) -> None:

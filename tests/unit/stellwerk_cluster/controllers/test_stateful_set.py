@@ -35,9 +35,7 @@ def set_image(driver: Driver, image: str) -> None:
 
 
 def images(driver: Driver) -> dict[str, str]:
-    return {
-        pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in driver.pods()
-    }
+    return {pod["metadata"]["name"]: pod["spec"]["containers"][0]["image"] for pod in driver.pods()}
 
 
 def test_pods_come_one_after_the_other_and_go_from_the_end() -> None:
