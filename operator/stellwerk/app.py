@@ -6,12 +6,14 @@ complete, and the process ends only after the bindings in flight have.
 
 import asyncio
 import logging
+import os
 import random
 import signal
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
@@ -47,6 +49,7 @@ from stellwerk.scheduler.observers.instruments import (
     Gauges,
     ProfileStopwatch,
     QueueMetrics,
+    VolumeCounters,
     plugin_failure_counter,
 )
 from stellwerk.scheduler.outbox import Outbox, StatusReports
@@ -63,6 +66,7 @@ from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
+from stellwerk.serving.log_level import log_level_routes
 from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import Ending, run_together
@@ -127,6 +131,7 @@ class Operator:
             self.extenders,
             self.without_profile,
             random.Random,
+            metrics,
         )
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
@@ -182,6 +187,7 @@ class Operator:
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic
             ),
+            volume_counts=VolumeCounters(metrics),
         )
 
     def _scheduler(self, active: ActiveQueue, outbox: Outbox) -> Scheduler:
@@ -269,6 +275,7 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
         ),
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
+        routes=log_level_routes(),
         guard=guard,
     )
 
@@ -281,6 +288,7 @@ async def run(options: RunOptions) -> None:
         SchedulerError: the watches ended for good.
     """
     clock, metrics = SystemClock(), Metrics()
+    logger.info("stellwerk %s starts as process %d", __version__, os.getpid())
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
@@ -326,6 +334,7 @@ async def run(options: RunOptions) -> None:
         electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)
         # The scheduler ends first: it drains its bindings while the lease is held and the watches
         # still confirm them; then the lease is released.
+        stack.callback(logger.info, "stellwerk ends")
         await run_together(
             ending.stop,
             scheduler=operator.schedule(leadership.leading),

@@ -5,7 +5,6 @@ traceback.
 """
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -15,23 +14,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from stellwerk import __version__
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.garbage import collect_seldom
+from stellwerk.logs import LEVELS, configure
 from stellwerk.models.name_syntax import parse_duration
 
 if TYPE_CHECKING:
     from stellwerk.serving.port import PortOptions
 
 USAGE_ERROR: Final = 2
-_LEVELS: Final = ("trace", "debug", "info", "warning", "error")
-TRACE: Final = 5
-"""Below debug: plugin scores of every attempt."""
-
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 has no other name
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     options = build_parser().parse_args(arguments)
-    _configure_logging(options.log_level)
+    configure(options.log_level, options.log_format)
     try:
         status: int = options.command(options)
     except ConfigurationError as error:
@@ -67,7 +63,13 @@ def build_parser() -> argparse.ArgumentParser:
 def _command(commands: "_Commands", name: str, text: str) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     parser.add_argument(
-        "--log-level", choices=_LEVELS, default="info", help="how much to log (default: info)"
+        "--log-level", choices=list(LEVELS), default="info", help="how much to log (default: info)"
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=["text", "json"],
+        default="text",
+        help="lines for people, or one JSON object a line (default: text)",
     )
     return parser
 
@@ -349,15 +351,6 @@ def _seconds(text: str) -> float:
 def _seconds_or_none(text: str) -> float:
     """The same, or 0."""
     return 0.0 if text in {"0", "0s"} else _seconds(text)
-
-
-def _configure_logging(level: str) -> None:
-    logging.addLevelName(TRACE, "TRACE")
-    logging.basicConfig(
-        level=TRACE if level == "trace" else level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
 
 
 # Each command imports what it needs: `decide` without kopf, `convert` without NumPy.

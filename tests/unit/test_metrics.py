@@ -5,7 +5,8 @@ import timeit
 
 import pytest
 
-from stellwerk.metrics import Family, Histogram, Metrics, attempts_label, exponential
+from stellwerk.metrics import Metrics, attempts_label
+from stellwerk.series import Family, Histogram, exponential
 from tests.support.machine_speed import addition_seconds
 from tests.support.recordings import scenario, scenarios
 

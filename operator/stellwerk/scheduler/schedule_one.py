@@ -12,6 +12,7 @@ from typing import Final
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.time_budget import TimeBudget
+from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
@@ -20,7 +21,7 @@ from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.scheduler.observers.decision_log import TRACE, trace_scores
+from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.world.decide import Decision, decide
@@ -79,10 +80,11 @@ class ScheduleOne:
         if len(world.profiles.served) > 1:
             # Its pods have to leave time to those of others.
             slow = self._budget.exceeded(profile.scheduler_name)
-        if slow:
-            self._failures.handle(queued, profile, Failure.set_back(slow), started_seconds)
-            return
         self._attempts += 1
+        ATTEMPT.set(self._attempts)
+        if slow:
+            self._set_back(queued, profile, Failure.set_back(slow), started_seconds)
+            return
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
@@ -97,6 +99,8 @@ class ScheduleOne:
         self._algorithm_duration.observe(decided_seconds - started_seconds)
         if decided_seconds - started_seconds > SLOW_ATTEMPT_SECONDS and profile.extenders is None:
             self._note_slow(pod, profile, decided_seconds - started_seconds)
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(pod, profile.scheduler_name, decision)
         if isinstance(decision, Failure):
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
@@ -119,6 +123,14 @@ class ScheduleOne:
             decision.feasible,
         )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+
+    def _set_back(
+        self, queued: QueuedPod, profile: ServedProfile, failure: Failure, started_seconds: float
+    ) -> None:
+        """Leave a pod for later, since foreign code of its profile is too slow."""
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(queued.pod, profile.scheduler_name, failure)
+        self._failures.handle(queued, profile, failure, started_seconds)
 
     def _note_slow(self, pod: PodInfo, profile: ServedProfile, seconds: float) -> None:
         """Count and log an attempt that held every other pod up."""
@@ -143,7 +155,7 @@ class ScheduleOne:
     ) -> Decision:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
         world, extenders = self._world, profile.extenders
-        snapshot = world.cache.update_snapshot()
+        world.cache.update_snapshot()
         if extenders is None:
             decision = decide(world, pod, profile, state)
         else:
@@ -151,6 +163,4 @@ class ScheduleOne:
                 decision = await decide_with_extenders(world, pod, profile, extenders, state)
         if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
-        if decision.scores is not None and logger.isEnabledFor(TRACE):
-            trace_scores(logger, pod, decision.scores, snapshot)
         return decision

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
+from stellwerk.logs import ATTEMPT
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
@@ -139,6 +140,7 @@ class Scheduler:
             self.deciding = queued.pod.uid
             await self._schedule_one.schedule_one(queued)
             self.deciding = ""
+            ATTEMPT.set(0)
             decisions += 1
             if decisions == TURN_DECISIONS or now() - turn_began >= TURN_SECONDS:
                 # get() on a queue that is not empty never yields: let the others have a turn.
