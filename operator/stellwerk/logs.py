@@ -19,6 +19,7 @@ Format: TypeAlias = Literal["text", "json"]
 
 TRACE: Final = 5
 """Below debug: every verdict and every score of every attempt."""
+logging.addLevelName(TRACE, "TRACE")
 LEVELS: Final = {
     "trace": TRACE,
     "debug": logging.DEBUG,
@@ -84,7 +85,6 @@ class JsonFormatter(logging.Formatter):
 
 def configure(level: str, form: Format = "text", stream: TextIO | None = None) -> None:
     """Log to standard error from now on, unless the process has a log already."""
-    logging.addLevelName(TRACE, "TRACE")
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=LEVELS[level], handlers=[handler])
