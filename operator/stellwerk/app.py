@@ -10,7 +10,7 @@ import os
 import random
 import signal
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from stellwerk import __version__
@@ -280,6 +280,22 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
     )
 
 
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Log that the operator starts, and, whatever happens, that it ends."""
+    logger.info("stellwerk %s starts as process %d", __version__, os.getpid())
+    try:
+        yield
+    finally:
+        logger.info("stellwerk ends")
+
+
+def _listen_to_signals(operator: Operator) -> None:
+    """SIGALRM, which cuts plugins off, and SIGUSR2; `handlers` takes those that end the process."""
+    operator.guard.install()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
+
+
 async def run(options: RunOptions) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
@@ -288,10 +304,10 @@ async def run(options: RunOptions) -> None:
         SchedulerError: the watches ended for good.
     """
     clock, metrics = SystemClock(), Metrics()
-    logger.info("stellwerk %s starts as process %d", __version__, os.getpid())
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
+        stack.enter_context(_announced())
         client = await stack.enter_async_context(
             KubernetesClient(
                 credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
@@ -319,8 +335,7 @@ async def run(options: RunOptions) -> None:
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
         ending = Ending()
-        operator.guard.install()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
+        _listen_to_signals(operator)
         watches = run_operator(
             events=operator.handlers,
             client=client,
@@ -334,7 +349,6 @@ async def run(options: RunOptions) -> None:
         electing = leadership.run(operator.barrier.wait, lambda: not operator.bindings.unconfirmed)
         # The scheduler ends first: it drains its bindings while the lease is held and the watches
         # still confirm them; then the lease is released.
-        stack.callback(logger.info, "stellwerk ends")
         await run_together(
             ending.stop,
             scheduler=operator.schedule(leadership.leading),

@@ -76,7 +76,10 @@ def test_trace_has_every_verdict_of_a_single_node_and_of_a_rejected_pod() -> Non
     lines = played(TRACE, one_fits_one_does_not)
     verdicts = [line["message"] for line in lines.about("web") if line["level"] == "trace"]
     assert verdicts == [
-        "default/web -> small: NodeResourcesFit says UnschedulableAndUnresolvable: Insufficient cpu",
+        (
+            "default/web -> small: NodeResourcesFit says UnschedulableAndUnresolvable: "
+            "Insufficient cpu"
+        ),
         "default/web -> large: fits",
     ]
     rejected = [line for line in lines.about("huge") if line["level"] == "trace"]
