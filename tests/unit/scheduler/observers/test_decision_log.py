@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
 from stellwerk.logs import TRACE, JsonFormatter
@@ -23,6 +24,7 @@ class Lines(logging.Handler):
         self.setFormatter(JsonFormatter())
         self.all: list[dict[str, Any]] = []
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         self.all.append(json.loads(self.format(record)))
 
