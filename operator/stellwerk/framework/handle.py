@@ -6,7 +6,7 @@ before it. Invariant: a handle serves one profile for as long as its framework l
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from typing_extensions import override
@@ -22,6 +22,7 @@ from stellwerk.framework.services import (
     Nominations,
     ObjectStore,
     Recorder,
+    VolumeCounts,
     WaitingPod,
 )
 from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
@@ -71,6 +72,18 @@ def _unmeasured(_: str, __: PluginsByPoint) -> Stopwatch:
     return UNMEASURED
 
 
+class VolumesUncounted(VolumeCounts):
+    """Counts nothing: for decisions outside the scheduler."""
+
+    @override
+    def assumed(self, operation: str) -> None:
+        pass
+
+    @override
+    def failed(self, stage: str) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all profiles share."""
@@ -93,6 +106,7 @@ class Services:
     """Limits the time of plugins that do not come with Stellwerk."""
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
+    volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
 
 
 class ProfileHandle(Handle):
@@ -106,6 +120,7 @@ class ProfileHandle(Handle):
         self.nominations = services.nominations
         self.client = services.client
         self.recorder = services.recorder
+        self.volume_counts = services.volume_counts
         self.preempting = services.preempting
         self._framework: ServedFramework | None = None
 

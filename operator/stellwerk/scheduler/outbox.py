@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
+from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -49,7 +50,9 @@ class StatusReports:
         before = self.pending.get(uid)
         self.pending[uid] = report if before is None else before.followed_by(report)
         if len(self._writers) < _WRITERS:
-            writer = asyncio.get_running_loop().create_task(self._write_all(), name="reports")
+            writer = asyncio.get_running_loop().create_task(
+                self._write_all(), name="reports", context=Context()
+            )
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
 

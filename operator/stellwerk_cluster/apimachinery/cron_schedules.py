@@ -23,8 +23,21 @@ _NAMED: Final = {
     "@hourly": "0 * * * *",
 }
 _EVERY: Final = "@every "
-_MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_DAYS: Final = "sun mon tue wed thu fri sat".split()
+_MONTHS: Final = [
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+]
+_DAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 _FIELDS: Final = (
     (0, 59, {}),
     (0, 23, {}),
