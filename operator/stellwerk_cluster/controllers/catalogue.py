@@ -25,6 +25,7 @@ from stellwerk_cluster.controllers.replica_set import (
 )
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.controllers.taint_eviction import TaintEvictionController
 from stellwerk_cluster.identity.service_accounts import ServiceAccountController
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
     "garbage-collector-controller": GarbageCollector,
     "namespace-controller": lambda api, _index: NamespaceController(api),
-    "node-lifecycle-controller": NodeLifecycleController,
+    "node-lifecycle-controller": lambda api, _index: NodeLifecycleController(api),
+    "taint-eviction-controller": lambda api, _index: TaintEvictionController(api),
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }
