@@ -254,6 +254,9 @@ def _add_cluster(commands: "_Commands") -> None:
         type=Path,
         help="what goes wrong between clients and the API, for practice (docs/faults.md)",
     )
+    for word in ("enable", "disable"):
+        name, what = f"--{word}-admission-plugins", f"{word} these admission plugins"
+        parser.add_argument(name, metavar="NAMES", default="", help=what)
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -401,8 +404,9 @@ def _cluster(options: argparse.Namespace) -> int:
     import uvloop  # noqa: PLC0415
 
     from stellwerk_cluster.access_flags import AccessFlags  # noqa: PLC0415
-    from stellwerk_cluster.command import serve_cluster  # noqa: PLC0415
+    from stellwerk_cluster.command import admission_plugins, serve_cluster  # noqa: PLC0415
 
+    plugins = admission_plugins(options.enable_admission_plugins, options.disable_admission_plugins)
     access = AccessFlags(
         options.authorization,
         options.token_auth_file,
@@ -418,6 +422,7 @@ def _cluster(options: argparse.Namespace) -> int:
             options.faults,
             options.data_dir,
             access,
+            plugins,
         )
     )
     return 0
