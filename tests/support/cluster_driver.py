@@ -73,7 +73,7 @@ class ClusterDriver:
     def condition(self, name: str, type_: str) -> str:
         """The status of a node's condition."""
         by_type = {each["type"]: each["status"] for each in self.node(name)["status"]["conditions"]}
-        return by_type.get(type_, "")
+        return str(by_type.get(type_, ""))
 
     def events(self, name: str) -> list[tuple[str, str]]:
         """(reason, message) of what was reported about an object, oldest first."""

@@ -185,8 +185,12 @@ class NodeHeartbeat(Worker):
         self._collection = api.store.collection("nodes")
         entries = self._collection.entries()
         for position, entry in enumerate(entries):
+            if machine_of(entry.obj):
+                continue
+            self._renew(entry.key[1], entry.uid)
             # Spread over the period, so that 5,000 nodes do not beat at once.
-            self.queue.add_after(entry.key[1], self._period() * position / len(entries))
+            seconds = self._period() * (position + 1) / len(entries)
+            self.queue.add_after(entry.key[1], seconds)
         self._collection.listeners.append(self._on_node)
 
     def _period(self) -> float:
