@@ -232,12 +232,9 @@ def _truth(text: str) -> bool:
 
 def _add_cluster(commands: "_Commands") -> None:
     parser = _command(commands, "cluster", "serve an embedded cluster on this machine")
-    parser.add_argument(
-        "--nodes",
-        default="3",
-        metavar="N|FILE",
-        help="how many hollow nodes, or a file with node manifests (default: 3)",
-    )
+    from stellwerk_cluster.node_flags import add_node_flags  # noqa: PLC0415
+
+    add_node_flags(parser)
     parser.add_argument(
         "--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)"
     )
