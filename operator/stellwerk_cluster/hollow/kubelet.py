@@ -29,6 +29,7 @@ from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.hollow import pod_status
 from stellwerk_cluster.hollow.lifecycle import (
     END_NOW_ANNOTATION,
+    OOM_KILLED,
     Lifecycle,
     Lifecycles,
     Stage,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.hollow.eviction_thresholds import KubeletConfiguration
     from stellwerk_cluster.registry.api import Api
 
 RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"
@@ -69,6 +71,10 @@ class KubeletOptions:
     """Use up the whole grace period, as a container that ignores its signal would."""
     stages: tuple[Stage, ...] = ()
     """What a file says of how pods live."""
+    configuration: KubeletConfiguration | None = None
+    """Thresholds of eviction and what is reserved; None: the kubelet's defaults, and all that a
+    node has is allocatable.
+    """
 
     def lifecycles(self) -> Lifecycles:
         """The lifecycle of every pod under these options."""
@@ -289,14 +295,12 @@ class HollowKubelet(Worker):
         elif lifecycle.run_seconds is not None:
             left = max(0.0, lifecycle.run_seconds - lifecycle.ready_seconds)
             if self._due(pod, f"run {pod_status.restarts_of(statuses)}", left):
-                code = lifecycle.exit_code
-                self._end(pod, pod_status.End(code, "Error" if code else "Completed"))
+                self._end(pod, _end_of(str(lifecycle.exit_code)))
 
     def _end_as_asked(self, pod: JsonObject, text: str) -> None:
         path = ("metadata", "annotations", END_NOW_ANNOTATION)
         pod = self._api.modify(self._kind, key_of(pod), lambda obj: with_value(obj, path, None)).obj
-        code = int(text) if text.isdecimal() and len(text) <= len("255") else 1
-        self._end(pod, pod_status.End(code, "Error" if code else "Completed"))
+        self._end(pod, _end_of(text))
 
     def _end(self, pod: JsonObject, end: pod_status.End) -> None:
         """The containers have ended: the pod has, too, or they start again after a while."""
@@ -382,6 +386,14 @@ def _concerns_kubelet(before: JsonObject, pod: JsonObject) -> bool:
         or old.get("annotations") != new.get("annotations")
         or before["spec"].get("nodeName") != pod["spec"].get("nodeName")
     )
+
+
+def _end_of(text: str) -> pod_status.End:
+    """The end that an annotation asks for; of one that names none, 1."""
+    if text == OOM_KILLED:
+        return pod_status.End(137, OOM_KILLED)
+    code = int(text) if text.isdecimal() and len(text) <= len("255") else 1
+    return pod_status.End(code, "Error" if code else "Completed")
 
 
 def _backs_off(status: JsonObject) -> bool:

@@ -24,6 +24,8 @@ PREFIX: Final = "stellwerk.dev/"
 USAGE_ANNOTATION: Final = f"{PREFIX}usage"
 END_NOW_ANNOTATION: Final = f"{PREFIX}end-now"
 """An exit code: the containers that run end with it, once; the kubelet takes the annotation off."""
+OOM_KILLED: Final = "OOMKilled"
+"""In place of an exit code: the kernel has killed them for want of memory."""
 _LONGEST_SECONDS: Final = 1e9
 _JOB_SECONDS: Final = 5.0
 _EXIT_CODES: Final = range(256)

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stellwerk.models.pod_resources import is_scalar_resource, resource_amounts
 from stellwerk.models.quantity import resource_amount
 from stellwerk.models.selectors import parse_node_selector
-from stellwerk.models.taints import NO_EXECUTE, parse_taints, parse_tolerations, untolerated
+from stellwerk.models.taints import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    Taint,
+    parse_taints,
+    parse_tolerations,
+    untolerated,
+)
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of, meta, pick
 
 if TYPE_CHECKING:
@@ -22,6 +29,9 @@ if TYPE_CHECKING:
 _OS_LABEL: Final = "kubernetes.io/os"
 _REQUIRED: Final = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 _ANY_ADDRESS: Final = "0.0.0.0"  # noqa: S104  (what a pod's port means that names no address)
+_PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
+_MEMORY_TAINT: Final = Taint("node.kubernetes.io/memory-pressure", "", NO_SCHEDULE)
+_SYSTEM_CRITICAL: Final = 2_000_000_000
 _FIRST: Final = ("cpu", "memory", "ephemeral-storage")
 
 
@@ -81,7 +91,8 @@ class AdmittedPods:
 def refusal_of(pod: JsonObject, node: JsonObject, others: AdmittedPods) -> Refusal | None:
     """Why the kubelet of a node refuses a pod beside these admitted ones; None: it does not."""
     return (
-        _wrong_system(pod, node)
+        _under_pressure(pod, node)
+        or _wrong_system(pod, node)
         or next(insufficient(pod, node, others), None)
         or _misplaced(pod, node)
         or _taken_ports(pod, others)
@@ -99,6 +110,22 @@ def allocatable_of(node: JsonObject) -> dict[str, int]:
     status = node.get("status") or EMPTY
     given = status.get("allocatable") or status.get("capacity") or EMPTY
     return {name: resource_amount(name, amount) for name, amount in given.items()}
+
+
+def _under_pressure(pod: JsonObject, node: JsonObject) -> Refusal | None:
+    """Under pressure only critical pods start; under that of memory, all but BestEffort ones."""
+    conditions = (node.get("status") or EMPTY).get("conditions") or ()
+    true = [each["type"] for each in conditions if each.get("status") == "True"]
+    pressures = [type_ for type_ in true if type_ in _PRESSURES]
+    critical = is_static(pod) or (pod["spec"].get("priority") or 0) >= _SYSTEM_CRITICAL
+    if not pressures or critical:
+        return None
+    if pressures == ["MemoryPressure"]:
+        tolerations = parse_tolerations(pod["spec"].get("tolerations"))
+        best_effort = (pod.get("status") or EMPTY).get("qosClass") == "BestEffort"
+        if not best_effort or not untolerated([_MEMORY_TAINT], tolerations, (NO_SCHEDULE,)):
+            return None
+    return Refusal("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
 
 
 def _wrong_system(pod: JsonObject, node: JsonObject) -> Refusal | None:

@@ -16,6 +16,7 @@ from stellwerk_cluster.admission.nodes import NOT_READY
 from stellwerk_cluster.apimachinery.objects import (
     deep_copy,
     micro_timestamp,
+    pick,
     timestamp,
     with_value,
 )
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.hollow.kubelet import KubeletOptions
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
 
@@ -142,7 +144,9 @@ def _node_info(name: str) -> JsonObject:
     }
 
 
-def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
+def register_nodes(
+    api: Api, manifests: Iterable[JsonObject], options: KubeletOptions | None = None
+) -> None:
     """Create nodes that are Ready, without the taint that every new node gets.
 
     Those that a restored cluster has kept stay as they are.
@@ -151,11 +155,15 @@ def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
         StatusError: a manifest is invalid.
     """
     kind = api.kinds.resource("nodes")
+    configuration = options.configuration if options else None
     now = timestamp(api.now())
     for number, manifest in enumerate(manifests):
         if api.find(kind.storage_name, "", (manifest.get("metadata") or {}).get("name", "")):
             continue
-        entry = api.create(kind, "", ready_node(manifest, number, now))
+        node = ready_node(manifest, number, now)
+        if configuration is not None and not pick(manifest, ("status", "allocatable")):
+            node["status"]["allocatable"] = configuration.allocatable(node["status"]["capacity"])
+        entry = api.create(kind, "", node)
         api.modify(kind, entry.key, without_not_ready_taint)
 
 

@@ -9,7 +9,12 @@ from stellwerk_cluster.hollow.node_admission import AdmittedPods, refusal_of
 from tests.support.builders import make_node, make_pod
 
 NODE = make_node(
-    "n", cpu="4", memory="8Gi", pods="3", labels={"disk": "ssd"}, allocatable={"example.com/gpu": "1"}
+    "n",
+    cpu="4",
+    memory="8Gi",
+    pods="3",
+    labels={"disk": "ssd"},
+    allocatable={"example.com/gpu": "1"},
 )
 TAINT = {"key": "gone", "value": "", "effect": "NoExecute"}
 
