@@ -8,7 +8,7 @@ import asyncio
 import logging
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -24,6 +24,7 @@ from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
@@ -62,6 +63,7 @@ from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.slow_specs import Fairness, SlowSpecs
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
 from stellwerk.serving.port import PortOptions, guarded_port
@@ -210,6 +212,9 @@ class Operator:
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
         )
+        self.explanations = Explanations(
+            world, schedule_one.records, lambda: self.without_profile.pods
+        )
         return Scheduler(
             world,
             active,
@@ -278,12 +283,13 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
         ),
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
+        routes=ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
         guard=guard,
     )
 
 
-async def run(options: RunOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT.
+async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: None) -> None:
+    """Run the operator until SIGTERM or SIGINT; `on_port` is called with the port it serves on.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
@@ -316,7 +322,7 @@ async def run(options: RunOptions) -> None:
         stack.push_async_callback(operator.extenders.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
-        await server.start(options.port.bind_address)
+        on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
         ending = Ending()

@@ -6,20 +6,15 @@ annotations that the hollow kubelets and their heartbeats follow.
 
 from __future__ import annotations
 
-import base64
-import json
-import ssl
-import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import yaml
-
-from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
+
+    from stellwerk_cluster.hollow.kubelet import KubeletOptions
 
 _MACHINE: Final = "stellwerk.dev/machine"
 _END_NOW: Final = "stellwerk.dev/end-now"
@@ -29,18 +24,11 @@ _TEXTS: Final = {
     "cut-off": "cut a node off: its lease runs out, its containers run on",
     "restore": "let a node that failed or was cut off be heard of again",
 }
-_SECONDS: Final = 10.0
 _EXIT_CODES: Final = 256
 
 
 def add_node_flags(parser: argparse.ArgumentParser) -> None:
     """Flags about nodes, and the commands `fail`, `cut-off`, `restore` and `pod`."""
-    parser.add_argument(
-        "--nodes",
-        default="3",
-        metavar="N|FILE",
-        help="how many hollow nodes, or a file with node manifests (default: 3)",
-    )
     parser.add_argument(
         "--stages",
         metavar="FILE",
@@ -66,8 +54,10 @@ def add_node_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _change_machine(options: argparse.Namespace) -> int:
+    from stellwerk_cluster.incidents import annotate  # noqa: PLC0415  (it loads TLS)
+
     state = _STATES[options.incident]
-    _annotate(options.kubeconfig, f"/api/v1/nodes/{options.node}", _MACHINE, state)
+    annotate(options.kubeconfig, f"/api/v1/nodes/{options.node}", _MACHINE, state)
     print(f"node/{options.node}: {state or 'heard of again'}")
     return 0
 
@@ -75,62 +65,39 @@ def _change_machine(options: argparse.Namespace) -> int:
 def _end_pod(options: argparse.Namespace) -> int:
     if not 0 <= options.exit_code < _EXIT_CODES:
         raise ConfigurationError(f"--exit-code {options.exit_code}: not between 0 and 255")
+    from stellwerk_cluster.incidents import annotate  # noqa: PLC0415  (it loads TLS)
+
     path = f"/api/v1/namespaces/{options.namespace}/pods/{options.pod}"
-    _annotate(options.kubeconfig, path, _END_NOW, str(options.exit_code))
+    annotate(options.kubeconfig, path, _END_NOW, str(options.exit_code))
     print(f"pod/{options.pod}: its containers end with exit code {options.exit_code}")
     return 0
 
 
-def _annotate(kubeconfig: Path, path: str, key: str, value: str | None) -> None:
-    """Patch one annotation.
+def kubelet_options(stages: Path | None, configuration: Path | None) -> KubeletOptions:
+    """What the files of `--stages` and `--kubelet-config` say.
 
     Raises:
-        ConfigurationError: the kubeconfig leads nowhere.
-        SchedulerError: the cluster refuses.
+        ConfigurationError: a file cannot be read, or says what it may not.
     """
-    url, token, context = _access(kubeconfig)
-    body = json.dumps({"metadata": {"annotations": {key: value}}}).encode()
-    headers = {
-        "Authorization": f"Bearer {token}",
-        "Content-Type": "application/merge-patch+json",
-    }
-    request = urllib.request.Request(  # noqa: S310  (the scheme is checked)
-        f"{url}{path}", data=body, headers=headers, method="PATCH"
+    from stellwerk_cluster.hollow.eviction_thresholds import parse_configuration  # noqa: PLC0415
+    from stellwerk_cluster.hollow.kubelet import KubeletOptions  # noqa: PLC0415
+    from stellwerk_cluster.hollow.lifecycle import parse_stages  # noqa: PLC0415
+
+    return KubeletOptions(
+        stages=() if stages is None else tuple(parse_stages(_read(stages), str(stages))),
+        configuration=None
+        if configuration is None
+        else parse_configuration(_read(configuration), str(configuration)),
     )
+
+
+def _read(file: Path) -> object:
+    import yaml  # noqa: PLC0415  (this module is loaded for every command line)
+
     try:
-        with urllib.request.urlopen(request, timeout=_SECONDS, context=context):  # noqa: S310
-            return
-    except urllib.error.HTTPError as error:
-        message = _message(error)
-        raise SchedulerError(f"cannot change {path}: {message}") from error
+        content: object = yaml.safe_load(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigurationError(f"{kubeconfig}: no cluster answers at {url}: {error}") from error
-
-
-def _message(error: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.loads(error.read()).get("message", error.reason))
-    except ValueError:
-        return str(error.reason)
-
-
-def _access(kubeconfig: Path) -> tuple[str, str, ssl.SSLContext | None]:
-    """URL, token and trust of the kubeconfig that `stellwerk cluster` wrote."""
-    try:
-        content: Any = yaml.safe_load(kubeconfig.read_text(encoding="utf-8"))
-        cluster = content["clusters"][0]["cluster"]
-        url, token = cluster["server"], content["users"][0]["user"]["token"]
-    except OSError as error:
-        text = (
-            f"{kubeconfig}: {error.strerror}; is the cluster running? --kubeconfig names its file"
-        )
-        raise ConfigurationError(text) from error
-    except (yaml.YAMLError, LookupError, TypeError) as error:
-        raise ConfigurationError(f"{kubeconfig}: no kubeconfig of this command") from error
-    if not str(url).startswith(("http://", "https://")):
-        raise ConfigurationError(f"{kubeconfig}: {url} is no URL of a cluster")
-    authority = cluster.get("certificate-authority-data")
-    if not authority:
-        return url, token, None
-    pem = base64.b64decode(authority).decode("ascii")
-    return url, token, ssl.create_default_context(cadata=pem)
+        raise ConfigurationError(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+    return content

@@ -1,98 +1,91 @@
-"""An embedded cluster on a virtual clock that a test moves by hand: no sockets, no scheduler."""
+"""An embedded cluster without sockets or operator whose time and work a test moves by hand.
+
+Tests of controllers use it. Invariant: after every step, all work that is due is done.
+"""
 
 from typing import Any
 
 from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
-from stellwerk_cluster.apimachinery.objects import pick
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {
+        "nodeName": "node-1",
+        "containers": [{"name": "c", "image": "registry.example/web:1"}],
+    },
+}
 
-class ClusterDriver:
-    """Creates, patches and deletes objects of the default namespace, and lets time pass."""
 
-    def __init__(self, nodes: Any = 3, **options: Any) -> None:
+class Driver:
+    """A cluster that moves when it is told to."""
+
+    def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = EmbeddedCluster(
-            nodes, clock=self.clock, options=ClusterOptions(**{"seed": 1, **options})
+            3,
+            clock=self.clock,
+            options=ClusterOptions(**{"seed": 1, "heartbeats": False, **options}),
         )
         self.api = self.cluster.api
         self.cluster.work.settle()
 
-    def create(self, plural: str, body: JsonObject, group: str = "") -> None:
+    def create(
+        self, plural: str, body: dict[str, Any], group: str = "", namespace: str = "default"
+    ) -> None:
         kind = self.api.kinds.resource(plural, group)
-        self.api.create(kind, "default" if kind.namespaced else "", body)
+        self.api.create(kind, namespace if kind.namespaced else "", body)
         self.cluster.work.settle()
 
-    def patch(self, plural: str, name: str, patch: JsonObject, subresource: str = "") -> None:
-        kind = self.api.kinds.resource(plural)
+    def patch(
+        self, plural: str, name: str, patch: dict[str, Any], group: str = "", subresource: str = ""
+    ) -> None:
+        kind = self.api.kinds.resource(plural, group)
         key = ("default" if kind.namespaced else "", name)
         self.api.patch(kind, key, patch, subresource=subresource)
         self.cluster.work.settle()
 
-    def annotate(self, plural: str, name: str, **annotations: str | None) -> None:
-        """Set annotations of this project's prefix; underscores of the names are dashes."""
-        given = {f"stellwerk.dev/{k.replace('_', '-')}": text for k, text in annotations.items()}
-        self.patch(plural, name, {"metadata": {"annotations": given}})
-
-    def delete(self, plural: str, name: str, **options: Any) -> None:
-        kind = self.api.kinds.resource(plural)
+    def delete(self, plural: str, name: str, group: str = "", **options: Any) -> None:
+        kind = self.api.kinds.resource(plural, group)
         key = ("default" if kind.namespaced else "", name)
         delete(self.api, kind, key, DeleteOptions(**options))
         self.cluster.work.settle()
 
-    def advance(self, seconds: float, step: float = 0.5) -> None:
-        """Let time pass in steps, with all work that falls due."""
+    def advance(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.cluster.work.settle()
+
+    def run(self, seconds: float, step_seconds: float = 1.0) -> None:
+        """Let time pass in steps, so that what follows from work can follow in turn."""
         end = self.clock.monotonic() + seconds
         while self.clock.monotonic() < end:
-            self.clock.advance(min(step, end - self.clock.monotonic()))
-            self.cluster.work.settle()
+            self.advance(min(step_seconds, end - self.clock.monotonic()))
 
-    def pod(self, name: str) -> JsonObject:
-        found = self.api.find("pods", "default", name)
-        assert found is not None, f"no pod {name}"
-        return found
+    def names(self, storage_name: str = "pods") -> list[str]:
+        return [obj["metadata"]["name"] for obj in self.api.all(storage_name)]
 
-    def gone(self, name: str) -> bool:
-        return self.api.find("pods", "default", name) is None
+    def report(self, name: str, phase: str, exit_code: int = 1) -> None:
+        """What the kubelet says when a pod ends: its phase, and the exit code of a container."""
+        terminated = {"exitCode": exit_code if phase == "Failed" else 0}
+        state = {"name": "c", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+        statuses = [{**state, "state": {"terminated": terminated}}]
+        ended = {"status": {"phase": phase, "containerStatuses": statuses}}
+        self.patch("pods", name, ended, subresource="status")
 
-    def phase(self, name: str) -> str:
-        return str(self.pod(name)["status"]["phase"])
-
-    def node(self, name: str) -> JsonObject:
-        found = self.api.find("nodes", "", name)
-        assert found is not None, f"no node {name}"
-        return found
-
-    def taints(self, name: str) -> set[tuple[str, str]]:
-        """(key, effect) of a node's taints."""
-        taints = pick(self.node(name), ("spec", "taints")) or ()
-        return {(each["key"], each["effect"]) for each in taints}
-
-    def condition(self, name: str, type_: str) -> str:
-        """The status of a node's condition."""
-        by_type = {each["type"]: each["status"] for each in self.node(name)["status"]["conditions"]}
-        return str(by_type.get(type_, ""))
-
-    def events(self, name: str) -> list[tuple[str, str]]:
-        """(reason, message) of what was reported about an object, oldest first."""
-        found = [
-            each for each in self.api.all("events") if each["involvedObject"].get("name") == name
+    def events(self, name: str) -> list[tuple[str, str, str]]:
+        """(type, reason, message) of the events about an object."""
+        return [
+            (event["type"], event["reason"], event["message"])
+            for event in self.api.all("events")
+            if event["involvedObject"]["name"] == name
         ]
-        found.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
-        return [(each["reason"], each["message"]) for each in found]
 
+    def get(self, storage_name: str, name: str, namespace: str = "default") -> Any:
+        return self.api.find(storage_name, namespace, name)
 
-def hollow_pod(name: str, node_name: str = "node-1", **spec: Any) -> JsonObject:
-    """A pod that is bound already, with one container; keywords are fields of the spec."""
-    annotations = spec.pop("annotations", {})
-    resources = {"requests": spec.pop("requests", {}), "limits": spec.pop("limits", {})}
-    container = {"name": "c", "image": "registry.example/c:1", "resources": resources}
-    return {
-        "metadata": {
-            "name": name,
-            "annotations": {f"stellwerk.dev/{key}": text for key, text in annotations.items()},
-        },
-        "spec": {"nodeName": node_name, "containers": [container], **spec},
-    }
+    def pods(self) -> list[Any]:
+        return list(self.api.all("pods"))
+
+    def phases(self) -> list[str]:
+        return sorted(pod["status"]["phase"] for pod in self.pods())

@@ -10,6 +10,7 @@ import logging
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
@@ -59,6 +60,8 @@ class ScheduleOne:
         self._budget, self._slow_specs = fairness
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
+        self.records = DecisionRecords(world.clock.monotonic)
+        """Read by explanations."""
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
@@ -71,7 +74,7 @@ class ScheduleOne:
             self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic
-        started_seconds = now()
+        started_seconds, foreign_seconds = now(), self._budget.taken_seconds
         gives_way = self._gives_way(pod, profile)
         if gives_way:
             self._failures.handle(queued, profile, Failure.set_back(gives_way), started_seconds)
@@ -91,7 +94,7 @@ class ScheduleOne:
         self._algorithm_duration.observe(decided_seconds - started_seconds)
         seconds = decided_seconds - started_seconds
         if (seconds > SLOW_ATTEMPT_SECONDS or self._slow_specs.specs) and profile.extenders is None:
-            self._note_slow(pod, profile, seconds)
+            self._note_slow(pod, profile, seconds, self._budget.taken_seconds - foreign_seconds)
         if isinstance(decision, Failure):
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
@@ -101,6 +104,7 @@ class ScheduleOne:
         if effects.bind is None:
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
+        self.records.keep(decision, queued.attempts, decided_seconds)
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
         # that waits for something there holds up no other pod.
         found = decision.search.found
@@ -125,9 +129,14 @@ class ScheduleOne:
             return SET_BACK
         return slow
 
-    def _note_slow(self, pod: PodInfo, profile: ServedProfile, seconds: float) -> None:
-        """Count and log an attempt that held every other pod up, and set the next ones back."""
-        self._slow_specs.took(pod.spec, seconds)
+    def _note_slow(
+        self, pod: PodInfo, profile: ServedProfile, seconds: float, foreign_seconds: float
+    ) -> None:
+        """Count and log an attempt that held every other pod up, and set the next ones back.
+
+        What foreign code took is no fault of the spec: the profile has a budget for it.
+        """
+        self._slow_specs.took(pod.spec, seconds - foreign_seconds)
         if seconds <= SLOW_ATTEMPT_SECONDS:
             return
         self._metrics.slow_attempts.labels(profile.scheduler_name).inc()

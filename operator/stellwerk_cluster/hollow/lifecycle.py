@@ -27,7 +27,8 @@ END_NOW_ANNOTATION: Final = f"{PREFIX}end-now"
 OOM_KILLED: Final = "OOMKilled"
 """In place of an exit code: the kernel has killed them for want of memory."""
 _LONGEST_SECONDS: Final = 1e9
-_JOB_SECONDS: Final = 5.0
+JOB_RUN_SECONDS: Final = 10.0
+"""How long the pods of Jobs run of which nothing is said; other pods run without end."""
 _EXIT_CODES: Final = range(256)
 
 
@@ -93,7 +94,7 @@ class Lifecycles:
         """How this pod lives."""
         values: dict[str, Any] = {}
         if (controller_of(pod) or EMPTY).get("kind") == "Job":
-            values["run_seconds"] = _JOB_SECONDS
+            values["run_seconds"] = JOB_RUN_SECONDS
         for container in pod["spec"]["containers"]:
             delay = (container.get("readinessProbe") or EMPTY).get("initialDelaySeconds", 0)
             values["ready_seconds"] = max(values.get("ready_seconds", 0.0), float(delay))

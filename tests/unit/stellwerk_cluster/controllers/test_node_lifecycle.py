@@ -1,6 +1,6 @@
 """Nodes that fail, are cut off and come back, in virtual time to the second."""
 
-from tests.support.cluster_driver import ClusterDriver, hollow_pod
+from tests.support.node_driver import ClusterDriver, hollow_pod
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
 BOTH = {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}

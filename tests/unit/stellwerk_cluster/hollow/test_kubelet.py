@@ -8,7 +8,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import pick
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.lifecycle import parse_stages
-from tests.support.cluster_driver import ClusterDriver, hollow_pod
+from tests.support.node_driver import ClusterDriver, hollow_pod
 
 
 def driver(**kubelet: Any) -> ClusterDriver:

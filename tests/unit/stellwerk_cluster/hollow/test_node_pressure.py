@@ -7,7 +7,7 @@ import pytest
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.hollow.eviction_thresholds import parse_configuration
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
-from tests.support.cluster_driver import ClusterDriver, hollow_pod
+from tests.support.node_driver import ClusterDriver, hollow_pod
 
 CAPACITY = {"cpu": "4", "memory": "10Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
