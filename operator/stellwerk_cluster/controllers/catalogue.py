@@ -27,6 +27,7 @@ from stellwerk_cluster.controllers.replica_set import (
 )
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.controllers.taint_eviction import TaintEvictionController
 from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
 from stellwerk_cluster.identity.service_accounts import ServiceAccountController
 
@@ -51,7 +52,8 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "garbage-collector-controller": GarbageCollector,
     "pod-garbage-collector-controller": PodGarbageCollector,
     "namespace-controller": lambda api, _index: NamespaceController(api),
-    "node-lifecycle-controller": NodeLifecycleController,
+    "node-lifecycle-controller": lambda api, _index: NodeLifecycleController(api),
+    "taint-eviction-controller": lambda api, _index: TaintEvictionController(api),
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }
