@@ -124,7 +124,8 @@ class SchedulingQueue(QueueContents):
         if entry is not None:
             self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
             self._put(entry, Place.ABSENT)
-        self.nominator.remove(uid)
+        if self.nominator.by_node:
+            self.nominator.remove(uid)
         return None if entry is None else entry.newest
 
     def move_all_to_active_or_backoff(
@@ -259,15 +260,11 @@ class SchedulingQueue(QueueContents):
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
         forgotten = self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds)
         ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
-        for entry in ungated:
-            entry.was_flushed = True
         self._requeueing.all_of(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
 
     def in_flight_event_counts(self) -> Mapping[str, int]:
         """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
         return self._in_flight.counts()
-
-    # --- moving ---------------------------------------------------------------------------------
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):

@@ -8,14 +8,12 @@ import asyncio
 from typing import Final
 from urllib.parse import quote
 
-from stellwerk.commands.operator_port import (
+from stellwerk.commands.port_arguments import (
     PortAddress,
+    add_output_arguments,
     add_port_arguments,
-    open_port,
     port_address,
 )
-from stellwerk.commands.output import add_output_arguments, show
-from stellwerk.commands.tables import print_explanation
 from stellwerk.errors import ConfigurationError
 
 HELP: Final = "say why a pod is where it is, why it waits, and what would help"
@@ -45,5 +43,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _explain(address: PortAddress, path: str, form: str, *, watch: bool) -> None:
+    from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
+    from stellwerk.commands.output import show  # noqa: PLC0415
+    from stellwerk.commands.tables import print_explanation  # noqa: PLC0415
+
     async with open_port(address) as port:
         await show(lambda: port.get(path), form, print_explanation, watch=watch)

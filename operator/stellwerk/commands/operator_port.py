@@ -6,7 +6,6 @@ every kind of kubeconfig. Invariant: a token is never sent over plain HTTP, nor 
 certificate was to be verified and could not be.
 """
 
-import argparse
 import asyncio
 import contextlib
 import random  # noqa: TID251 spreads retries of one command
@@ -14,7 +13,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 import aiohttp
@@ -24,6 +23,7 @@ from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
+from stellwerk.commands.port_arguments import PortAddress
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.metrics import Metrics
 
@@ -31,19 +31,6 @@ _PORT: Final = 10259
 _FORWARDING: Final = re.compile(rb"Forwarding from 127\.0\.0\.1:(\d+)")
 _FORWARD_SECONDS: Final = 15.0
 _ANSWER_SECONDS: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class PortAddress:
-    """What the command line says about the operator's port."""
-
-    kubeconfig: str | None = None
-    context: str | None = None
-    url: str = ""
-    """Empty: the pod that holds the lease is looked up, and a port forwarded to it."""
-    lease_namespace: str = "stellwerk"
-    lease_name: str = "stellwerk"
-    verify: bool = True
 
 
 class OperatorPort:
@@ -87,50 +74,6 @@ def _refusal(status: int, text: bytes) -> str:
     if leader:
         return f"this replica does not lead; ask {leader}"
     return f"{answer.get('error', answer) if isinstance(answer, dict) else answer} ({status})"
-
-
-def add_port_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the operator is."""
-    group = parser.add_argument_group("where the operator is")
-    group.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
-    group.add_argument("--context", help="context of the kubeconfig (default: its current one)")
-    group.add_argument(
-        "--url",
-        default="",
-        help="the operator's port, as http://127.0.0.1:10259 (default: a port is forwarded to the "
-        "pod that holds the lease, by kubectl)",
-    )
-    group.add_argument(
-        "--lease",
-        default="stellwerk/stellwerk",
-        metavar="NAMESPACE/NAME",
-        help="the lease that the operator holds (default: %(default)s)",
-    )
-    group.add_argument(
-        "--insecure-skip-tls-verify",
-        action="store_true",
-        help="do not verify the certificate of --url; the operator makes its own unless it is "
-        "given one",
-    )
-
-
-def port_address(options: argparse.Namespace) -> PortAddress:
-    """What the arguments say.
-
-    Raises:
-        ConfigurationError: the lease has no namespace.
-    """
-    namespace, slash, name = options.lease.partition("/")
-    if not slash:
-        raise ConfigurationError(f"--lease {options.lease}: expected NAMESPACE/NAME")
-    return PortAddress(
-        options.kubeconfig,
-        options.context,
-        options.url,
-        namespace,
-        name,
-        verify=not options.insecure_skip_tls_verify,
-    )
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ Commands that ask the operator print through it. Invariant: what is printed for 
 operator's answer, unchanged.
 """
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,13 +19,6 @@ WATCH_SECONDS: Final = 2.0
 
 Answer = Mapping[str, Any]
 Show = Callable[[Answer, Console], None]
-
-
-def add_output_arguments(parser: argparse.ArgumentParser) -> None:
-    """How to print."""
-    parser.add_argument(
-        "-o", "--output", choices=["table", "json", "yaml"], default="table", help="how to print"
-    )
 
 
 async def show(

@@ -12,14 +12,12 @@ from typing import Any, Final
 
 import yaml
 
-from stellwerk.commands.operator_port import (
+from stellwerk.commands.port_arguments import (
     PortAddress,
+    add_output_arguments,
     add_port_arguments,
-    open_port,
     port_address,
 )
-from stellwerk.commands.output import add_output_arguments, show
-from stellwerk.commands.tables import print_what_if
 from stellwerk.errors import ConfigurationError
 
 HELP: Final = "say what would happen with other nodes, another pod or another profile"
@@ -67,6 +65,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> None:
+    from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
+    from stellwerk.commands.output import show  # noqa: PLC0415
+    from stellwerk.commands.tables import print_what_if  # noqa: PLC0415
+
     async with open_port(address) as port:
         await show(lambda: port.post("/what-if", body), form, print_what_if)
 

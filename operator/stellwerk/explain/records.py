@@ -132,7 +132,7 @@ class DecisionRecords:
         """The record of a pod; None: it was decided too long ago, or not here."""
         return self._records.get(uid)
 
-    def keep(self, decision: Decision, attempts: int) -> None:
+    def keep(self, decision: Decision, attempts: int, decided_at_seconds: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""
         search = decision.search
         found, scores, total = search.found, decision.scores, decision.total
@@ -148,7 +148,7 @@ class DecisionRecords:
         record = DecisionRecord(
             search.pod,
             decision.node_name,
-            self._now(),
+            decided_at_seconds,
             attempts,
             decision.feasible,
             found.evaluated,

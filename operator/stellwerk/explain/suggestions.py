@@ -55,7 +55,7 @@ class Suggestion:
             words += "".join(f", {each}" for each in named)
             words += f" or {left} more" if left else ""
             words = words if left else _with_or(words, named)
-        elif any(isinstance(change, Tolerate) for change in self.proof.changes):
+        elif len(self.proof.changes) == 1 and isinstance(self.proof.changes[0], Tolerate):
             count = self.proof.node_count
             words += f" → {count} node{'s' if count != 1 else ''}"
         return words

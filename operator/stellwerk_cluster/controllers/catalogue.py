@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.controllers.cluster_role_aggregation import (
     ClusterRoleAggregationController,
 )
+from stellwerk_cluster.controllers.cron_job import CronJobController
 from stellwerk_cluster.controllers.daemon_set import DaemonSetController
 from stellwerk_cluster.controllers.deployment import DeploymentController
 from stellwerk_cluster.controllers.disruption import DisruptionController
@@ -43,6 +44,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "statefulset-controller": StatefulSetController,
     "daemonset-controller": DaemonSetController,
     "job-controller": JobController,
+    "cronjob-controller": CronJobController,
     "ttl-after-finished-controller": TtlAfterFinishedController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),

@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from stellwerk.commands.operator_port import (
-    PortAddress,
-    add_port_arguments,
-    open_port,
-    port_address,
-)
+from stellwerk.commands.operator_port import open_port
+from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk_cluster.cluster import EmbeddedCluster
 

@@ -1,25 +1,27 @@
 """What is kept of decisions: the best nodes, as many records as there is room for."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stellwerk.explain.decide import Case, decide
 from stellwerk.explain.records import BEST, DecisionRecord, DecisionRecords
+from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import decide as decide_pod
 from tests.support.builders import make_node, make_pod
 from tests.support.corpus import SUITES, read_suite
 
 
-def kept(case: dict, room_bytes: int = 1 << 20) -> DecisionRecord | None:
+def kept(case: dict[str, Any], room_bytes: int = 1 << 20) -> DecisionRecord | None:
     """What is kept of the decision for a case."""
     loaded = Case(case)
     decision = decide_pod(loaded.world, loaded.pod, loaded.profile)
     if not decision.node_name:
         return None
     records = DecisionRecords(room_bytes=room_bytes)
-    records.keep(decision, attempts=1)
+    records.keep(decision, attempts=1, decided_at_seconds=0.0)
     return records.of(loaded.pod.uid)
 
 
@@ -44,7 +46,7 @@ def test_records_agree_with_decide(suite: str) -> None:
                 assert (raw, normalized) == (theirs["raw"], theirs["normalized"])
 
 
-def nodes(count: int) -> list:
+def nodes(count: int) -> list[JsonObject]:
     """Nodes of many sizes."""
     sizes = random.Random(count)
     return [make_node(f"n{n}", cpu=f"{sizes.randint(2, 64)}") for n in range(count)]
@@ -66,7 +68,7 @@ def test_the_floor_of_the_last_decision_finds_the_best_of_the_next() -> None:
     for number in range(100):
         world.cache.update_snapshot()
         decision = decide_pod(world, loaded.pod, loaded.profile)
-        records.keep(decision, attempts=1)
+        records.keep(decision, attempts=1, decided_at_seconds=0.0)
         record = records.of(loaded.pod.uid)
         assert record is not None
         assert record.total is not None
@@ -91,12 +93,16 @@ def test_the_oldest_records_make_room() -> None:
     uids = []
     for number in range(50):
         pod = Case({"id": "p", "pod": make_pod(f"p{number}", cpu="1")}).pod
-        records.keep(decide_pod(loaded.world, pod, loaded.profile), attempts=1)
+        records.keep(
+            decide_pod(loaded.world, pod, loaded.profile), attempts=1, decided_at_seconds=0.0
+        )
         uids.append(pod.uid)
         assert records.held_bytes <= 20_000
     assert records.of(uids[0]) is None
     assert records.of(uids[-1]) is not None
-    records.keep(decide_pod(loaded.world, loaded.pod, loaded.profile), attempts=1)
+    records.keep(
+        decide_pod(loaded.world, loaded.pod, loaded.profile), attempts=1, decided_at_seconds=0.0
+    )
 
 
 def test_why_others_were_not_is_counted_by_first_rejection() -> None:
