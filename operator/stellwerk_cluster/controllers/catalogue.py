@@ -15,6 +15,10 @@ from stellwerk_cluster.controllers.cron_job import CronJobController
 from stellwerk_cluster.controllers.daemon_set import DaemonSetController
 from stellwerk_cluster.controllers.deployment import DeploymentController
 from stellwerk_cluster.controllers.disruption import DisruptionController
+from stellwerk_cluster.controllers.endpoints import (
+    EndpointsController,
+    EndpointSliceController,
+)
 from stellwerk_cluster.controllers.ephemeral_volumes import EphemeralVolumeController
 from stellwerk_cluster.controllers.garbage import GarbageCollector
 from stellwerk_cluster.controllers.index import Index
@@ -60,6 +64,8 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "persistentvolumeclaim-protection-controller": ClaimProtectionController,
     "persistentvolume-protection-controller": VolumeProtectionController,
     "ephemeral-volume-controller": EphemeralVolumeController,
+    "endpoints-controller": EndpointsController,
+    "endpointslice-controller": EndpointSliceController,
     "namespace-controller": lambda api, _index: NamespaceController(api),
     "node-lifecycle-controller": NodeLifecycleController,
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
