@@ -23,9 +23,12 @@ _NAMED: Final = {
     "@hourly": "0 * * * *",
 }
 _EVERY: Final = "@every "
-_MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_DAYS: Final = "sun mon tue wed thu fri sat".split()
-_FIELDS: Final = (
+_MONTHS: Final = (
+    *("jan", "feb", "mar", "apr", "may", "jun"),
+    *("jul", "aug", "sep", "oct", "nov", "dec"),
+)
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
     (0, 59, {}),
     (0, 23, {}),
     (1, 31, {}),
@@ -34,7 +37,7 @@ _FIELDS: Final = (
 )
 _PART: Final = re.compile(r"(\*|\?|\w{1,9})(?:-(\w{1,9}))?(?:/(\d{1,9}))?")
 _DURATION: Final = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
-_SEARCHED_DAYS: Final = 366 * 5
+_SEARCHED_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 """A date that does not come within five years never comes (30 February)."""
 
 

@@ -6,6 +6,7 @@ Endpoints that users made for a Service without a selector are left alone.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -64,9 +65,9 @@ class _ServiceFollower(Worker):
         if not services:
             return
         before = event.previous
-        if before is not None and event.type not in (ADDED, DELETED):
-            if facts_of(before.obj) == facts_of(event.entry.obj):
-                return
+        changed = before is not None and event.type not in (ADDED, DELETED)
+        if changed and before and facts_of(before.obj) == facts_of(event.entry.obj):
+            return
         states = [event.entry.labels, *([before.labels] if before else [])]
         for service in services:
             if any(chooses(service.obj, labels) for labels in states):
@@ -89,8 +90,7 @@ class _ServiceFollower(Worker):
             backends = [
                 backend
                 for entry in self.api.store.collection("pods").entries(key[0])
-                if chooses(service, entry.labels)
-                and (backend := backend_of(entry.obj)) is not None
+                if chooses(service, entry.labels) and (backend := backend_of(entry.obj)) is not None
             ]
             self.write(service, backends)
 
@@ -158,9 +158,8 @@ class EndpointSliceController(_ServiceFollower):
         for present, content in zip(owned, wanted, strict=False):
             has = {"ports": present.get("ports"), "endpoints": present.get("endpoints")}
             if has != content:
-                changed = {**present, **content}
                 self.api.modify(
-                    self._kind, key_of(present), lambda _, to=changed: to, owned_under=""
+                    self._kind, key_of(present), partial(_with, content), owned_under=""
                 )
         for content in wanted[len(owned) :]:
             self._create(service, content)
@@ -220,6 +219,10 @@ class EndpointSliceController(_ServiceFollower):
             **content,
         }
         self.api.create(self._kind, metadata["namespace"], body)
+
+
+def _with(content: JsonObject, endpoint_slice: JsonObject) -> JsonObject:
+    return {**endpoint_slice, **content}
 
 
 def _is_headless(service: JsonObject) -> bool:

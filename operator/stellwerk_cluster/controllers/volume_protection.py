@@ -90,9 +90,10 @@ class VolumeProtectionController(Worker):
         """Let one volume go if it may."""
         assert isinstance(key, tuple)  # noqa: S101  (this queue holds store keys only)
         volume = self._api.find(_VOLUMES, *key)
-        if volume is not None and is_terminating(volume):
-            if volume["status"].get("phase") != "Bound":
-                _release(self._api, self._kind, key, VOLUME_FINALIZER)
+        if volume is None or not is_terminating(volume):
+            return
+        if volume["status"].get("phase") != "Bound":
+            _release(self._api, self._kind, key, VOLUME_FINALIZER)
 
 
 def claims_of(pod: JsonObject) -> list[str]:

@@ -15,8 +15,8 @@ def pod(driver: Driver, name: str, *, node: str = "node-1", **spec: Any) -> None
 
 def service(driver: Driver, **spec: Any) -> None:
     ports = [{"port": 80, "targetPort": "http"}]
-    body = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": ports}}
-    body["spec"] |= spec
+    given = {"selector": {"app": "web"}, "ports": ports, **spec}
+    body = {"metadata": {"name": "web"}, "spec": given}
     driver.create("services", body)
 
 
