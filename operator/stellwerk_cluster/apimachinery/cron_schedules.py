@@ -37,7 +37,7 @@ _FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
 )
 _PART: Final = re.compile(r"(\*|\?|\w{1,9})(?:-(\w{1,9}))?(?:/(\d{1,9}))?")
 _DURATION: Final = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s)?")
-_SEARCHED_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_SEARCHED_DAYS: Final = 366 * 5
 """A date that does not come within five years never comes (30 February)."""
 
 

@@ -68,8 +68,8 @@ def parse_delete_options(body: JsonObject, query: dict[str, str]) -> DeleteOptio
     if policy and orphan is not None:
         text = "orphanDependents and deletionPropagation cannot be both set"
         raise _bad_options(bad_value("propagationPolicy", policy, text))
-    if orphan:
-        policy = "Orphan"
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
     return DeleteOptions(
         grace_period_seconds=body.get("gracePeriodSeconds") if grace is None else grace,
         uid=preconditions.get("uid") or "",
@@ -117,7 +117,9 @@ def delete_collection(
     """Delete all given objects; the answer is what they were before."""
     deleted = []
     for entry in entries:
-        delete(api, kind, entry.key, options)
+        # An earlier deletion may have taken this object with it.
+        if api.store.collection(kind.storage_name).get(entry.key) is not None:
+            delete(api, kind, entry.key, options)
         deleted.append(entry)
     return deleted
 
