@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -93,16 +94,17 @@ def rules_of_operator(manifest: JsonObject) -> list[JsonObject]:
     return rules if manifest["metadata"]["name"] == ACCOUNT else []
 
 
-def granted() -> set[Right]:
+@cache
+def granted() -> frozenset[Right]:
     """Every right of the ClusterRole and the Role, one by one."""
-    return {
+    return frozenset(
         (group, resource, verb)
         for role in access_manifests()
         for rule in rules_of_operator(role)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
-    }
+    )
 
 
 class Asked:
