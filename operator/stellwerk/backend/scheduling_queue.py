@@ -57,15 +57,13 @@ class SchedulingQueue(QueueContents):
         wake: Callable[[], None] = lambda: None,
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
-        super().__init__()
+        super().__init__(max_unschedulable_seconds)
         self.nominator = nominator or Nominator()
         self._push = push
         self._policy = policy
         self._observer = observer
         self._wake = wake
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
-        self.max_unschedulable_seconds = max_unschedulable_seconds
-        """After so long in unschedulablePods a pod is retried whatever changes."""
         self._backoff_q = BackoffQueue()
         self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
         self._in_flight = InFlightEvents()
@@ -259,8 +257,6 @@ class SchedulingQueue(QueueContents):
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
         forgotten = self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds)
         ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
-        for entry in ungated:
-            entry.was_flushed = True
         self._requeueing.all_of(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
 
     def in_flight_event_counts(self) -> Mapping[str, int]:

@@ -104,7 +104,7 @@ class ScheduleOne:
         if effects.bind is None:
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
-        self.records.keep(decision, queued.attempts)
+        self.records.keep(decision, queued.attempts, decided_seconds)
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
         # that waits for something there holds up no other pod.
         found = decision.search.found
