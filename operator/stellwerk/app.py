@@ -173,6 +173,7 @@ class Operator:
             client=outbox.client,
             recorder=outbox.recorder,
             now_seconds=world.clock.monotonic,
+            now=world.clock.now,
             random=world.random,
             activate=world.activate,
             waiting_pods=self.waiting_pods,

@@ -5,10 +5,10 @@ everything up to Reserve is synchronous and pure on the snapshot; only Permit, P
 PostBind wait.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
@@ -18,6 +18,9 @@ from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
+
+if TYPE_CHECKING:
+    from stellwerk.framework.services import ClusterClient
 
 MAX_NODE_SCORE: Final = 100
 
@@ -68,6 +71,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A write that a plugin wants carried out in the cluster, behind its answer."""
+
+    act: str
+    """What it is about, for logs: "deallocate default/gpu"."""
+    carry_out: Callable[["ClusterClient"], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
 class PostFilterResult:
     """What PostFilter says: a status, and the candidates among which to choose."""
 
@@ -82,6 +94,8 @@ class PostFilterResult:
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
+    follow_up: FollowUp | None = None
+    """What is to be done in the cluster, whatever comes of the plugins that follow."""
     plugin: str = ""
     """Whose candidates they are, as the runtime notes: if none is left, the next one is asked."""
 
@@ -150,6 +164,11 @@ class FilterPlugin(Plugin, Protocol):
     """Says for each row whether the pod fits; all rows of a view at once, each on its own."""
 
     filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+    costly_filter: ClassVar[bool] = False
+    """Whether only rows are worth asking about that every cheaper filter passes.
+
+    A status that is an error then ends the attempt, also where other rows fit.
+    """
     needs_pre_filter: ClassVar[bool] = False
     """Whether an attempt fails where a profile has the plugin at Filter and not at PreFilter."""
 

@@ -7,11 +7,12 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from typing import Any, Protocol
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
-from stellwerk.framework.interface import PlacedPods
+from stellwerk.framework.interface import FollowUp, PlacedPods
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
@@ -60,6 +61,10 @@ class ClusterClient(Protocol):
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject: ...
 
+    async def delete(self, path: str, uid: str) -> None:
+        """Delete exactly this object, which may have to wait for finalizers."""
+        ...
+
     async def patch(
         self,
         path: str,
@@ -100,6 +105,15 @@ class ObjectStore(Protocol):
 
     def restore(self, kind: str, obj: JsonObject) -> None:
         """Take an assumption back, unless the API has overtaken it; idempotent."""
+        ...
+
+
+    def hold(self, kind: str, obj: JsonObject) -> None:
+        """Show an object of a kind that plugins alone write, in place of any of its name."""
+        ...
+
+    def let_go(self, kind: str, obj: JsonObject) -> None:
+        """Take such an object away; idempotent."""
         ...
 
 
@@ -187,6 +201,10 @@ class Handle(Protocol):
         """Return the monotonic time."""
         ...
 
+    def now(self) -> datetime:
+        """Return the wall-clock time, with its zone."""
+        ...
+
     def random(self, below: int) -> int:
         """Return a number from 0 to below − 1 from the profile's seeded generator."""
         ...
@@ -201,6 +219,10 @@ class Handle(Protocol):
 
     def feasible(self, pod: PodInfo) -> Mask:
         """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""
+        ...
+
+    def in_background(self, follow_up: FollowUp) -> None:
+        """Carry a write out without waiting for it; retried while the API is unavailable."""
         ...
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

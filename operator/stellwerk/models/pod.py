@@ -21,6 +21,12 @@ from stellwerk.models.json_values import (
     text_map,
     text_or_empty,
 )
+from stellwerk.models.pod_claims import (
+    ContainerRequests,
+    GeneratedClaims,
+    container_requests,
+    generated_claims,
+)
 from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
 from stellwerk.models.scheduling_spec import (
     PREEMPT_LOWER_PRIORITY,
@@ -69,6 +75,10 @@ class PodInfo:
     """The types of all conditions in their order, which patches have to name."""
     owner: tuple[str, str, str] | None
     """(apiVersion kind, name, uid) of the controlling owner."""
+    generated_claims: GeneratedClaims | None = None
+    """The resource claims that were made for the pod; None: its status names none."""
+    extended_requests: tuple[ContainerRequests, ...] = ()
+    """What each container of a pod without a node requests, if any requests extended resources."""
 
     @property
     def key(self) -> str:
@@ -170,6 +180,8 @@ def parse_pod(
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
+        generated_claims=generated_claims(status),
+        extended_requests=() if node_name else container_requests(spec, shared.amounts.requests),
     )
 
 
