@@ -178,6 +178,7 @@ class Operator:
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
+            in_background=outbox.follow_ups.start,
             preempting=world.preempting,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(

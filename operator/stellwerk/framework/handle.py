@@ -32,7 +32,6 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
 
-
 STANDING_CLOCK: Final = VirtualClock()
 """The wall clock where none is given: plugins that run alone."""
 

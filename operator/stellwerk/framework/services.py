@@ -107,7 +107,6 @@ class ObjectStore(Protocol):
         """Take an assumption back, unless the API has overtaken it; idempotent."""
         ...
 
-
     def hold(self, kind: str, obj: JsonObject) -> None:
         """Show an object of a kind that plugins alone write, in place of any of its name."""
         ...

@@ -88,8 +88,7 @@ def container_requests(
         _container(
             index,
             container,
-            short_lived=index < len(init_containers)
-            and container.get("restartPolicy") != "Always",
+            short_lived=index < len(init_containers) and container.get("restartPolicy") != "Always",
         )
         for index, container in enumerate(containers)
     )

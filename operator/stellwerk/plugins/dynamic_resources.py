@@ -53,7 +53,7 @@ from stellwerk.plugins.devices.extended import (
 )
 from stellwerk.plugins.devices.finder import DeviceFinder
 from stellwerk.plugins.devices.hints import device_events
-from stellwerk.plugins.devices.node_verdicts import NAME, UNAVAILABLE, NodeVerdicts
+from stellwerk.plugins.devices.node_verdicts import NAME, NOT_ALLOCATED, UNAVAILABLE, NodeVerdicts
 from stellwerk.plugins.devices.pod_claims import (
     ClaimMissingError,
     claims_of,
@@ -165,14 +165,15 @@ class DynamicResources(
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         attempt = state.get(NAME, Attempt)
+        if attempt is None and pod.spec.resource_claims:
+            # Reached only where a profile turned this plugin's PreFilter off.
+            return FilterResult.of_mask(np.ones(len(nodes), np.bool_), NOT_ALLOCATED)
         if attempt is None or not attempt.anything:
             return FilterResult.everywhere(len(nodes))
         return self._verdicts(pod, attempt).filter(nodes)
 
     def _verdicts(self, pod: PodInfo, attempt: Attempt) -> NodeVerdicts:
-        return NodeVerdicts(
-            self._finder, pod, attempt, self._handle.now(), self._timeout_seconds
-        )
+        return NodeVerdicts(self._finder, pod, attempt, self._handle.now(), self._timeout_seconds)
 
     # --- Score ----------------------------------------------------------------------------------
 

@@ -23,9 +23,7 @@ def allocations(
     """The allocation of each claim of a task."""
     return [
         _allocation(part.demand, results, chosen, node_name, share_id)
-        for part, results, chosen in zip(
-            task.parts, solution.results, solution.chosen, strict=True
-        )
+        for part, results, chosen in zip(task.parts, solution.results, solution.chosen, strict=True)
     ]
 
 

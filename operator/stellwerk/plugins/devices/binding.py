@@ -1,4 +1,4 @@
-"""PreBind of DynamicResources: what was decided is written to the claims, and their devices awaited.
+"""PreBind of DynamicResources: claims are written as decided, and their devices awaited.
 
 The plugin makes one ClaimBinding per call. Invariant: the allocation and the pod's reservation are
 written in one request, based on the claim as it is read; a claim that was taken, given back or
@@ -95,8 +95,8 @@ class ClaimBinding:
                 claim = await self.handle.client.get(path_of(claim))
                 continue
             except ApiError as failure:
-                if decided is not None and failure.may_have_been_applied:
-                    self.in_flight.doubt(decided.uid, self.pod.namespace)
+                if decided is not None and not failure.may_have_been_applied:
+                    self.in_flight.doubt(decided.uid, self.pod.namespace, doubtful=False)
                 raise
             if decided is not None:
                 self.in_flight.written(decided.uid, self.pod.namespace, stored)
@@ -124,6 +124,9 @@ class ClaimBinding:
         if not is_reserved_for(claim, self.pod):
             status["reservedFor"] = [*reserved_for(claim), self._consumer()]
         body = {**claim, **_KIND, "status": status}
+        if decided is not None:
+            # Until the answer is there: the task may also be cancelled.
+            self.in_flight.doubt(decided.uid, self.pod.namespace)
         return await self.handle.client.replace(f"{path_of(claim)}/status", body)
 
     def _consumer(self) -> JsonObject:

@@ -1,4 +1,4 @@
-"""Consumable capacity: how much of each of a device's capacities a request takes, and whether it may.
+"""Consumable capacity: how much a request takes of each capacity of a device, and if it may.
 
 Amounts are exact fractions; texts are kept as they were written, for allocations name them.
 Invariant: what `consumption` answers depends on the request and the device alone; what is in use

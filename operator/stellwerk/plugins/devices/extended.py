@@ -110,9 +110,7 @@ class _Needs:
         }
         """Count by name."""
         self.mappings = [self._mapping(each, self._name(each)) for each, _ in lasting.values()]
-        short_lived = [
-            each for each in containers if each.short_lived and resource in each.amounts
-        ]
+        short_lived = [each for each in containers if each.short_lived and resource in each.amounts]
         extra: dict[str, int] = {}
         uses: list[tuple[ContainerRequests, str]] = []
         for each in short_lived:

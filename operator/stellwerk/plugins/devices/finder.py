@@ -138,9 +138,7 @@ class DeviceFinder:
         """The node of a row of the snapshot."""
         return self._snapshot.nodes[row]
 
-    def solution(
-        self, task: Task, names: Sequence[str], node: NodeInfo
-    ) -> Solution | None:
+    def solution(self, task: Task, names: Sequence[str], node: NodeInfo) -> Solution | None:
         """The devices of a node for a task, as they are now.
 
         Raises:

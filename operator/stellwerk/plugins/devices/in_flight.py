@@ -53,11 +53,11 @@ class InFlight:
         if shown is not None and _overtakes(shown, claim):
             self.forget(uid, namespace)
 
-    def doubt(self, uid: str, namespace: str) -> None:
-        """Whether the API has the allocation is not known."""
+    def doubt(self, uid: str, namespace: str, *, doubtful: bool = True) -> None:
+        """Whether the API has the allocation is not known, or it is known that it has not."""
         mark = self.objects.get(KIND, namespace, uid)
         if mark is not None:
-            self.objects.hold(KIND, {**mark, "doubtful": True})
+            self.objects.hold(KIND, {**mark, "doubtful": doubtful})
 
     def is_in_doubt(self, uid: str, namespace: str) -> bool:
         """Whether it is not known if the API has the allocation."""

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
-from stellwerk.plugins.devices.pools import NodePools, pools_of
+from stellwerk.plugins.devices.pools import NodePools, Pool, pool_of, pools_of
 from stellwerk.plugins.devices.slices import PoolKey, Slice, parse_slice
 from stellwerk.snapshot.changes import ChangeCursor, Changes
 
@@ -37,6 +37,10 @@ class Inventory:
         self._by_node: dict[str, dict[str, Slice]] = {}
         self._shared: dict[str, Slice] = {}
         """Slices that name no node."""
+        self._counting: dict[PoolKey, dict[str, Slice]] = {}
+        """Slices with counters, which every node takes into account."""
+        self._strays: dict[PoolKey, Pool] = {}
+        """Pools that are unusable wherever nothing but their counters is seen."""
         self._pools: dict[str, NodePools] = {}
         self.changes: Changes[str] = Changes()
         """Nodes whose pools may have changed, by name."""
@@ -58,10 +62,19 @@ class Inventory:
         """The pools of a node."""
         found = self._pools.get(node.name)
         if found is None or (found.node is not node and found.node.labels != node.labels):
-            local = self._by_node.get(node.name, {}).values()
-            slices = [*local, *self._shared.values()]
-            found = self._pools[node.name] = pools_of(node, slices, self._by_pool)
+            found = self._pools[node.name] = self._gathered(node)
         return found
+
+    def _gathered(self, node: NodeInfo) -> NodePools:
+        local = self._by_node.get(node.name, {})
+        slices = {
+            name: each
+            for name, each in (*local.items(), *self._shared.items())
+            if each.includes(node)
+        }
+        for pool in {each.pool for each in slices.values()}:
+            slices.update(self._counting.get(pool, {}))
+        return pools_of(node, slices.values(), self._by_pool, self._strays)
 
     def nodes_of(self, pool: PoolKey) -> Iterable[str]:
         """The nodes that a pool is for, as far as its slices name them; else EVERY_NODE."""
@@ -77,15 +90,30 @@ class Inventory:
         if before is not None:
             _remove(self._by_pool, before.pool, name)
             _remove(self._by_node, before.reach.node_name, name)
+            _remove(self._counting, before.pool, name)
             self._shared.pop(name, None)
         if after is not None:
             self._slices[name] = after
             self._by_pool.setdefault(after.pool, {})[name] = after
+            if after.counter_sets:
+                self._counting.setdefault(after.pool, {})[name] = after
             if after.local:
                 self._by_node.setdefault(after.reach.node_name, {})[name] = after
             else:
                 self._shared[name] = after
             self._forget_pools(self.nodes_of(after.pool))
+        for pool in {each.pool for each in (before, after) if each is not None}:
+            self._judge_stray(pool)
+
+    def _judge_stray(self, key: PoolKey) -> None:
+        """Look at what nodes see of a pool that has nothing but counters for them."""
+        before = self._strays.pop(key, None)
+        slices = self._counting.get(key)
+        after = None if not slices else pool_of(key, slices.values(), self._by_pool[key].values())
+        if after is not None and not after.usable:
+            self._strays[key] = after
+        if before is not None or key in self._strays:
+            self._forget_pools((EVERY_NODE,))
 
     def _forget_pools(self, node_names: Iterable[str]) -> None:
         for node_name in node_names:

@@ -60,9 +60,7 @@ class Ledger:
         """
         if not device.consumes:
             return True
-        if device.shareable and (
-            device.key in self.allocated.consumed or device in self._consumed
-        ):
+        if device.shareable and (device.key in self.allocated.consumed or device in self._consumed):
             return True
         counted = self._counted.setdefault(pool, {})
         _add(counted, device, 1)

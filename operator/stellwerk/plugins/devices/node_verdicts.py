@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from stellwerk.framework.filter_result import FilterResult
-from stellwerk.framework.status import Status, error, unresolvable
+from stellwerk.framework.status import error, unresolvable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -34,10 +34,11 @@ from stellwerk.snapshot.node_view import NodeView
 
 NAME: Final = "DynamicResources"
 UNAVAILABLE: Final = unresolvable(NAME, "resourceclaim not available on the node")
+NOT_ALLOCATED: Final = unresolvable(NAME, "cannot allocate all claims")
 _STATUSES: Final = {
     1: unresolvable(NAME, "cannot schedule extended resource claim"),
     2: unresolvable(NAME, "cannot fit resource"),
-    3: unresolvable(NAME, "cannot allocate all claims"),
+    3: NOT_ALLOCATED,
     4: unresolvable(NAME, "invalid resource pools were encountered"),
     5: UNAVAILABLE,
 }
@@ -86,9 +87,7 @@ class NodeVerdicts:
 
     def unavailable(self, nodes: NodeView) -> list[JsonObject]:
         """The allocated claims that cannot be used on one of the nodes or another."""
-        return [
-            claim for claim in self.attempt.allocated if not self._usable(claim, nodes).all()
-        ]
+        return [claim for claim in self.attempt.allocated if not self._usable(claim, nodes).all()]
 
     # --- extended resources ---------------------------------------------------------------------
 
@@ -193,8 +192,3 @@ def rank_score(claims: Iterable[JsonObject]) -> int:
                     (BEST_ALTERNATIVE - rank for rank, each in ranks if each.full_name in given), 0
                 )
     return score
-
-
-def is_failure(status: Status) -> bool:
-    """Whether a status of this plugin ends the attempt."""
-    return not status.ok and not status.rejected

@@ -5,7 +5,7 @@ the node's name and labels alone. Source: GatherPools of the allocator that is i
 v1.36.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -58,29 +58,25 @@ class NodePools:
 
 
 def pools_of(
-    node: NodeInfo, slices: Iterable[Slice], whole: Mapping[PoolKey, Mapping[str, Slice]]
+    node: NodeInfo,
+    slices: Iterable[Slice],
+    whole: Mapping[PoolKey, Mapping[str, Slice]],
+    strays: Mapping[PoolKey, Pool],
 ) -> NodePools:
     """The pools of a node.
 
     Args:
         node: whose they are.
-        slices: those that name the node, and those that name none.
+        slices: those for the node, with all counters of their pools.
         whole: every slice of the cluster, by pool and name.
+        strays: pools that are unusable on nodes for which they have nothing but counters.
     """
-    newest: dict[PoolKey, list[Slice]] = {}
+    by_pool: dict[PoolKey, list[Slice]] = {}
     for each in slices:
-        if not each.includes(node):
-            continue
-        known = newest.get(each.pool)
-        if known is None or each.generation > known[0].generation:
-            newest[each.pool] = [each]
-        elif each.generation == known[0].generation:
-            known.append(each)
-    pools = []
-    for key, applying in newest.items():
-        pool = _pool(key, sorted(applying, key=lambda each: each.name), whole[key].values())
-        if pool is not None:
-            pools.append(pool)
+        by_pool.setdefault(each.pool, []).append(each)
+    found = (pool_of(key, applying, whole[key].values()) for key, applying in by_pool.items())
+    pools = [pool for pool in found if pool is not None]
+    pools += [pool for key, pool in strays.items() if key not in by_pool]
     pools.sort(key=lambda pool: (any(map(_is_bound_late, pool.devices)), pool.key))
     return NodePools(
         node,
@@ -94,8 +90,12 @@ def _is_bound_late(device: Device) -> bool:
     return bool(device.binding_conditions)
 
 
-def _pool(key: PoolKey, applying: Sequence[Slice], whole: Iterable[Slice]) -> Pool | None:
-    """The pool of these slices for a node; None: they are out of date."""
+def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -> Pool | None:
+    """The pool that these slices are for a node; None: they are out of date."""
+    newest = max(each.generation for each in slices)
+    applying = sorted(
+        (each for each in slices if each.generation == newest), key=lambda each: each.name
+    )
     generation, expected = applying[0].generation, applying[0].slice_count
     others: list[Slice] = []
     if len(applying) != expected:

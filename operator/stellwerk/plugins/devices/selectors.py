@@ -17,7 +17,6 @@ from stellwerk.cel.errors import CompileError, EvaluationError
 from stellwerk.cel.library.quantities import parse_quantity
 from stellwerk.cel.library.versions import parse_version
 from stellwerk.cel.parser import parse
-from stellwerk.cel.tree import Call, Literal, Name, Node, Select
 from stellwerk.cel.types import BOOL, DYN, STRING, ObjectType, Type, map_of
 from stellwerk.cel.values import DefaultMap, Value, type_name
 from stellwerk.models.json_values import JsonObject

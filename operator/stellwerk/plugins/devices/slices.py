@@ -97,9 +97,9 @@ class Slice:
         return bool(self.reach.node_name)
 
     def includes(self, node: NodeInfo) -> bool:
-        """Whether a pool needs the slice on a node; counters are needed wherever they may be."""
-        if self.counter_sets or self.reach.given:
-            return bool(self.counter_sets) or self.reach.includes(node)
+        """Whether it is for a node."""
+        if self.reach.given:
+            return self.reach.includes(node)
         return self.per_device and any(each.reach.includes(node) for each in self.devices)
 
 
