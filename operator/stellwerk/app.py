@@ -59,6 +59,7 @@ from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
+from stellwerk.scheduler.slow_specs import Fairness, SlowSpecs
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.exposition import exposition
@@ -201,7 +202,14 @@ class Operator:
             failures,
         )
         schedule_one = ScheduleOne(
-            world, self.loader, outbox, metrics, self.bindings, binding, failures, self.budget
+            world,
+            self.loader,
+            outbox,
+            metrics,
+            self.bindings,
+            binding,
+            failures,
+            Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
         )
         return Scheduler(
             world,

@@ -254,7 +254,45 @@ def _add_cluster(commands: "_Commands") -> None:
         type=Path,
         help="what goes wrong between clients and the API, for practice (docs/faults.md)",
     )
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        type=Path,
+        help="keep all objects there over a restart (default: they go with the process)",
+    )
+    parser.add_argument(
+        "--controllers",
+        metavar="NAMES",
+        default="*",
+        help="*, none, or names as in kube-controller-manager; -name leaves one out (default: *)",
+    )
+    _add_cluster_access(parser)
     parser.set_defaults(command=_cluster)
+
+
+def _add_cluster_access(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--authorization",
+        choices=("always-allow", "rbac"),
+        default="always-allow",
+        help="what users may do: everything, or what roles and bindings say, over TLS "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--token-auth-file",
+        metavar="FILE",
+        type=Path,
+        help='bearer tokens, as in kube-apiserver: token,user,uid,"group1,group2" (over TLS)',
+    )
+    parser.add_argument(
+        "--tls", action="store_true", help="serve HTTPS, under a certificate authority of its own"
+    )
+    parser.add_argument(
+        "--client-ca-file",
+        metavar="FILE",
+        type=Path,
+        help="with --tls: who signs the certificates of further clients (PEM)",
+    )
 
 
 def _add_demo(commands: "_Commands") -> None:
@@ -362,9 +400,26 @@ def _cluster(options: argparse.Namespace) -> int:
     collect_seldom()
     import uvloop  # noqa: PLC0415
 
+    from stellwerk_cluster.access_flags import AccessFlags  # noqa: PLC0415
     from stellwerk_cluster.command import serve_cluster  # noqa: PLC0415
 
-    uvloop.run(serve_cluster(options.nodes, options.port, options.kubeconfig, options.faults))
+    access = AccessFlags(
+        options.authorization,
+        options.token_auth_file,
+        options.client_ca_file,
+        options.controllers,
+        tls=options.tls,
+    )
+    uvloop.run(
+        serve_cluster(
+            options.nodes,
+            options.port,
+            options.kubeconfig,
+            options.faults,
+            options.data_dir,
+            access,
+        )
+    )
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The embedded cluster: a Kubernetes API, controllers and hollow nodes, all in memory.
+"""The embedded cluster: a Kubernetes API, controllers and hollow nodes, in one process.
 
 `stellwerk cluster` and `stellwerk demo` serve it, and tests run on it. It is what kubectl and the
 scheduler need of a cluster, in one process and without containers: admission, bindings, evictions,
@@ -10,6 +10,7 @@ In order of reading, from what a client sees to what all of it rests on:
 `cluster`       the whole as one object, `EmbeddedCluster`; `command` serves it as a process
 `apiserver`     HTTP: paths, lists, watches, tables, discovery; begin with `http`
 `controllers`   Deployments to garbage collection; `hollow` beside them: nodes and a kubelet
+`identity`      users, tokens, access rules; begin with `assembly`, then `authorizer`
 `registry`      the verbs over the store; begin with `api`, where every write passes
 `admission`     the rules of each kind; begin with `strategy`, then `strategies`
 `apimachinery`  what objects are: kinds (kinds.toml), types (types.txt), their protobuf, failures

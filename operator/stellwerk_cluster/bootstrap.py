@@ -29,14 +29,14 @@ _LEASE_SECONDS: Final = 3600
 
 
 def bootstrap(api: Api) -> None:
-    """Create the objects of an empty cluster."""
+    """Create the objects of an empty cluster that a restored one has not kept."""
     kinds = api.kinds
     for name in NAMESPACES:
-        api.create(kinds.resource("namespaces"), "", {"metadata": {"name": name}})
+        api.ensure(kinds.resource("namespaces"), "", {"metadata": {"name": name}})
     classes = kinds.resource("priorityclasses", "scheduling.k8s.io")
     for name, value in SYSTEM_CLASSES.items():
         body = {"metadata": {"name": name}, "value": value, "description": _DESCRIPTIONS[name]}
-        api.create(classes, "", body)
+        api.ensure(classes, "", body)
     service = {
         "metadata": {
             "name": "kubernetes",
@@ -47,7 +47,7 @@ def bootstrap(api: Api) -> None:
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}],
         },
     }
-    api.create(kinds.resource("services"), "default", service)
+    api.ensure(kinds.resource("services"), "default", service)
     lease = {
         "metadata": {
             "name": "apiserver-stellwerk",
@@ -62,4 +62,4 @@ def bootstrap(api: Api) -> None:
             "renewTime": micro_timestamp(api.now()),
         },
     }
-    api.create(kinds.resource("leases", "coordination.k8s.io"), "kube-system", lease)
+    api.ensure(kinds.resource("leases", "coordination.k8s.io"), "kube-system", lease)

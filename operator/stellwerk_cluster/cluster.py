@@ -18,6 +18,7 @@ from aiohttp import web
 from stellwerk.clock import SystemClock
 from stellwerk_cluster import kubeconfig
 from stellwerk_cluster.apimachinery.kinds import KindTable
+from stellwerk_cluster.apiserver.access import Access
 from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
 from stellwerk_cluster.apiserver.openapi import OpenApi
@@ -25,10 +26,15 @@ from stellwerk_cluster.apiserver.rendering import Renderer
 from stellwerk_cluster.apiserver.tables import Printers
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
-from stellwerk_cluster.controllers.catalogue import make_controllers
+from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
 from stellwerk_cluster.faults.server import FaultServer
 from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
 from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
+from stellwerk_cluster.identity.service_accounts import (
+    RootCertificatePublisher,
+    publish_client_authority,
+)
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
@@ -37,11 +43,14 @@ from stellwerk_cluster.work import Worker, WorkLoop
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+    from ssl import SSLContext
     from types import TracebackType
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.faults.plan import FaultPlan
+    from stellwerk_cluster.identity.certificates import CertificateAuthority
+    from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _SHUTDOWN_SECONDS: Final = 1.0
 
@@ -51,6 +60,8 @@ class ClusterOptions:
     """What a cluster runs beside its API, and how much of its past it keeps."""
 
     controllers: bool = True
+    chosen_controllers: tuple[str, ...] = CONTROLLERS
+    """Which of them, where `controllers` are wanted."""
     kubelet: KubeletOptions | None = field(default_factory=KubeletOptions)
     """None: bound pods stay Pending and deleted pods stay terminating, as without any kubelet."""
     heartbeats: bool = True
@@ -64,6 +75,13 @@ class ClusterOptions:
     """Of generated names and uids; None: different in every run."""
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
+    identity: IdentityOptions = field(default_factory=IdentityOptions)
+    tls: bool = False
+    """Whether the API is served over TLS, under a certificate authority of the cluster's own."""
+    client_authorities: bytes = b""
+    """Further authorities, as PEM, whose client certificates name users."""
+    data_directory: DataDirectory | None = None
+    """Where the objects are kept over a restart; None: they go with the process."""
 
 
 class EmbeddedCluster:
@@ -84,22 +102,28 @@ class EmbeddedCluster:
 
         Raises:
             StatusError: a node manifest is invalid.
+            ConfigurationError: the data directory is damaged, or cannot be read.
         """
         self.options = options or ClusterOptions()
         self.clock = clock or SystemClock()
         self._host, self._port = host, port
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
+        if self.options.data_directory is not None:
+            self.options.data_directory.restore(self.store)
         self.api = Api(self.store, KindTable(), self.clock, rng)
-        DefinitionLifecycle(self.api)
+        DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)
-        self._server = HttpServer(self.api, renderer, self._watches, self._documents)
-        bootstrap(self.api)
+        bootstrap(self.api.written_by("kube-apiserver"))
+        self.identity = make_identity(self.api.written_by("kube-apiserver"), self.options.identity)
+        access = Access(self.identity.authenticator, self.identity.authorizer)
+        self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
+        self.authority = self._make_authority()
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
-        register_nodes(self.api, manifests)
+        register_nodes(self.api.written_by("kubelet"), manifests)
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -107,17 +131,22 @@ class EmbeddedCluster:
     def _workers(self) -> list[Worker]:
         workers: list[Worker] = []
         if self.options.controllers:
-            workers += make_controllers(self.api)
+            controlling = self.api.written_by("kube-controller-manager")
+            workers += make_controllers(controlling, self.options.chosen_controllers)
+            if self.authority is not None:
+                certificate = self.authority.certificate.decode("ascii")
+                workers.append(RootCertificatePublisher(controlling, certificate))
         if self.options.kubelet is not None:
-            workers.append(HollowKubelet(self.api, self.options.kubelet))
+            workers.append(HollowKubelet(self.api.written_by("kubelet"), self.options.kubelet))
         if self.options.heartbeats:
-            workers.append(NodeHeartbeat(self.api))
+            workers.append(NodeHeartbeat(self.api.written_by("kubelet")))
         return workers
 
     @property
     def url(self) -> str:
         """Where the API answers."""
-        return f"http://{self._host}:{self._port}"
+        scheme = "http" if self.authority is None else "https"
+        return f"{scheme}://{self._host}:{self._port}"
 
     async def start(self) -> None:
         """Open the port and let controllers and kubelets run; after `stop`, the same port again.
@@ -129,7 +158,9 @@ class EmbeddedCluster:
         server = self._aiohttp_server()
         self._runner = web.ServerRunner(server, shutdown_timeout=_SHUTDOWN_SECONDS)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self._host, self._port, backlog=1024)
+        site = web.TCPSite(
+            self._runner, self._host, self._port, backlog=1024, ssl_context=self._tls_context()
+        )
         await site.start()
         self._port = self._runner.addresses[0][1]
         self._documents.address = f"{self._host}:{self._port}"
@@ -139,6 +170,9 @@ class EmbeddedCluster:
         if self.options.compaction_seconds is not None:
             compaction = self._compact(self.options.compaction_seconds)
             self._tasks.append(asyncio.create_task(compaction, name="embedded cluster: compaction"))
+        if self.options.data_directory is not None:
+            keeping = self.options.data_directory.keep()
+            self._tasks.append(asyncio.create_task(keeping, name="embedded cluster: data"))
 
     def _aiohttp_server(self) -> web.Server:
         if self.options.faults is None:
@@ -168,7 +202,25 @@ class EmbeddedCluster:
         Raises:
             OSError: the file cannot be written.
         """
-        kubeconfig.write_kubeconfig(path, self.url)
+        authority = b"" if self.authority is None else self.authority.certificate
+        kubeconfig.write_kubeconfig(path, self.url, self.identity.admin_token, authority)
+
+    def _make_authority(self) -> CertificateAuthority | None:
+        if not self.options.tls:
+            return None
+        from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)
+            CertificateAuthority,
+        )
+
+        authority = CertificateAuthority(self.clock.now())
+        trusted = authority.certificate + self.options.client_authorities
+        publish_client_authority(self.api.written_by("kube-apiserver"), trusted.decode("ascii"))
+        return authority
+
+    def _tls_context(self) -> SSLContext | None:
+        if self.authority is None:
+            return None
+        return self.authority.serving_context(self._host, self.options.client_authorities)
 
     async def _compact(self, period_seconds: float) -> None:
         while True:

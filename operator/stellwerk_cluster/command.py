@@ -23,17 +23,23 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table_file import read_fault_table
+from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _LARGEST_CLUSTER: Final = 100_000
 _SEEDS: Final = 1 << 32
 
 
 def open_cluster(
-    nodes: str | int | list[dict[str, Any]], port: int = 0, faults: FaultPlan | None = None
+    nodes: str | int | list[dict[str, Any]],
+    port: int = 0,
+    faults: FaultPlan | None = None,
+    data_directory: DataDirectory | None = None,
+    access: AccessFlags | None = None,
 ) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
@@ -45,8 +51,11 @@ def open_cluster(
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
+    options = ClusterOptions(faults=faults, data_directory=data_directory)
+    if access is not None:
+        options = access.applied(options)
     try:
-        cluster = EmbeddedCluster(manifests, port=port, options=ClusterOptions(faults=faults))
+        cluster = EmbeddedCluster(manifests, port=port, options=options)
     except StatusError as error:
         raise ConfigurationError(f"--nodes: {error}") from error
     install_profiles(cluster)
@@ -54,24 +63,34 @@ def open_cluster(
 
 
 def install_profiles(cluster: EmbeddedCluster) -> None:
-    """Create the CustomResourceDefinition and both profiles."""
+    """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them."""
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
-    api.create(definitions, "", crd_manifest())
+    api.ensure(definitions, "", crd_manifest())
     profiles = api.kinds.resource(PLURAL, GROUP)
     for manifest in (DEFAULT_PROFILE_MANIFEST, TAKEOVER_PROFILE_MANIFEST):
-        api.create(profiles, "", _copied(manifest))
+        api.ensure(profiles, "", _copied(manifest))
 
 
-async def serve_cluster(nodes: str, port: int, kubeconfig: Path, faults: Path | None) -> None:
-    """Serve until SIGTERM or SIGINT, with the faults of a file.
+async def serve_cluster(
+    nodes: str,
+    port: int,
+    kubeconfig: Path,
+    faults: Path | None,
+    data_directory: Path | None = None,
+    access: AccessFlags | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, with the faults of a file, and keep the state in a directory.
 
     Raises:
-        ConfigurationError: the nodes, the port, the kubeconfig's path or the file of faults cannot
-            be used.
+        ConfigurationError: the nodes, the port, the kubeconfig's path, the data directory, or a
+            file of faults, tokens or certificates cannot be used.
     """
     plan = None if faults is None else _fault_plan(faults)
-    cluster = open_cluster(nodes, port, plan)
+    data = None if data_directory is None else DataDirectory(data_directory)
+    cluster = open_cluster(nodes, port, plan, data, access)
+    for note in () if data is None else data.notes:
+        print(note)
     # Objects live as long as the cluster: the collector need not look at them again and again.
     gc.freeze()
     stop = asyncio.Event()
@@ -94,9 +113,26 @@ async def serve_cluster(nodes: str, port: int, kubeconfig: Path, faults: Path | 
     finally:
         await cluster.stop()
         kubeconfig.unlink(missing_ok=True)  # noqa: ASYNC240 nothing is served any more
+        print(_last_words(cluster, data))
     if plan is not None:
         for title, times in plan.counts():
             print(f"fault {title} struck {times} times")
+
+
+def _last_words(cluster: EmbeddedCluster, data: DataDirectory | None) -> str:
+    """Close the data directory; the answer says what is kept, and what is gone."""
+    store = cluster.store
+    objects = sum(len(store.collection(name)) for name in store.names())
+    if data is None:
+        return f"gone with the process: {objects} objects; --data-dir would keep them"
+    try:
+        data.close()
+    except OSError as error:
+        return f"the last changes may not be in {data.path}: {error.strerror}"
+    return (
+        f"kept in {data.path}: {objects} objects at version {store.revision}; gone: the history "
+        "of changes, so that watches and pages of lists begin anew"
+    )
 
 
 def _fault_plan(file: Path) -> FaultPlan:

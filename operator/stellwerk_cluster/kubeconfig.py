@@ -6,31 +6,39 @@ not at all.
 
 from __future__ import annotations
 
+import base64
 import os
 import tempfile
 from pathlib import Path
 
 import yaml
 
-from stellwerk_cluster.apiserver.reviews import USER
+from stellwerk_cluster.identity.assembly import ADMIN
 
 _NAME = "stellwerk"
 
 
-def write_kubeconfig(path: Path, url: str) -> None:
-    """Write a kubeconfig with one cluster, one user and one context.
+def write_kubeconfig(path: Path, url: str, token: str, authority: bytes = b"") -> None:
+    """Write a kubeconfig with one cluster, one user and one context, for its owner's eyes only.
+
+    `authority` is the certificate, as PEM, that the server is checked by.
 
     Raises:
         OSError: the file cannot be written.
     """
+    cluster = {"server": url}
+    if authority:
+        cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": _NAME, "cluster": {"server": url}}],
-        # The server asks for no credentials; the token keeps clients from prompting for some.
-        "users": [{"name": USER, "user": {"token": _NAME}}],
+        "clusters": [{"name": _NAME, "cluster": cluster}],
+        "users": [{"name": ADMIN.name, "user": {"token": token}}],
         "contexts": [
-            {"name": _NAME, "context": {"cluster": _NAME, "user": USER, "namespace": "default"}}
+            {
+                "name": _NAME,
+                "context": {"cluster": _NAME, "user": ADMIN.name, "namespace": "default"},
+            }
         ],
         "current-context": _NAME,
     }

@@ -43,7 +43,25 @@ kind: ConfigMap
 metadata: {name: typo}
 dada: {a: b}
 """,
+    "shared.yaml": """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: shared}
+data: {a: "2"}
+""",
     "x.txt": "x\n",
+    "access.yaml": """\
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: watcher}
+rules: [{apiGroups: [""], resources: [pods], verbs: [watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: watchers}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: watcher}
+subjects: [{kind: User, name: erin, apiGroup: rbac.authorization.k8s.io}]
+""",
 }
 
 
@@ -93,7 +111,7 @@ STEPS = (
         note="stored; no controller makes its jobs",
     ),
     Step("create job now --from=cronjob/often", "created"),
-    Step("create quota small --hard=cpu=100,pods=100", "created", note="stored, not enforced"),
+    Step("create quota small --hard=services=100,pods=100", "created", note="enforced"),
     Step("create poddisruptionbudget web --selector=app=web --min-available=0", "created"),
     Step("create priorityclass high-{namespace} --value=10", "created"),
     Step("create role reader --verb=get --resource=pods", "created", note="stored, not enforced"),
@@ -111,7 +129,7 @@ STEPS = (
         "created",
         note="stored; nothing serves it",
     ),
-    Step("create token robot", "embedded-", note="opens nothing: no client is asked for a token"),
+    Step("create token robot", "eyJ", note="kubectl shows it over TLS alone"),
     Step("create configmap dry --from-literal=a=b --dry-run=server", "created (server dry run)"),
     Step("run single --image=registry.example/x:1 --restart=Never", "pod/single created"),
     Step("expose deployment web --port=80 --name=exposed", "service/exposed exposed"),
@@ -182,26 +200,105 @@ STEPS = (
     Step("drain node-2 --ignore-daemonsets --force --timeout=15s", "drained"),
     Step("drain node-3 --ignore-daemonsets --dry-run=server", "drained (server dry run)"),
     Step("uncordon node-2", "uncordoned"),
-    # What is not there.
+    # Who owns which field.
+    Step(
+        "apply -f web.yaml",
+        "deployment.apps/web configured",
+        note="and notes what was applied, which `replace` forgot",
+    ),
+    Step("apply view-last-applied deployment web", "replicas: 2"),
+    Step("create configmap shared --from-literal=a=1", "configmap/shared created"),
+    Step(
+        "apply --server-side -f shared.yaml",
+        'conflict with "kubectl-create" using v1: .data.a',
+        fails=True,
+        note="another owner gave the field another value",
+    ),
+    Step(
+        "apply --server-side --force-conflicts -f shared.yaml",
+        "configmap/shared serverside-applied",
+        note="and takes the field",
+    ),
+    Step("apply --server-side -f shared.yaml", "configmap/shared serverside-applied"),
+    Step(
+        "apply --server-side --field-manager=other -f shared.yaml --dry-run=server",
+        "serverside-applied (server dry run)",
+        note="equal values are shared",
+    ),
+    Step("get configmap shared -o yaml --show-managed-fields", "operation: Apply"),
+    Step("diff --server-side -f shared.yaml", ""),
     Step(
         "apply --server-side -f web.yaml",
-        "Server-side apply not available",
-        fails=True,
-        note="field ownership is not kept",
+        "deployment.apps/web serverside-applied",
+        note="takes over what `apply` applied before",
     ),
+    Step("apply -f web.yaml", "deployment.apps/web"),
+    Step(
+        """patch configmap shared --type=json -p '[{"op":"test","path":"/data/a","value":"1"}]'""",
+        "The request is invalid",
+        fails=True,
+    ),
+    Step(
+        """patch configmap shared --type=json -p '[{"op":"add","path":"/data/b","value":"c"}]'""",
+        "configmap/shared patched",
+    ),
+    # What is not there.
     Step("top nodes", "Metrics API not available", fails=True),
     Step("delete deployment web --timeout=15s", "deleted"),
     Step("delete namespace other-{namespace} --timeout=15s", "deleted"),
 )
 
 
-def take(kubectl: Kubectl, minor: int) -> list[str]:
+ACCESS_STEPS = (
+    Step("auth whoami", "system:masters", since=28),
+    Step("create serviceaccount robot", "created"),
+    Step("create token robot", "eyJ", note="signed by the cluster"),
+    Step("auth whoami --token={token}", ":robot", since=28),
+    Step("get pods --token={token}", "system:serviceaccount:", fails=True),
+    Step("get pods --token=wrong", "must be logged in to the server", fails=True),
+    Step("create token robot --duration=1m", "may not specify a duration less", fails=True),
+    Step("create token robot --audience=vault", "eyJ", note="opens nothing here"),
+    Step("auth can-i list pods --as=bob", "no", fails=True),
+    Step("get pods --as=bob", 'User "bob" cannot list resource "pods"', fails=True),
+    Step("get nodes --as=bob", "at the cluster scope", fails=True),
+    Step("create role reader --verb=get,list --resource=pods", "created"),
+    Step("create rolebinding readers --role=reader --group=dev", "created"),
+    Step("auth can-i list pods --as=bob --as-group=dev", "yes"),
+    Step("get pods --as=bob --as-group=dev", "No resources found"),
+    Step("delete pod x --as=bob --as-group=dev", "cannot delete resource", fails=True),
+    Step("auth can-i --list --as=bob --as-group=dev", "[get list]"),
+    Step("auth can-i get pods --subresource=log --as=bob --as-group=dev", "no", fails=True),
+    Step("auth can-i get /version --as=bob", "yes"),
+    Step("auth can-i get /metrics --as=bob", "no", fails=True),
+    Step("create rolebinding editors --clusterrole=edit --user=carol", "created"),
+    Step("create configmap hers --from-literal=a=b --as=carol", "created"),
+    Step("create role mine --verb=get --resource=pods --as=carol", "cannot create", fails=True),
+    Step("create rolebinding admins --clusterrole=admin --user=dave", "created"),
+    Step("create role his --verb=get --resource=pods --as=dave", "created"),
+    Step(
+        "create role more --verb=get --resource=nodes --as=dave", "not currently held", fails=True
+    ),
+    Step("auth reconcile -f access.yaml", "reconciled"),
+    Step("auth reconcile -f access.yaml", "reconciled", note="and changes nothing"),
+    Step("auth can-i watch pods --as=erin", "yes"),
+    Step("run single --image=registry.example/x:1", "created"),
+    Step(
+        "get pod single -o jsonpath={{.spec.serviceAccountName}}",
+        "default",
+        note="each pod has a service account, and its token mounted",
+    ),
+    Step("get configmap kube-root-ca.crt", "kube-root-ca.crt"),
+)
+"""On a cluster that enforces access rules."""
+
+
+def take(kubectl: Kubectl, minor: int, steps: tuple[Step, ...] = STEPS) -> list[str]:
     """Run all steps of a version; what went otherwise than said."""
     for name, content in FILES.items():
         (kubectl.home / name).write_text(content)
     return [
         problem
-        for step in STEPS
+        for step in steps
         if step.since <= minor <= step.until
         for problem in _run(kubectl, step)
     ]
@@ -219,6 +316,8 @@ def _run(kubectl: Kubectl, step: Step) -> list[str]:
 def _filled(command: str, kubectl: Kubectl) -> str:
     command = command.replace("{namespace}", kubectl.namespace)
     command = command.replace("{{", "{").replace("}}", "}")
+    if "{token}" in command:
+        command = command.replace("{token}", kubectl("create", "token", "robot").strip())
     if "{pod}" in command:
         command = command.replace("{pod}", _running_pod(kubectl))
     return command
@@ -235,12 +334,12 @@ def _running_pod(kubectl: Kubectl) -> str:
     raise AssertionError("no pod of the deployment is running")
 
 
-def table() -> str:
-    """The steps as the table of docs/embedded-cluster.md."""
+def table(steps: tuple[Step, ...] = STEPS) -> str:
+    """The steps as a table of docs/embedded-cluster.md."""
     rows = ["| command | kubectl | what happens |", "| --- | --- | --- |"]
-    for step in STEPS:
+    for step in steps:
         shown = re.sub(r"-?\{namespace\}", "", step.command).replace("{{", "{").replace("}}", "}")
-        shown = shown.replace("{pod}", "POD")
+        shown = shown.replace("{pod}", "POD").replace("{token}", "TOKEN")
         before = f"{step.stdin_of} \\| kubectl " if step.stdin_of else ""
         outcome = "refused" if step.fails else "works"
         said = f": `{step.says}`" if step.fails else ""
@@ -250,11 +349,13 @@ def table() -> str:
 
 
 def document_with_table(document: Path) -> str:
-    """The document with the table between its two marks."""
+    """The document with each table between its two marks."""
     text = document.read_text()
-    before, _, rest = text.partition("<!-- kubectl: begin -->\n")
-    _old, _, after = rest.partition("<!-- kubectl: end -->")
-    return f"{before}<!-- kubectl: begin -->\n{table()}<!-- kubectl: end -->{after}"
+    for mark, steps in (("kubectl", STEPS), ("kubectl access", ACCESS_STEPS)):
+        before, _, rest = text.partition(f"<!-- {mark}: begin -->\n")
+        _old, _, after = rest.partition(f"<!-- {mark}: end -->")
+        text = f"{before}<!-- {mark}: begin -->\n{table(steps)}<!-- {mark}: end -->{after}"
+    return text
 
 
 if __name__ == "__main__":

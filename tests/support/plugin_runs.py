@@ -114,4 +114,5 @@ def scores_on(
     """Return the raw score of each node."""
     cache = make_cache(nodes, pods)
     plugin = make_plugin(kind, cache.snapshot, args)
-    return raw_scores(plugin, pod, NodeView(cache.snapshot))
+    # As before each cycle: books that the plugin has registered see the rows.
+    return raw_scores(plugin, pod, NodeView(cache.update_snapshot()))

@@ -48,13 +48,13 @@ class Policy(QueueingPolicy):
         return unschedulable(gate, "gated") if gate else OK
 
     @override
-    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        assert scheduler_name
+    def hints(self, pod: PodInfo) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        assert pod.spec.scheduler_name
         return self.registered
 
     @override
-    def backoff(self, scheduler_name: str) -> Backoff:
-        assert scheduler_name
+    def backoff(self, pod: PodInfo) -> Backoff:
+        assert pod.spec.scheduler_name
         return self.backoffs
 
 

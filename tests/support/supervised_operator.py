@@ -18,6 +18,7 @@ from pathlib import Path
 import aiohttp
 
 _RESTART_SECONDS = 0.5
+_START_SECONDS = 60.0
 _END_SECONDS = 20.0
 _PROBE_SECONDS = 0.5
 _COMPARED = re.compile(r"cache compared with the API: (.*)")
@@ -113,6 +114,9 @@ class SupervisedOperator:
 
     async def audited(self, patience_seconds: float) -> str:
         """What a comparison of its cache with the API finds, at last."""
+        # One that is just starting does not listen to the signal yet, and would end by it.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.live.wait(), _START_SECONDS)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience_seconds
         found = "it did not answer"

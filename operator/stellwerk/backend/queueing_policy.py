@@ -27,12 +27,12 @@ class QueueingPolicy(Protocol):
         """
         ...
 
-    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        """What the plugins of a profile registered; one that is missing registered all events."""
+    def hints(self, pod: PodInfo) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        """What the plugins of a pod's profile registered; one missing registered all events."""
         ...
 
-    def backoff(self, scheduler_name: str) -> Backoff:
-        """The backoff of a profile."""
+    def backoff(self, pod: PodInfo) -> Backoff:
+        """The backoff of a pod's profile."""
         ...
 
 

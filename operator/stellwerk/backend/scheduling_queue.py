@@ -386,7 +386,7 @@ class SchedulingQueue(QueueContents):
             entry.consecutive_errors += 1
         entry.queued_at = now
         entry.was_flushed = False
-        set_backoff(entry, self._policy.backoff(entry.pod.spec.scheduler_name))
+        set_backoff(entry, self._policy.backoff(entry.pod))
 
     def _strategy_for_in_flight(self, entry: QueuedPod) -> QueueingStrategy:
         """What the changes during the attempt mean (`determineSchedulingHintForInFlightPod`)."""

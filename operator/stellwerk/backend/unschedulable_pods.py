@@ -31,8 +31,8 @@ from stellwerk.framework.events import (
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 
-HintsOfProfile: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWithHint]]]
-"""schedulerName → plugin → its registrations; a plugin that is missing registered all events."""
+HintsFor: TypeAlias = Callable[[PodInfo], Mapping[str, Sequence[ClusterEventWithHint]]]
+"""Pod → plugin of its profile → its registrations; one that is missing registered all events."""
 WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 
 _MAX_IDLE_GROUPS: Final = 256
@@ -89,7 +89,7 @@ class _Location(NamedTuple):
 class UnschedulablePods:
     """An index of entries by rejectors and by what hint functions read of their pods."""
 
-    def __init__(self, hints: HintsOfProfile, observer: QueueObserver | None = None) -> None:
+    def __init__(self, hints: HintsFor, observer: QueueObserver | None = None) -> None:
         self._hints = hints
         self._observer = observer
         self._groups: dict[Rejectors, _Group] = {}
@@ -104,7 +104,7 @@ class UnschedulablePods:
         known = self._locations.get(pod.uid)
         if known is not None:
             _take_out(known)
-        group = self._group(Rejectors.of(entry))
+        group = self._group(entry)
         of_spec = group.by_spec.get(pod.spec)
         if of_spec is None:
             of_spec = group.by_spec[pod.spec] = _Bucket(pod)
@@ -169,16 +169,17 @@ class UnschedulablePods:
         if change.resource is Resource.WILDCARD:
             return QueueingStrategy.AFTER_BACKOFF
         # The pod's own update may concern plugins that rejected it besides the one that gates it.
-        hints = self._group(Rejectors.of(entry)).hints.matching(change, gated=False)
+        hints = self._group(entry).hints.matching(change, gated=False)
         if hints is None:
             return QueueingStrategy.SKIP
         return HintEvaluation(change, self._observer).strategy_for(hints, entry.pod)
 
-    def _group(self, rejectors: Rejectors) -> _Group:
+    def _group(self, entry: QueuedPod) -> _Group:
+        rejectors = Rejectors.of(entry)
         group = self._groups.get(rejectors)
         if group is None:
             self._drop_idle_groups()
-            hints = RejectorHints(rejectors, self._hints(rejectors.scheduler_name))
+            hints = RejectorHints(rejectors, self._hints(entry.pod))
             group = self._groups[rejectors] = _Group(rejectors, hints)
             self._routes.clear()
         return group

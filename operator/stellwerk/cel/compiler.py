@@ -13,11 +13,10 @@ from stellwerk.cel import cost, lookup
 from stellwerk.cel.errors import (
     NO_SUCH_OVERLOAD,
     CompileError,
-    CostLimitError,
     EvaluationError,
     Issue,
 )
-from stellwerk.cel.loops import loop_closure
+from stellwerk.cel.loops import decided, loop_closure
 from stellwerk.cel.macros import Loop, MacroError, Presence, expanded, qualified_name
 from stellwerk.cel.tree import (
     Bind,
@@ -162,27 +161,8 @@ class _Compiler:
 
     def _logic(self, node: Call, local: frozenset[str], *, decisive: bool) -> Closure:
         """`&&` and `||`: the decisive value decides, even if the other side fails."""
-        left, right = self._closures(node.arguments, local)
-
-        def logic(frame: Frame) -> Value:
-            failure: EvaluationError | None = None
-            for side in (left, right):
-                try:
-                    value = side(frame)
-                except CostLimitError:
-                    raise
-                except EvaluationError as error:
-                    failure = failure or error
-                    continue
-                if value is decisive:
-                    return decisive
-                if type(value) is not bool:
-                    failure = failure or EvaluationError(NO_SUCH_OVERLOAD)
-            if failure is not None:
-                raise failure
-            return not decisive
-
-        return logic
+        sides = self._closures(node.arguments, local)
+        return lambda frame: decided(frame, sides, decisive)
 
     def _conditional(self, node: Call, local: frozenset[str]) -> Closure:
         condition, yes, no = self._closures(node.arguments, local)

@@ -102,28 +102,43 @@ def _bound(
         yield element
 
 
+def decided(frame: Frame, conditions: Iterable[_Closure], decisive: bool) -> Value:  # noqa: FBT001
+    """The decisive value if one of the conditions has it, else the other; it absorbs errors.
+
+    Raises:
+        EvaluationError: none has it, and one failed; that of the first.
+    """
+    failure: EvaluationError | None = None
+    for condition in conditions:
+        try:
+            verdict = condition(frame)
+        except CostLimitError:
+            raise
+        except EvaluationError as error:
+            failure = failure or error
+            continue
+        if verdict is decisive:
+            return decisive
+        if type(verdict) is not bool:
+            failure = failure or EvaluationError(NO_SUCH_OVERLOAD)
+    if failure is not None:
+        raise failure
+    return not decisive
+
+
+def _tested(frame: Frame, body: _Closure, elements: _Elements) -> Iterator[_Closure]:
+    """The body, once for each element."""
+    for _ in elements:
+        frame.charge(_TESTED_COST)
+        yield body
+
+
 def _deciding(decisive: bool) -> Callable[..., _Fold]:  # noqa: FBT001  (the value that decides)
     """`all`, decided by a false, and `exists`, decided by a true; a decision absorbs errors."""
 
     def make(_condition: _Closure | None, body: _Closure, _names: tuple[str, ...]) -> _Fold:
         def decide(frame: Frame, elements: _Elements) -> Value:
-            failure: EvaluationError | None = None
-            for _ in elements:
-                frame.charge(_TESTED_COST)
-                try:
-                    verdict = body(frame)
-                except CostLimitError:
-                    raise
-                except EvaluationError as error:
-                    failure = failure or error
-                    continue
-                if verdict is decisive:
-                    return decisive
-                if type(verdict) is not bool:
-                    failure = failure or EvaluationError(NO_SUCH_OVERLOAD)
-            if failure is not None:
-                raise failure
-            return not decisive
+            return decided(frame, _tested(frame, body, elements), decisive)
 
         return decide
 

@@ -81,8 +81,9 @@ class Case:
         self.world = _empty_world()
         self._load(case)
         self.pod = self._pod("pod", case["pod"])
-        self.world.cache.update_snapshot()
         self.profile = self._profile(case.get("profile") or {})
+        # Last: plugins may have registered books, which are to see the nodes.
+        self.world.cache.update_snapshot()
 
     def _profile(self, spec: JsonObject) -> ServedProfile:
         """The case's profile.

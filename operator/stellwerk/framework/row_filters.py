@@ -70,22 +70,15 @@ class RowFilters(FilterRunner):
         plugin, filter_rows = call
         result = self.runner.ask(plugin, filter_rows, state, pod, nodes)
         if result.codes.shape != (nodes.size,):
-            raise self._other_rows(plugin, result, nodes)
+            message = f"{result.codes.shape} verdicts for {len(nodes)} nodes"
+            raise PluginFailure(plugin.name, self.runner.label, message)
         return result
 
     def codes(
         self, call: FilterCall, state: CycleState, pod: PodInfo, nodes: NodeView
     ) -> VerdictColumn:
-        """(n,) int32, the codes of one filter's answer.
-
-        Raises:
-            PluginFailure: it raised, or its answer is not about these rows.
-        """
-        plugin, filter_rows = call
-        result = self.runner.ask(plugin, filter_rows, state, pod, nodes)
-        if result.codes.shape != (nodes.size,):
-            raise self._other_rows(plugin, result, nodes)
-        return result.codes
+        """(n,) int32, the codes of one filter's `answer`."""
+        return self.answer(call, state, pod, nodes).codes
 
     def run(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> Verdicts:
         """Each row's first rejection; overlays count, nominations do not."""
@@ -152,12 +145,6 @@ class RowFilters(FilterRunner):
             )
             (cached if reusable else others).append(call)
         return cached, others
-
-    def _other_rows(
-        self, plugin: FilterPlugin, result: FilterResult, nodes: NodeView
-    ) -> PluginFailure:
-        message = f"{result.codes.shape} verdicts for {len(nodes)} nodes"
-        return PluginFailure(plugin.name, self.runner.label, message)
 
     def _nominated_pods(self, pod: PodInfo, nodes: NodeView) -> list[tuple[int, PodInfo]]:
         """(position, nominated pod) for the pods that count against this one."""

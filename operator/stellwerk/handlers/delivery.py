@@ -113,6 +113,13 @@ class Delivery:
             self._known[uid] = now
             self._pass_on(event_type, obj, uid, now)
 
+    async def prepare(self, obj: JsonObject) -> object:
+        """Have a large object parsed in a thread while the loop turns; to be kept until delivered.
+
+        Of one kind, nothing else is delivered meanwhile.
+        """
+        return await asyncio.to_thread(self._events.prepare, self.watched.kind, obj)
+
     def skip_event(self, event: object) -> None:
         """An event that is of no known type: it is counted, and named in the log."""
         self._without_identity(event)

@@ -35,6 +35,14 @@ _LONGEST_VERSION: Final = 20
 _EXPIRED: Final = 410
 _EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
 
+
+class LargeEvent(dict[str, Any]):
+    """An event of an object that takes long to parse, as a stream gives it."""
+
+
+LARGE_EVENT_CHARACTERS: Final = 1 << 17
+"""Objects that people write have a tenth of that."""
+
 Watch = Callable[[str], AsyncGenerator[Any, None]]
 """Opens a watch from a resourceVersion on; ends when the connection does."""
 
@@ -116,7 +124,7 @@ class WatchStream:
     async def _watch(self, events: AsyncIterator[Any]) -> bool:
         """Deliver until the stream ends; whether the next one may go on from there."""
         expected, since_turn = self._echo, 0
-        async for event in events:
+        async for event in self._prepared(events):
             self._delivery.heard()
             if expected is None and self._usual(event):
                 since_turn += 1
@@ -144,6 +152,14 @@ class WatchStream:
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
         return True
+
+    async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """The same events; a large one comes when its object has been parsed beside the loop."""
+        async for event in events:
+            if event.__class__ is LargeEvent:
+                # What was parsed is shared by what is parsed next, for as long as it is kept.
+                _kept = await self._delivery.prepare(event.get("object") or {})
+            yield event
 
     def _usual(self, event: JsonObject) -> bool:
         """Deliver an event as nearly all are, without further looks; whether it was one."""

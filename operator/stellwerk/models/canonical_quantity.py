@@ -39,11 +39,14 @@ def canonical_quantity(text: str | float) -> str:
     Raises:
         ValueError: the text is no quantity.
     """
-    value = parse_quantity(text)
-    shown = str(text)
-    if shown.endswith("i"):
+    return quantity_text(parse_quantity(text), str(text))
+
+
+def quantity_text(value: Fraction, like: str = "") -> str:
+    """The canonical form of an amount, binary or decimal as another text is."""
+    if like.endswith("i"):
         return binary_quantity(value)
-    return _decimal(value, exponent_form=_EXPONENT.search(shown) is not None)
+    return _decimal(value, exponent_form=_EXPONENT.search(like) is not None)
 
 
 def binary_quantity(value: Fraction) -> str:

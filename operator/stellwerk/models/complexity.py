@@ -35,15 +35,28 @@ def pod_complexity(spec: JsonObject) -> int:
         KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
     """
     affinity = spec.get("affinity") or {}
-    listed = ("tolerations", "volumes", "resourceClaims", "nodeSelector", "overhead")
+    listed = ("tolerations", "resourceClaims", "nodeSelector", "overhead")
     return (
         sum(len(spec.get(field) or ()) for field in listed)
+        + volumes_complexity(spec)
         + sum(map(_selection, _node_terms(affinity.get("nodeAffinity") or {})))
         + sum(_PAIRWISE + _pairwise(term) for term in _pod_terms(affinity))
         + sum(_PAIRWISE + _pairwise(each) for each in spec.get("topologySpreadConstraints") or ())
         + sum(map(_container, spec.get("containers") or ()))
         + sum(map(_container, spec.get("initContainers") or ()))
         + _resources(spec)
+    )
+
+
+def volumes_complexity(spec: JsonObject) -> int:
+    """Of the volumes alone, which no two pods have to share: each, and the monitors of disks.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
+    """
+    volumes = spec.get("volumes") or ()
+    return len(volumes) + sum(
+        len((volume.get("rbd") or {}).get("monitors") or ()) for volume in volumes
     )
 
 
@@ -63,18 +76,21 @@ def _pod_terms(affinity: JsonObject) -> Iterator[JsonObject]:
 
 def _pairwise(term: JsonObject) -> int:
     """A pod affinity term or a spread constraint, without what it counts as a whole."""
-    return (
-        _selection(term.get("labelSelector") or {})
-        + _selection(term.get("namespaceSelector") or {})
-        + sum(
-            len(term.get(field) or ())
-            for field in ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
-        )
-    )
+    # Of thousands of terms nearly all have none of these: no call for what is not there.
+    count = 2
+    for field in ("labelSelector", "namespaceSelector"):
+        if term.get(field):
+            count += _selection(term[field]) - 1
+    for field in ("namespaces", "matchLabelKeys", "mismatchLabelKeys"):
+        if field in term:
+            count += len(term[field] or ())
+    return count
 
 
 def _selection(selector: Mapping[str, Any]) -> int:
     """A label selector or a node selector term: itself, its expressions and their values."""
+    if not selector:
+        return 1
     count = 1 + len(selector.get("matchLabels") or ())
     for field in ("matchExpressions", "matchFields"):
         for expression in selector.get(field) or ():
@@ -83,7 +99,8 @@ def _selection(selector: Mapping[str, Any]) -> int:
 
 
 def _container(container: JsonObject) -> int:
-    return 1 + len(container.get("ports") or ()) + _resources(container)
+    count = 1 + len(container.get("ports") or ())
+    return count + _resources(container) if "resources" in container else count
 
 
 def _resources(owner: JsonObject) -> int:

@@ -32,6 +32,8 @@ _WATCHED_KINDS: Final = (
     "rbd",
     "vsphereVolume",
 )
+_RANK: Final = {kind: rank for rank, kind in enumerate(_WATCHED_KINDS)}
+"""Where a volume names two sources, the first counts."""
 _DISK_NAMES: Final = {
     "gcePersistentDisk": "pdName",
     "awsElasticBlockStore": "volumeID",
@@ -91,9 +93,10 @@ def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolu
     """spec.volumes without those that no plugin looks at (config maps, projected tokens …)."""
     found = []
     for volume in volumes:
-        kind = next((kind for kind in _WATCHED_KINDS if kind in volume), None)
-        if kind is None:
+        kinds = _RANK.keys() & volume.keys()
+        if not kinds:
             continue
+        kind = min(kinds, key=_RANK.__getitem__) if len(kinds) > 1 else kinds.pop()
         source = volume[kind] or {}
         claim_name = ""
         if kind == CLAIM:
@@ -102,6 +105,8 @@ def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolu
             claim_name = f"{pod_name}-{volume['name']}"
         parsed = PodVolume(text(volume["name"]), kind, claim_name, source)
         # A source that cannot be read is to be found now, and not when the volume is counted.
-        parsed.disk_keys(parsed.mode)
+        mode = parsed.mode
+        if not claim_name:
+            parsed.disk_keys(mode)
         found.append(parsed)
     return tuple(found)

@@ -9,17 +9,18 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import orjson
+from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
+from stellwerk.framework.services import Handle
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.shared.stateless import StatelessPlugin
-from stellwerk.snapshot.changes import ChangeCursor
+from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.copy_on_write import Counts
 from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
 
 Controller: TypeAlias = tuple[str, str]
 """(kind, uid)."""
@@ -28,23 +29,23 @@ ANNOTATION: Final = "scheduler.alpha.kubernetes.io/preferAvoidPods"
 _AVOIDABLE_KINDS: Final = frozenset({"ReplicaSet", "ReplicationController"})
 
 
-class NodePreferAvoidPods(StatelessPlugin, ScorePlugin):
+class NodePreferAvoidPods(ScorePlugin):
     """0 on a node that avoids the pod's controller, 100 elsewhere."""
 
     name: ClassVar[str] = "NodePreferAvoidPods"
     default_weight: ClassVar[int] = 10_000
     score_reuse: ClassVar[Reuse] = Reuse.NODE
 
-    _avoiding: "_AvoidingRows | None" = None
+    def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
+        """Let the snapshot keep the book from now on."""
+        handle.snapshot.book(AvoidingNodes)
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
         controller = _controller(pod)
         if controller is None:
             return np.full(len(nodes), MAX_NODE_SCORE, np.int64)
-        if self._avoiding is None or self._avoiding.snapshot is not nodes.snapshot:
-            self._avoiding = _AvoidingRows(nodes.snapshot)
-        avoided = nodes.users(self._avoiding.rows(controller)) > 0
+        avoided = nodes.users(nodes.snapshot.book(AvoidingNodes).rows(controller)) > 0
         return np.where(avoided, np.int64(0), np.int64(MAX_NODE_SCORE))
 
     @override
@@ -52,31 +53,33 @@ class NodePreferAvoidPods(StatelessPlugin, ScorePlugin):
         return _controller(pod) or ""
 
 
-class _AvoidingRows:
-    """Which rows avoid which controller, followed through changes of nodes."""
+class AvoidingNodes(Book):
+    """Which rows avoid which controllers."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot = snapshot
-        self._cursor = ChangeCursor(snapshot.node_changes)
-        self._rows: dict[Controller, dict[int, int]] = {}
-        self._of_row: dict[int, frozenset[Controller]] = {}
+    def __init__(self) -> None:
+        self._nodes: Counts[Controller, int] = Counts()
 
     def rows(self, controller: Controller) -> Mapping[int, int]:
-        """The rows (each with 1) that avoid a controller now."""
-        changed = self._cursor.advance()
-        for row in range(self.snapshot.size) if changed is None else changed:
-            self._write(row, self.snapshot.nodes[row])
-        return self._rows.get(controller, {})
+        """The rows (each with 1) that avoid a controller."""
+        return self._nodes.of(controller)
 
-    def _write(self, row: int, node: NodeInfo | None) -> None:
-        before = self._of_row.pop(row, frozenset())
-        now = _avoided(node.annotations) if node is not None else frozenset()
-        if now:
-            self._of_row[row] = now
-        for controller in before - now:
-            del self._rows[controller][row]
-        for controller in now - before:
-            self._rows.setdefault(controller, {})[row] = 1
+    @override
+    def write_node(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
+        if before is not None:
+            self.free(row, before)
+        for controller in _avoided(node.annotations):
+            self._nodes.add(controller, row, 1)
+
+    @override
+    def free(self, row: int, node: NodeInfo) -> None:
+        for controller in _avoided(node.annotations):
+            self._nodes.add(controller, row, -1)
+
+    @override
+    def fork(self) -> "AvoidingNodes":
+        fork = AvoidingNodes()
+        fork._nodes = self._nodes.fork()
+        return fork
 
 
 def _controller(pod: PodInfo) -> Controller | None:

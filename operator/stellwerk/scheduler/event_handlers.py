@@ -6,7 +6,7 @@ pod that the change may help has been moved.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
@@ -18,7 +18,7 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Histogram, Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -141,6 +141,16 @@ class EventHandlers(WatchHandlers):
             self._unresolved[uid] = obj
         return pod
 
+    @override
+    def prepare(self, kind: str, obj: JsonObject) -> object:
+        # The compiled spec is interned: handling the event finds it.
+        if kind != "Pod":
+            return None
+        try:
+            return parse_pod(obj, None, self.max_pod_complexity)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None  # handling the event says what is wrong
+
     def _priorities_known(self, uids: Iterable[str], now: float) -> None:
         for uid in uids:
             obj = self._unresolved.pop(uid, None)
@@ -233,7 +243,8 @@ class EventHandlers(WatchHandlers):
             change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None)
             world.queue.move_all_to_active_or_backoff(change, now)
         counted = removed is not None and not assumed
-        if counted or (obj.get("spec") or {}).get("nodeName"):
+        spec = obj.get("spec")
+        if counted or (isinstance(spec, dict) and spec.get("nodeName")):
             return f"AssignedPod{_change(deleted=deleted, known=counted)}"
         return f"UnschedulablePod{_change(deleted=deleted, known=pending is not None)}"
 
@@ -273,7 +284,8 @@ class EventHandlers(WatchHandlers):
             if gone:
                 self.world.priority_classes.remove(obj["metadata"]["name"])
             else:
-                self._priorities_known(self.world.priority_classes.set(obj), started)
+                known = _well_formed(self.world.priority_classes.set, obj)
+                self._priorities_known(known, started)
         elif kind == "SchedulerProfile":
             self.loader.on_object(obj, gone=gone)
         else:
@@ -285,12 +297,13 @@ class EventHandlers(WatchHandlers):
         world, metadata = self.world, obj["metadata"]
         namespace, name = metadata.get("namespace") or "", metadata["name"]
         before = world.objects.get(kind, namespace, name)
+        labels = None if gone else _well_formed(_labels, obj)
         if gone:
             world.objects.remove(kind, obj)
         else:
-            world.objects.set(kind, obj)
+            _well_formed(partial(world.objects.set, kind), obj)
         if kind == "Namespace":
-            world.cache.set_namespace(name, None if gone else metadata.get("labels") or {})
+            world.cache.set_namespace(name, labels)
         resource = _RESOURCES.get(kind)
         if resource is not None and not (gone and before is None):
             action = (
@@ -339,6 +352,10 @@ def _well_formed(parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Pars
         return parse(obj)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _labels(obj: JsonObject) -> Mapping[str, str]:
+    return text_map(obj["metadata"].get("labels"))
 
 
 def _uid(metadata: JsonObject) -> str:

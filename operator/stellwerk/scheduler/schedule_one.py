@@ -11,7 +11,6 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
@@ -23,6 +22,7 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.observers.decision_log import TRACE, trace_scores
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import apply
 from stellwerk.world.failure import Failure
@@ -33,9 +33,6 @@ logger = logging.getLogger(__name__)
 
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
-
-SLOW_ATTEMPT_SECONDS: Final = 0.1
-"""Deciding longer than this, extenders aside, is counted and logged."""
 
 
 class ScheduleOne:
@@ -50,7 +47,7 @@ class ScheduleOne:
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
-        budget: TimeBudget,
+        fairness: Fairness,
     ) -> None:
         self._world = world
         self._loader = loader
@@ -59,7 +56,7 @@ class ScheduleOne:
         self._bindings = bindings
         self._binding_cycle = binding_cycle
         self._failures = failures
-        self._budget = budget
+        self._budget, self._slow_specs = fairness
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
 
@@ -82,6 +79,10 @@ class ScheduleOne:
         if slow:
             self._failures.handle(queued, profile, Failure.set_back(slow), started_seconds)
             return
+        slow_specs = self._slow_specs
+        if slow_specs.specs and slow_specs.waits(pod.spec):
+            self._failures.handle(queued, profile, Failure.set_back(SET_BACK), started_seconds)
+            return
         self._attempts += 1
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
@@ -95,8 +96,9 @@ class ScheduleOne:
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
         self._algorithm_duration.observe(decided_seconds - started_seconds)
-        if decided_seconds - started_seconds > SLOW_ATTEMPT_SECONDS and profile.extenders is None:
-            self._note_slow(pod, profile, decided_seconds - started_seconds)
+        seconds = decided_seconds - started_seconds
+        if (seconds > SLOW_ATTEMPT_SECONDS or slow_specs.specs) and profile.extenders is None:
+            self._note_slow(pod, profile, seconds)
         if isinstance(decision, Failure):
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
@@ -121,7 +123,10 @@ class ScheduleOne:
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
 
     def _note_slow(self, pod: PodInfo, profile: ServedProfile, seconds: float) -> None:
-        """Count and log an attempt that held every other pod up."""
+        """Count and log an attempt that held every other pod up, and set the next ones back."""
+        self._slow_specs.took(pod.spec, seconds)
+        if seconds <= SLOW_ATTEMPT_SECONDS:
+            return
         self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
         logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
 

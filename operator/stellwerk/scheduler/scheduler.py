@@ -135,6 +135,8 @@ class Scheduler:
         decisions, turn_began = 0, now()
         while True:
             await self._bindings.free_slot()
+            if self._world.cache.unprepared:
+                await self._prepare()
             queued = await self._next_pod()
             self.deciding = queued.pod.uid
             await self._schedule_one.schedule_one(queued)
@@ -155,11 +157,18 @@ class Scheduler:
                 if early is not None:
                     return early
             item = await self._active.next()
+            if world.cache.unprepared:
+                await self._prepare()
             if self._barrier.is_applying:
                 await self._barrier.applied()
             popped = world.queue.pop(item)
             if popped is not None:
                 return popped
+
+    async def _prepare(self) -> None:
+        """Let the loop turn while a pod with thousands of terms is entered."""
+        for _ in self._world.cache.prepare():
+            await asyncio.sleep(0)
 
     async def _repeat(self, seconds: float, action: Callable[[], None]) -> None:
         while True:

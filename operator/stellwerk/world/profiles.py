@@ -157,8 +157,8 @@ class Profiles(QueueingPolicy):
         return uids
 
     @override
-    def hints(self, scheduler_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        profile = self.served.get(scheduler_name)
+    def hints(self, pod: PodInfo) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        profile = self.of(pod)
         if profile is None:
             return {}
         hints = {POD_COMPLEXITY: complexity_hints()}
@@ -169,12 +169,14 @@ class Profiles(QueueingPolicy):
                         hints[plugin.name] = plugin.events_to_register()
                     except Exception:
                         logger.exception("%s cannot register its events", plugin.name)
-                        self._on_plugin_failure(plugin.name, "EventsToRegister", scheduler_name)
+                        self._on_plugin_failure(
+                            plugin.name, "EventsToRegister", profile.scheduler_name
+                        )
         return hints
 
     @override
-    def backoff(self, scheduler_name: str) -> Backoff:
-        profile = self.served.get(scheduler_name)
+    def backoff(self, pod: PodInfo) -> Backoff:
+        profile = self.of(pod)
         if profile is None:
             return Backoff()
         spec = profile.loaded.spec

@@ -44,7 +44,12 @@ def prepare_namespace_update(new: JsonObject, old: JsonObject, subresource: str)
     """Only the finalize subresource changes the finalizers; the name label always comes back."""
     if subresource != "finalize":
         new["spec"] = old["spec"]
-    _label_with_name(new)
+
+
+def default_namespace(namespace: JsonObject) -> None:
+    """A namespace has its name as a label; a name that the server makes comes too late for it."""
+    if not namespace["metadata"].get("generateName"):
+        _label_with_name(namespace)
 
 
 def _label_with_name(namespace: JsonObject) -> None:

@@ -98,6 +98,31 @@ def _protected_group_causes(definition: JsonObject) -> Iterator[Cause]:
         yield required(f"metadata.annotations[{approval}]", text)
 
 
-def validate_definition_update(new: JsonObject, _old: JsonObject, subresource: str) -> list[Cause]:
-    """As for a new definition; its status is free."""
-    return [] if subresource == "status" else validate_definition(new)
+def prepare_definition_update(new: JsonObject, _old: JsonObject, subresource: str) -> None:
+    """The storage version joins those in which objects may be stored."""
+    if subresource == "status":
+        return
+    status = new["status"] = dict(new.get("status") or EMPTY)
+    stored = list(status.get("storedVersions") or ())
+    now = [each["name"] for each in new["spec"].get("versions") or () if each["storage"]]
+    status["storedVersions"] = [*stored, *(name for name in now if name not in stored)] or None
+
+
+def validate_definition_update(new: JsonObject, old: JsonObject, subresource: str) -> list[Cause]:
+    """As for a new definition, and every version that objects may be stored in stays."""
+    causes = [] if subresource == "status" else validate_definition(new)
+    versions = {each["name"] for each in new["spec"].get("versions") or ()}
+    stored = (new.get("status") or EMPTY).get("storedVersions") or ()
+    for position, name in enumerate(stored):
+        if name not in versions:
+            text = (
+                f"missing from spec.versions; {name} was previously a storage version, and must "
+                "remain in spec.versions until a storage migration ensures no data remains "
+                f"persisted in {name} and removes {name} from status.storedVersions"
+            )
+            causes.append(bad_value(f"status.storedVersions[{position}]", name, text))
+    if not stored and (old.get("status") or EMPTY).get("storedVersions"):
+        causes.append(
+            bad_value("status.storedVersions", [], "must have at least one stored version")
+        )
+    return causes

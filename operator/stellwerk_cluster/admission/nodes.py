@@ -1,31 +1,53 @@
-"""The rules of nodes: the taint that every new node gets, unique taints, immutable provider ids.
+"""The rules of nodes: the taint that every new node gets, unique taints, what does not change.
 
-Called by the verbs. Invariant: a node is created with the not-ready taint; it is removed by the
-node lifecycle controller, or by what stands in for it.
+Called through their strategy. Invariant: a node is created with the not-ready taint; it is removed
+by the node lifecycle controller, or by what stands in for it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import orjson
-
+from stellwerk_cluster.admission.checks import (
+    cidr,
+    one_of,
+    one_of_each_family,
+    parsed_cidr,
+    qualified_name,
+)
+from stellwerk_cluster.admission.resource_names import resource_quantity
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     duplicate,
     forbidden_field,
-    required,
-    unsupported,
 )
-from stellwerk_cluster.apimachinery.names import label_value_errors, qualified_name_errors
+from stellwerk_cluster.apimachinery.internal_form import internal_form
+from stellwerk_cluster.apimachinery.names import label_value_errors
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
 
 NOT_READY = "node.kubernetes.io/not-ready"
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_BOTH_FAMILIES = 2
+
+
+def default_node(node: JsonObject) -> None:
+    """What is allocatable is the capacity, unless it says otherwise."""
+    status, spec = node["status"], node["spec"]
+    if status.get("capacity"):
+        allocatable = {**status["capacity"], **(status.get("allocatable") or {})}
+        if allocatable != status.get("allocatable"):
+            node["status"] = {**status, "allocatable": dict(sorted(allocatable.items()))}
+    if spec.get("podCIDR") and not spec.get("podCIDRs"):
+        spec["podCIDRs"] = [spec["podCIDR"]]
+    elif spec.get("podCIDRs") and not spec.get("podCIDR"):
+        spec["podCIDR"] = spec["podCIDRs"][0]
 
 
 def prepare_node(node: JsonObject, _cluster: Reader) -> None:
@@ -37,49 +59,79 @@ def prepare_node(node: JsonObject, _cluster: Reader) -> None:
         node["spec"]["taints"] = [*taints, {"key": NOT_READY, "effect": "NoSchedule"}]
 
 
-def validate_node(node: JsonObject) -> list[Cause]:
+def validate_node(node: JsonObject) -> Iterator[Cause]:
     """What is wrong with a node."""
-    return _taint_causes(node["spec"].get("taints") or ())
+    yield from taint_causes(node["spec"].get("taints") or (), "metadata.taints")
+    yield from _resource_causes(node)
+    yield from _block_causes(node["spec"].get("podCIDRs") or (), "spec.podCIDRs")
 
 
-def validate_node_update(new: JsonObject, old: JsonObject, _subresource: str) -> list[Cause]:
+def _resource_causes(node: JsonObject) -> Iterator[Cause]:
+    for part in ("capacity", "allocatable"):
+        for name, amount in (node["status"].get(part) or EMPTY).items():
+            yield from resource_quantity(name, amount, f"status.{part}.{name}")
+
+
+def _block_causes(blocks: Sequence[str], field: str) -> Iterator[Cause]:
+    for position, block in enumerate(blocks):
+        yield from cidr(block, f"{field}[{position}]")
+    if not blocks[1:]:
+        return
+    if len(blocks) > _BOTH_FAMILIES or not one_of_each_family(blocks, parsed_cidr):
+        yield bad_value(field, blocks, "may specify no more than one CIDR for each IP family")
+    seen = set()
+    for position, block in enumerate(blocks):
+        if block in seen:
+            yield duplicate(f"{field}[{position}]", block)
+        seen.add(block)
+
+
+def validate_node_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
     """What is wrong with a change of a node."""
-    causes = validate_node(new)
-    causes += causes  # The API server validates the taints of an update twice, and says so twice.
-    was = old["spec"].get("providerID", "")
-    if was and new["spec"].get("providerID", "") != was:
+    spec, was = new["spec"], old["spec"]
+    if subresource != "status":
+        yield from validate_node(new)
+    yield from _resource_causes(new)
+    seen = set()
+    for position, address in enumerate(new["status"].get("addresses") or ()):
+        key = (address.get("type"), address.get("address"))
+        if key in seen:
+            shown = internal_form("NodeAddress", address)
+            yield duplicate(f"status.addresses[{position}]", shown)
+        seen.add(key)
+    yield from _identity_causes(spec, was)
+    # The API server validates the taints of an update twice, and says so twice.
+    yield from taint_causes(spec.get("taints") or (), "metadata.taints")
+    if spec.get("externalID", "") != was.get("externalID", ""):
+        yield forbidden_field("spec.externalID", "may not be updated")
+
+
+def _identity_causes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+    """What a node is given once."""
+    blocks, had = spec.get("podCIDRs") or [], was.get("podCIDRs") or []
+    if had:
+        text = 'node updates may not change podCIDR except from "" to valid'
+        changed = sum(a != b for a, b in zip(blocks, had, strict=False))
+        for _ in range(changed if len(blocks) == len(had) else 1):
+            yield forbidden_field("spec.podCIDRs", text)
+    provider = was.get("providerID", "")
+    if provider and spec.get("providerID", "") != provider:
         text = 'node updates may not change providerID except from "" to valid'
-        causes.append(forbidden_field("spec.providerID", text))
-    return causes
+        yield forbidden_field("spec.providerID", text)
 
 
-def _taint_causes(taints: list[JsonObject] | tuple[()]) -> list[Cause]:
-    causes: list[Cause] = []
+def taint_causes(taints: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+    """What is wrong with a list of taints."""
     seen: set[tuple[str, str]] = set()
     for position, taint in enumerate(taints):
-        field = f"metadata.taints[{position}]"
-        key, effect = taint.get("key", ""), taint.get("effect", "")
-        causes += [bad_value(f"{field}.key", key, error) for error in qualified_name_errors(key)]
-        causes += [
-            bad_value(f"{field}.value", taint["value"], error)
-            for error in label_value_errors(taint.get("value", ""))
-        ]
-        if not effect:
-            causes.append(required(f"{field}.effect"))
-        elif effect not in EFFECTS:
-            causes.append(unsupported(f"{field}.effect", effect, EFFECTS))
+        where = f"{field}[{position}]"
+        key, effect, value = taint.get("key", ""), taint.get("effect", ""), taint.get("value", "")
+        yield from qualified_name(key, f"{where}.key")
+        errors = label_value_errors(value)
+        if errors:
+            yield bad_value(f"{where}.value", value, ";".join(errors))
+        yield from one_of(effect, EFFECTS, f"{where}.effect")
         if (key, effect) in seen:
-            causes.append(_repeated_taint(field, taint))
+            text = "taints must be unique by key and effect pair"
+            yield duplicate(where, internal_form("Taint", taint), text)
         seen.add((key, effect))
-    return causes
-
-
-def _repeated_taint(field: str, taint: JsonObject) -> Cause:
-    shown = {
-        "Key": taint.get("key", ""),
-        "Value": taint.get("value", ""),
-        "Effect": taint.get("effect", ""),
-        "TimeAdded": taint.get("timeAdded"),
-    }
-    value = orjson.loads(orjson.dumps(shown))
-    return duplicate(field, value, "taints must be unique by key and effect pair")

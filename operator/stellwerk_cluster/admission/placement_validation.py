@@ -6,31 +6,35 @@ Invariant: one `Cause` for each wrong field, in the wording of the API server.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
+    duplicate,
     forbidden_field,
     required,
     unsupported,
 )
 from stellwerk_cluster.apimachinery.names import (
     label_causes,
+    label_errors,
     label_value_errors,
     qualified_name_errors,
+    subdomain_errors,
 )
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from stellwerk.models.json_values import JsonObject
 
 _OPERATORS: Final = ("Equal", "Exists", "Lt", "Gt")
 _TOLERATION_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _SPREAD_ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
-_NODE_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_NODE_POLICIES: Final = ("Honor", "Ignore")
 _HIGHEST_WEIGHT: Final = 100
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -61,8 +65,9 @@ def _one_toleration_causes(toleration: JsonObject, field: str) -> Iterator[Cause
         text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
         yield bad_value(f"{field}.effect", effect, text)
     if operator in ("", "Equal"):
-        for error in label_value_errors(value):
-            yield bad_value(f"{field}.operator", value, error)
+        errors = label_value_errors(value)
+        if errors:
+            yield bad_value(f"{field}.operator", value, ";".join(errors))
     elif operator == "Exists":
         if value:
             yield bad_value(
@@ -75,120 +80,188 @@ def _one_toleration_causes(toleration: JsonObject, field: str) -> Iterator[Cause
         yield unsupported(f"{field}.effect", effect, _TOLERATION_EFFECTS)
 
 
-def spread_causes(constraint: JsonObject, field: str) -> Iterator[Cause]:
-    """What is wrong with one topology spread constraint."""
-    if constraint.get("maxSkew", 0) <= 0:
-        yield bad_value(
-            f"{field}.maxSkew", constraint.get("maxSkew", 0), "must be greater than zero"
-        )
+def spread_constraint_causes(constraints: Sequence[JsonObject], field: str) -> Iterator[Cause]:
+    """What is wrong with the topology spread constraints of a pod."""
+    pairs = [
+        (each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")) for each in constraints
+    ]
+    later = Counter(pairs)
+    for position, constraint in enumerate(constraints):
+        where, pair = f"{field}[{position}]", pairs[position]
+        later[pair] -= 1
+        yield from _spread_causes(constraint, where)
+        if later[pair]:
+            name = f"{where}.{{topologyKey, whenUnsatisfiable}}"
+            yield duplicate(name, f"{{{pair[0]}, {pair[1]}}}")
+
+
+def _spread_causes(constraint: JsonObject, field: str) -> Iterator[Cause]:
+    skew, domains = constraint.get("maxSkew", 0), constraint.get("minDomains")
+    if skew <= 0:
+        yield bad_value(f"{field}.maxSkew", skew, "must be greater than zero")
     if not constraint.get("topologyKey"):
         yield required(f"{field}.topologyKey", "can not be empty")
     action = constraint.get("whenUnsatisfiable", "")
     if action not in _SPREAD_ACTIONS:
         yield unsupported(f"{field}.whenUnsatisfiable", action, _SPREAD_ACTIONS)
-    if constraint.get("minDomains", 1) <= 0:
-        yield bad_value(
-            f"{field}.minDomains", constraint["minDomains"], "must be greater than zero"
-        )
-    elif "minDomains" in constraint and action == "ScheduleAnyway":
-        text = "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway"
-        yield bad_value(f"{field}.minDomains", constraint["minDomains"], text)
+    if domains is not None:
+        if domains <= 0:
+            yield bad_value(f"{field}.minDomains", domains, "must be greater than zero")
+        if action != "DoNotSchedule":
+            text = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
+            yield bad_value(f"{field}.minDomains", domains, text)
+    for key in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+        if constraint.get(key) is not None and constraint[key] not in _NODE_POLICIES:
+            yield unsupported(f"{field}.{key}", constraint[key], _NODE_POLICIES)
     selector = constraint.get("labelSelector")
+    yield from _label_key_causes(constraint, selector, field)
     yield from label_selector_causes(selector or EMPTY, f"{field}.labelSelector")
-    yield from _label_key_causes(constraint, selector, field, ("matchLabelKeys",))
 
 
-def _label_key_causes(
-    term: JsonObject, selector: JsonObject | None, field: str, names: tuple[str, ...]
-) -> Iterator[Cause]:
-    """A key of matchLabelKeys may not stand in the selector too."""
+def _label_key_causes(term: JsonObject, selector: JsonObject | None, field: str) -> Iterator[Cause]:
+    """Keys that the pod's own labels fill in: they stand nowhere else in the selector.
+
+    What they stand for is in the selector already (`merged_label_keys`), so that a key that is
+    there twice was also given.
+    """
+    matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
+    for name, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
+        if keys and selector is None:
+            text = "must not be specified when labelSelector is not set"
+            yield forbidden_field(f"{field}.{name}", text)
+            continue
+        for position, key in enumerate(keys):
+            for error in qualified_name_errors(key):
+                yield bad_value(f"{field}.{name}[{position}]", key, error)
+    positions = {key: position for position, key in enumerate(matched)}
     used = set((selector or EMPTY).get("matchLabels") or ())
-    used.update(each["key"] for each in (selector or EMPTY).get("matchExpressions") or ())
-    for name in names:
-        for position, key in enumerate(term.get(name) or ()):
-            if selector is None:
-                yield forbidden_field(
-                    f"{field}.{name}", "must not be specified when labelSelector is not set"
-                )
-            elif key in used:
-                text = f"exists in both {name} and labelSelector"
-                yield bad_value(f"{field}[{position}]", key, text)
+    for expression in (selector or EMPTY).get("matchExpressions") or ():
+        key = expression.get("key", "")
+        if key in positions and key in used:
+            text = "exists in both matchLabelKeys and labelSelector"
+            yield bad_value(f"{field}[{positions[key]}]", key, text)
+        used.add(key)
+    for position, key in enumerate(mismatched):
+        if key in positions:
+            text = "exists in both matchLabelKeys and mismatchLabelKeys"
+            yield bad_value(f"{field}.mismatchLabelKeys[{position}]", key, text)
 
 
 def label_selector_causes(selector: JsonObject, field: str) -> list[Cause]:
     """What is wrong with a label selector."""
     causes = label_causes(selector.get("matchLabels") or {}, f"{field}.matchLabels")
     for position, expression in enumerate(selector.get("matchExpressions") or ()):
-        causes += _expression_causes(
-            expression,
-            f"{field}.matchExpressions[{position}]",
-            ("In", "NotIn", "Exists", "DoesNotExist"),
-        )
+        causes += _selector_expression_causes(expression, f"{field}.matchExpressions[{position}]")
     return causes
 
 
-def _expression_causes(
-    expression: JsonObject, field: str, operators: tuple[str, ...]
-) -> Iterator[Cause]:
-    operator, values = expression.get("operator", ""), expression.get("values") or []
-    for error in qualified_name_errors(expression.get("key", "")):
-        yield bad_value(f"{field}.key", expression.get("key", ""), error)
-    if operator in ("In", "NotIn") and operator in operators:
+def _selector_expression_causes(expression: JsonObject, field: str) -> Iterator[Cause]:
+    operator, values = expression.get("operator", ""), expression.get("values") or ()
+    if operator in ("In", "NotIn"):
         if not values:
-            yield required(
-                f"{field}.values", "must be specified when `operator` is 'In' or 'NotIn'"
-            )
+            text = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield required(f"{field}.values", text)
     elif operator in ("Exists", "DoesNotExist"):
         if values:
-            yield forbidden_field(
-                f"{field}.values",
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            )
-    elif operator in operators:
-        if len(values) != 1:
-            text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            yield required(f"{field}.values", text)
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden_field(f"{field}.values", text)
     else:
         yield bad_value(f"{field}.operator", operator, "not a valid selector operator")
+    yield from _label_name_causes(expression.get("key", ""), f"{field}.key")
+    yield from _label_value_causes(values, f"{field}.values")
+
+
+def _label_name_causes(key: str, field: str) -> Iterator[Cause]:
+    for error in qualified_name_errors(key):
+        yield bad_value(field, key, error)
+
+
+def _label_value_causes(values: Iterable[str], field: str) -> Iterator[Cause]:
+    for position, value in enumerate(values):
+        for error in label_value_errors(value):
+            yield bad_value(f"{field}[{position}]", value, error)
 
 
 def affinity_causes(affinity: JsonObject, field: str) -> Iterator[Cause]:
-    """What is wrong with the affinities of a pod, to nodes and to pods."""
-    yield from _node_affinity_causes(affinity.get("nodeAffinity") or EMPTY, f"{field}.nodeAffinity")
-    for name in ("podAffinity", "podAntiAffinity"):
-        part = affinity.get(name) or EMPTY
-        for position, term in enumerate(part.get(_REQUIRED) or ()):
-            yield from _pod_term_causes(term, f"{field}.{name}.{_REQUIRED}[{position}]")
-        for position, weighted in enumerate(part.get(_PREFERRED) or ()):
-            where = f"{field}.{name}.{_PREFERRED}[{position}]"
+    """What is wrong with node affinity, pod affinity and pod anti-affinity."""
+    if affinity.get("nodeAffinity") is not None:
+        yield from _node_affinity_causes(affinity["nodeAffinity"], f"{field}.nodeAffinity")
+    for part in ("podAffinity", "podAntiAffinity"):
+        rules, place = affinity.get(part) or EMPTY, f"{field}.{part}"
+        for position, term in enumerate(rules.get(_REQUIRED) or ()):
+            yield from _pod_term_causes(term, f"{place}.{_REQUIRED}[{position}]")
+        for position, weighted in enumerate(rules.get(_PREFERRED) or ()):
+            where = f"{place}.{_PREFERRED}[{position}]"
             yield from _weight_causes(weighted, where)
-            yield from _pod_term_causes(
-                weighted.get("podAffinityTerm") or EMPTY, f"{where}.podAffinityTerm"
-            )
+            term = weighted.get("podAffinityTerm") or EMPTY
+            yield from _pod_term_causes(term, f"{where}.podAffinityTerm")
 
 
 def _node_affinity_causes(affinity: JsonObject, field: str) -> Iterator[Cause]:
     needed = affinity.get(_REQUIRED)
     if needed is not None:
-        terms = needed.get("nodeSelectorTerms") or ()
-        if not terms:
-            yield required(
-                f"{field}.{_REQUIRED}.nodeSelectorTerms",
-                "must have at least one node selector term",
-            )
-        for position, term in enumerate(terms):
-            yield from _node_term_causes(term, f"{field}.{_REQUIRED}.nodeSelectorTerms[{position}]")
+        yield from node_selector_causes(needed, f"{field}.{_REQUIRED}")
     for position, weighted in enumerate(affinity.get(_PREFERRED) or ()):
         where = f"{field}.{_PREFERRED}[{position}]"
         yield from _weight_causes(weighted, where)
-        yield from _node_term_causes(weighted.get("preference") or EMPTY, f"{where}.preference")
+        preference = weighted.get("preference") or EMPTY
+        yield from _node_term_causes(preference, f"{where}.preference", any_value=True)
 
 
-def _node_term_causes(term: JsonObject, field: str) -> Iterator[Cause]:
+def node_selector_causes(selector: JsonObject, field: str) -> Iterator[Cause]:
+    """What is wrong with a node selector: of a pod, or of a volume."""
+    terms = selector.get("nodeSelectorTerms") or ()
+    if not terms:
+        text = "must have at least one node selector term"
+        yield required(f"{field}.nodeSelectorTerms", text)
+    for position, term in enumerate(terms):
+        yield from _node_term_causes(term, f"{field}.nodeSelectorTerms[{position}]")
+
+
+def _node_term_causes(term: JsonObject, field: str, *, any_value: bool = False) -> Iterator[Cause]:
+    """`any_value`: values that no label can have are allowed, as in preferences."""
     for position, expression in enumerate(term.get("matchExpressions") or ()):
-        yield from _expression_causes(
-            expression, f"{field}.matchExpressions[{position}]", _NODE_OPERATORS
-        )
+        where = f"{field}.matchExpressions[{position}]"
+        yield from _node_expression_causes(expression, where)
+        if not any_value:
+            yield from _label_value_causes(expression.get("values") or (), f"{where}.values")
+    for position, expression in enumerate(term.get("matchFields") or ()):
+        yield from _node_field_causes(expression, f"{field}.matchFields[{position}]")
+
+
+def _node_expression_causes(expression: JsonObject, field: str) -> Iterator[Cause]:
+    operator, values = expression.get("operator", ""), expression.get("values") or ()
+    if operator in ("In", "NotIn"):
+        if not values:
+            text = "must be specified when `operator` is 'In' or 'NotIn'"
+            yield required(f"{field}.values", text)
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            text = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            yield forbidden_field(f"{field}.values", text)
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            text = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            yield required(f"{field}.values", text)
+    else:
+        yield bad_value(f"{field}.operator", operator, "not a valid selector operator")
+    yield from _label_name_causes(expression.get("key", ""), f"{field}.key")
+
+
+def _node_field_causes(expression: JsonObject, field: str) -> Iterator[Cause]:
+    operator, values = expression.get("operator", ""), expression.get("values") or ()
+    if operator not in ("In", "NotIn"):
+        yield bad_value(f"{field}.operator", operator, "not a valid selector operator")
+    elif len(values) != 1:
+        text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        yield required(f"{field}.values", text)
+    key = expression.get("key", "")
+    if key != "metadata.name":
+        yield bad_value(f"{field}.key", key, "not a valid field selector key")
+        return
+    for position, value in enumerate(values):
+        for error in subdomain_errors(value):
+            yield bad_value(f"{field}.values[{position}]", value, error)
 
 
 def _weight_causes(weighted: JsonObject, field: str) -> Iterator[Cause]:
@@ -198,12 +271,13 @@ def _weight_causes(weighted: JsonObject, field: str) -> Iterator[Cause]:
 
 def _pod_term_causes(term: JsonObject, field: str) -> Iterator[Cause]:
     key, selector = term.get("topologyKey", ""), term.get("labelSelector")
+    yield from label_selector_causes(selector or EMPTY, f"{field}.labelSelector")
+    namespaces = term.get("namespaceSelector") or EMPTY
+    yield from label_selector_causes(namespaces, f"{field}.namespaceSelector")
+    for name in term.get("namespaces") or ():
+        for error in label_errors(name):
+            yield bad_value(f"{field}.namespace", name, error)
+    yield from _label_key_causes(term, selector, field)
     if not key:
         yield required(f"{field}.topologyKey", "can not be empty")
-    for error in qualified_name_errors(key):
-        yield bad_value(f"{field}.topologyKey", key, error)
-    yield from label_selector_causes(selector or EMPTY, f"{field}.labelSelector")
-    yield from label_selector_causes(
-        term.get("namespaceSelector") or EMPTY, f"{field}.namespaceSelector"
-    )
-    yield from _label_key_causes(term, selector, field, ("matchLabelKeys", "mismatchLabelKeys"))
+    yield from _label_name_causes(key, f"{field}.topologyKey")

@@ -1,13 +1,22 @@
-"""What admission does to a new pod: priority, RuntimeClass, default tolerations, scheduling gates.
+"""What admission does to a new pod: limits, priority, tolerations, RuntimeClass, scheduling gates.
 
-Called once per created pod, after defaulting and before validation. Invariant: each step looks at
-other objects only through the `Reader`, and refuses with the words of its admission plugin.
+Called once per created pod: what changes it after defaulting, what only refuses after validation.
+Invariant: each step looks at other objects only through the `Reader`, and refuses with the words of
+its admission plugin.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.limit_ranges import check_limits, give_default_limits
+from stellwerk_cluster.admission.optional_plugins import (
+    check_anti_affinity,
+    check_tolerations,
+    merge_namespace_tolerations,
+    tolerate_extended_resources,
+)
+from stellwerk_cluster.admission.pod_defaults import qos_class
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 
@@ -24,23 +33,58 @@ GATED_MESSAGE: Final = "Scheduling is blocked due to non-empty scheduling gates"
 
 
 def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
-    """Run all admission steps.
+    """Let the plugins that change a new pod do so, in the API server's order.
 
     Raises:
-        StatusError: a step refuses the pod (403).
+        StatusError: one of them refuses the pod (403).
     """
-    _admit_priority(pod, cluster, kind)
-    _add_default_tolerations(pod["spec"])
-    _admit_runtime_class(pod, cluster, kind)
-    if pod["spec"].get("schedulingGates"):
-        pod["status"] = {**pod["status"], "conditions": [_gated_condition(cluster)]}
+    spec = pod["spec"]
+    if cluster.enabled("LimitRanger"):
+        give_default_limits(pod, cluster)
+    if cluster.enabled("Priority"):
+        _admit_priority(pod, cluster, kind)
+    if cluster.enabled("DefaultTolerationSeconds"):
+        _add_default_tolerations(spec)
+    if cluster.enabled("PodTolerationRestriction"):
+        merge_namespace_tolerations(pod, cluster, kind)
+    if cluster.enabled("ExtendedResourceToleration"):
+        tolerate_extended_resources(spec)
+    if cluster.enabled("RuntimeClass"):
+        _admit_runtime_class(pod, cluster, kind)
+    pod["status"] = {**pod["status"], "qosClass": qos_class(spec)}
+    if spec.get("schedulingGates"):
+        pod["status"]["conditions"] = [_gated_condition(cluster)]
+
+
+def check_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Let the plugins that only refuse look at a valid new pod.
+
+    Raises:
+        StatusError: one of them does (403).
+    """
+    if cluster.enabled("LimitPodHardAntiAffinityTopology"):
+        check_anti_affinity(pod, kind)
+    if cluster.enabled("LimitRanger"):
+        check_limits(pod, cluster, kind)
+    if cluster.enabled("PodTolerationRestriction"):
+        check_tolerations(pod, cluster, kind)
 
 
 def admit_pod_update(
-    new: JsonObject, _old: JsonObject, _cluster: Reader, _kind: ResourceKind
+    new: JsonObject, _old: JsonObject, cluster: Reader, kind: ResourceKind
 ) -> None:
-    """Put back default tolerations that an update takes away."""
-    _add_default_tolerations(new["spec"])
+    """Put back tolerations that an update takes away, where a plugin gives them.
+
+    Raises:
+        StatusError: a plugin refuses the change (403).
+    """
+    if cluster.enabled("DefaultTolerationSeconds"):
+        _add_default_tolerations(new["spec"])
+    if cluster.enabled("PodTolerationRestriction"):
+        merge_namespace_tolerations(new, cluster, kind)
+        check_tolerations(new, cluster, kind)
+    if cluster.enabled("ExtendedResourceToleration"):
+        tolerate_extended_resources(new["spec"])
 
 
 def _gated_condition(cluster: Reader) -> JsonObject:

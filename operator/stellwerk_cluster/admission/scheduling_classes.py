@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.container_resources import container_resource_causes
 from stellwerk_cluster.admission.placement_validation import toleration_causes
 from stellwerk_cluster.admission.pod_admission import PRIORITY_CLASSES
-from stellwerk_cluster.admission.pod_validation import quantity_causes
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
@@ -117,7 +117,7 @@ def validate_runtime_class(runtime_class: JsonObject) -> list[Cause]:
         bad_value("handler", handler, error) for error in (label_errors(handler) if handler else ())
     ]
     overhead = (runtime_class.get("overhead") or EMPTY).get("podFixed") or EMPTY
-    causes += quantity_causes(overhead, "overhead.limits")
+    causes += container_resource_causes({"limits": overhead}, "overhead")
     tolerations = (runtime_class.get("scheduling") or EMPTY).get("tolerations") or ()
     return [*causes, *toleration_causes(tolerations, "scheduling.tolerations")]
 

@@ -1,76 +1,300 @@
-"""The rules of Services: defaults, cluster addresses, immutability.
+"""The rules of Services: defaults, what a service of each type may say, what does not change.
 
-Called through their strategy. Invariant: no two services have the same cluster address, unless a
-client asked for one that was taken.
+Called through their strategy. Invariant: no two services have the same cluster address or node
+port.
 """
 
 from __future__ import annotations
 
-from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, internal, required
+from stellwerk_cluster.admission.checks import (
+    PROTOCOLS,
+    cidr,
+    ip_address,
+    label,
+    one_of,
+    parsed_ip,
+    port_number,
+    port_number_or_name,
+    qualified_name,
+    subdomain,
+)
+from stellwerk_cluster.apimachinery.failures import (
+    Cause,
+    bad_value,
+    duplicate,
+    forbidden_field,
+    required,
+    unsupported,
+)
+from stellwerk_cluster.apimachinery.internal_form import internal_form
+from stellwerk_cluster.apimachinery.names import label_causes
+from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
-    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
-FIRST_ADDRESS: Final = IPv4Address("10.0.0.2")
-"""10.0.0.1 is the API server's own service."""
-_ADDRESSES: Final = 65_000
+_TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+_EXTERNAL: Final = ("LoadBalancer", "NodePort")
+_POLICIES: Final = ("Cluster", "Local")
+_AFFINITIES: Final = ("ClientIP", "None")
+_DISTRIBUTIONS: Final = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_FAMILIES: Final = ("IPv4", "IPv6")
+_FAMILY_POLICIES: Final = ("PreferDualStack", "RequireDualStack", "SingleStack")
+_LONGEST_AFFINITY_SECONDS: Final = 86_400
+_AFFINITY_SECONDS: Final = 10_800
 
 
 def default_service(service: JsonObject) -> None:
     """A TCP service inside the cluster, on the port of its target."""
     spec = service["spec"]
     spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec.setdefault("sessionAffinity", "None") == "ClientIP":
+        config = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        config.setdefault("timeoutSeconds", _AFFINITY_SECONDS)
+    elif spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
     for port in spec.get("ports") or ():
         port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port", 0))
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port.get("port", 0)
+    if spec["type"] in _EXTERNAL:
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
 
 
-def allocate_service_address(service: JsonObject, cluster: Reader, _kind: ResourceKind) -> None:
-    """Give the service a free address, or the one it asks for.
-
-    Raises:
-        StatusError: no address is left (500).
-    """
+def prepare_service(service: JsonObject, _cluster: Reader) -> None:
+    """Both ways to name the cluster address agree."""
     spec = service["spec"]
-    if spec["type"] == "ExternalName":
+    if spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
+
+def prepare_service_update(new: JsonObject, old: JsonObject, subresource: str) -> None:
+    """An update that says nothing of what was allocated keeps it."""
+    spec, was = new["spec"], old["spec"]
+    if subresource or spec["type"] == "ExternalName":
         return
-    if not spec.get("clusterIP"):
-        spec["clusterIP"] = _free_address(cluster)
-    spec["clusterIPs"] = [spec["clusterIP"]]
-    spec.setdefault("ipFamilies", ["IPv4"])
-    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if was["type"] != "ExternalName":
+        names = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
+        for name in names:
+            if name in was and not spec.get(name):
+                spec[name] = was[name]
+        if spec.get("clusterIP") != was.get("clusterIP") and spec.get("clusterIPs") == was.get(
+            "clusterIPs"
+        ):
+            spec["clusterIPs"] = [spec["clusterIP"]]
+        elif spec.get("clusterIPs") != was.get("clusterIPs") and spec["clusterIPs"]:
+            spec["clusterIP"] = spec["clusterIPs"][0]
+    elif spec.get("clusterIP") and not spec.get("clusterIPs"):
+        spec["clusterIPs"] = [spec["clusterIP"]]
+    if spec["type"] in _EXTERNAL and was["type"] in _EXTERNAL:
+        _keep_node_ports(spec, was)
 
 
-def _free_address(cluster: Reader) -> str:
-    taken = {each["spec"].get("clusterIP") for each in cluster.all("services")}
-    for offset in range(_ADDRESSES):
-        address = str(FIRST_ADDRESS + offset)
-        if address not in taken:
-            return address
-    message = "failed to allocate a serviceIP: range is full"
-    raise internal(message)
+def _keep_node_ports(spec: JsonObject, was: JsonObject) -> None:
+    had = {(each.get("protocol"), each.get("port")): each for each in was.get("ports") or ()}
+    for port in spec.get("ports") or ():
+        same = had.get((port.get("protocol"), port.get("port"))) or EMPTY
+        if "nodePort" in same and not port.get("nodePort"):
+            port["nodePort"] = same["nodePort"]
 
 
-def validate_service(service: JsonObject) -> list[Cause]:
+def validate_service(service: JsonObject) -> Iterator[Cause]:
     """What is wrong with a service."""
     spec = service["spec"]
-    headless = spec.get("clusterIP") == "None" or spec["type"] == "ExternalName"
-    return [] if spec.get("ports") or headless else [required("spec.ports")]
+    kind, ports = spec["type"], spec.get("ports") or ()
+    headless = (spec.get("clusterIPs") or [""])[0] == "None"
+    if not ports and not headless and kind != "ExternalName":
+        yield required("spec.ports")
+    if kind in _EXTERNAL and headless:
+        text = f"may not be set to 'None' for {kind} services"
+        yield bad_value("spec.clusterIPs[0]", "None", text)
+    if kind == "ExternalName":
+        yield from _external_name_causes(spec)
+    yield from _port_causes(ports)
+    if spec.get("selector"):
+        yield from label_causes(spec["selector"], "spec.selector")
+    yield from _affinity_causes(spec)
+    yield from _family_causes(spec)
+    for position, address in enumerate(spec.get("externalIPs") or ()):
+        yield from plain_address_causes(address, f"spec.externalIPs[{position}]")
+    if kind not in _TYPES:
+        yield unsupported("spec.type", kind, _TYPES)
+    yield from _repeated_port_causes(spec)
+    yield from _balancer_causes(spec)
+    yield from _traffic_causes(spec)
 
 
-def validate_service_update(new: JsonObject, old: JsonObject, subresource: str) -> list[Cause]:
-    """The address stays."""
+def _external_name_causes(spec: JsonObject) -> Iterator[Cause]:
+    for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if spec.get(name):
+            yield forbidden_field(f"spec.{name}", "may not be set for ExternalName services")
+    host = spec.get("externalName", "").removesuffix(".")
+    if not host:
+        yield required("spec.externalName")
+    else:
+        yield from subdomain(host, "spec.externalName")
+
+
+def _port_causes(ports: list[JsonObject] | tuple[()]) -> Iterator[Cause]:
+    names = set()
+    for position, port in enumerate(ports):
+        where, name = f"spec.ports[{position}]", port.get("name", "")
+        if not name and len(ports) > 1:
+            yield required(f"{where}.name")
+        elif name:
+            yield from label(name, f"{where}.name")
+            if name in names:
+                yield duplicate(f"{where}.name", name)
+            names.add(name)
+        yield from port_number(port.get("port", 0), f"{where}.port")
+        yield from one_of(port.get("protocol", ""), PROTOCOLS, f"{where}.protocol")
+        yield from port_number_or_name(port.get("targetPort", 0), f"{where}.targetPort")
+        if port.get("appProtocol") is not None:
+            yield from qualified_name(port["appProtocol"], f"{where}.appProtocol")
+
+
+def _affinity_causes(spec: JsonObject) -> Iterator[Cause]:
+    affinity, config = spec.get("sessionAffinity", ""), spec.get("sessionAffinityConfig")
+    yield from one_of(affinity, _AFFINITIES, "spec.sessionAffinity")
+    if affinity == "ClientIP":
+        seconds = ((config or EMPTY).get("clientIP") or EMPTY).get("timeoutSeconds", 0)
+        if not 0 < seconds <= _LONGEST_AFFINITY_SECONDS:
+            field = "spec.sessionAffinityConfig.clientIP.timeoutSeconds"
+            text = f"must be greater than 0 and less than {_LONGEST_AFFINITY_SECONDS}"
+            yield bad_value(field, seconds, text)
+
+
+def _family_causes(spec: JsonObject) -> Iterator[Cause]:
+    """Addresses and address families of the cluster network."""
+    if spec["type"] == "ExternalName":
+        return
+    families, policy = spec.get("ipFamilies") or (), spec.get("ipFamilyPolicy")
+    for position, family in enumerate(families):
+        if family not in _FAMILIES:
+            yield unsupported(f"spec.ipFamilies[{position}]", family, _FAMILIES)
+    seen = set()
+    for position, family in enumerate(families):
+        if family in seen:
+            yield duplicate(f"spec.ipFamilies[{position}]", family)
+        seen.add(family)
+    if policy is not None and policy not in _FAMILY_POLICIES:
+        yield unsupported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
+    addresses = spec.get("clusterIPs") or ()
+    for position, address in enumerate(addresses):
+        if address != "None":
+            yield from ip_address(address, f"spec.clusterIPs[{position}]")
+        elif addresses[1:]:
+            text = "'None' must be the first and only value"
+            yield bad_value(f"spec.clusterIPs[{position}]", address, text)
+
+
+def plain_address_causes(address: str, field: str) -> Iterator[Cause]:
+    """An address that is neither unspecified, nor loopback, nor link-local."""
+    parsed = parsed_ip(address)
+    if parsed is None:
+        yield from ip_address(address, field)
+        return
+    for wrong, text in (
+        (parsed.is_unspecified, f"may not be unspecified ({address})"),
+        (parsed.is_loopback, "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+        (
+            parsed.is_link_local,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ),
+    ):
+        if wrong:
+            yield bad_value(field, address, text)
+
+
+def _repeated_port_causes(spec: JsonObject) -> Iterator[Cause]:
+    ports = list(enumerate(spec.get("ports") or ()))
+    if spec["type"] == "ClusterIP":
+        for position, port in ports:
+            if port.get("nodePort"):
+                text = "may not be used when `type` is 'ClusterIP'"
+                yield forbidden_field(f"spec.ports[{position}].nodePort", text)
+    seen: set[tuple[str, str, int]] = set()
+    for position, port in ports:
+        number, protocol = port.get("nodePort", 0), port.get("protocol", "")
+        if number and ("node", protocol, number) in seen:
+            yield duplicate(f"spec.ports[{position}].nodePort", number)
+        seen.add(("node", protocol, number))
+    for position, port in ports:
+        key = ("own", port.get("protocol", ""), port.get("port", 0))
+        if key in seen:
+            shown = internal_form("ServicePort", {"protocol": key[1], "port": key[2]})
+            yield duplicate(f"spec.ports[{position}]", shown)
+        seen.add(key)
+
+
+def _balancer_causes(spec: JsonObject) -> Iterator[Cause]:
+    """What only balanced services say."""
+    balanced = spec["type"] == "LoadBalancer"
+    only = "may only be used when `type` is 'LoadBalancer'"
+    ranges = spec.get("loadBalancerSourceRanges") or ()
+    if ranges and not balanced:
+        yield forbidden_field("spec.LoadBalancerSourceRanges", only)
+    for position, block in enumerate(ranges):
+        yield from cidr(block.strip(), f"spec.LoadBalancerSourceRanges[{position}]")
+    if spec.get("allocateLoadBalancerNodePorts") is not None and not balanced:
+        yield forbidden_field("spec.allocateLoadBalancerNodePorts", only)
+    name = spec.get("loadBalancerClass")
+    if name is not None:
+        if not balanced:
+            yield forbidden_field("spec.loadBalancerClass", only)
+        else:
+            yield from qualified_name(name, "spec.loadBalancerClass")
+
+
+def _traffic_causes(spec: JsonObject) -> Iterator[Cause]:
+    external, internal = spec.get("externalTrafficPolicy", ""), spec.get("internalTrafficPolicy")
+    reachable = spec["type"] in _EXTERNAL or (
+        spec["type"] == "ClusterIP" and bool(spec.get("externalIPs"))
+    )
+    if not reachable:
+        if external:
+            text = "may only be set for externally-accessible services"
+            yield bad_value("spec.externalTrafficPolicy", external, text)
+    elif external or spec["type"] in _EXTERNAL:
+        yield from one_of(external, _POLICIES, "spec.externalTrafficPolicy")
+    checked = spec["type"] == "LoadBalancer" and external == "Local"
+    port = spec.get("healthCheckNodePort", 0)
+    if port and not checked:
+        text = (
+            "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        )
+        yield bad_value("spec.healthCheckNodePort", port, text)
+    if internal is not None and internal not in _POLICIES:
+        yield unsupported("spec.internalTrafficPolicy", internal, _POLICIES)
+    distribution = spec.get("trafficDistribution")
+    if distribution is not None and distribution not in _DISTRIBUTIONS:
+        yield unsupported("spec.trafficDistribution", distribution, _DISTRIBUTIONS)
+
+
+def validate_service_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+    """What is wrong with a change: the first address and family stay, unless the name is a host."""
     if subresource == "status":
-        return []
-    causes = validate_service(new)
-    had, has = old["spec"].get("clusterIP"), new["spec"].get("clusterIP")
-    if had and has and had != has:
-        causes.append(bad_value("spec.clusterIPs[0]", [has], "may not change once set"))
-    return causes
+        return
+    spec, was = new["spec"], old["spec"]
+    if "ExternalName" not in (spec["type"], was["type"]):
+        for name in ("clusterIPs", "ipFamilies"):
+            has, had = spec.get(name) or [], was.get(name) or []
+            if had and not has:
+                yield bad_value(f"spec.{name}[0]", has, "primary clusterIP can not be unset")
+            elif had and has[0] != had[0]:
+                yield bad_value(f"spec.{name}[0]", has, "may not change once set")
+    if was["type"] == spec["type"] == "LoadBalancer":
+        name = spec.get("loadBalancerClass")
+        if name != was.get("loadBalancerClass"):
+            text = "may not change once set"
+            yield bad_value("spec.loadBalancerClass", name, text)
+    yield from validate_service(new)

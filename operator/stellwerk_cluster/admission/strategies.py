@@ -8,50 +8,83 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission import (
+    access_rules,
+    claims,
     cluster_objects,
     definitions,
     events,
+    jobs,
+    limit_ranges,
     nodes,
     pod_admission,
     pod_defaults,
+    pod_preparation,
+    pod_updates,
     pod_validation,
+    pod_warnings,
+    quotas,
     scheduling_classes,
+    service_addresses,
     services,
+    storage,
     stored_only,
     volumes,
+    workload_validation,
     workloads,
 )
 from stellwerk_cluster.admission.strategy import Strategy
 from stellwerk_cluster.apimachinery.names import label_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.failures import Cause
 
 _PLAIN: Final = Strategy()
 
 
-def _workload(default: Callable[[JsonObject], None]) -> Strategy:
+def _no_change(*_: object) -> Iterator[Cause]:
+    return iter(())
+
+
+def _workload(
+    default: Callable[[JsonObject], None],
+    validate: Callable[[JsonObject], Iterator[Cause]],
+    change: Callable[[JsonObject, JsonObject], Iterator[Cause]] = _no_change,
+    layers: tuple[int, int] = (1, 1),
+) -> Strategy:
     """The strategy of a kind with a selector and a pod template."""
+
+    def validate_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+        if not subresource:
+            yield from validate(new)
+            yield from change(new, old)
+
     return Strategy(
         default=default,
-        validate=workloads.validate_workload,
-        validate_update=workloads.validate_workload_update,
+        validate=validate,
+        validate_update=validate_update,
+        warn=workload_validation.workload_warnings,
+        metadata_layers=layers,
     )
 
 
 _BY_TYPE: Final[dict[str, Strategy]] = {
     "Pod": Strategy(
         default=pod_defaults.default_pod,
+        prepare_create=pod_preparation.merge_label_keys,
         admit_create=pod_admission.admit_pod,
+        check_create=pod_admission.check_pod,
         validate=pod_validation.validate_pod,
-        prepare_update=pod_validation.prepare_pod_update,
+        prepare_update=pod_updates.prepare_pod_update,
         admit_update=pod_admission.admit_pod_update,
-        validate_update=pod_validation.validate_pod_update,
+        validate_update=pod_updates.validate_pod_update,
+        warn=pod_warnings.pod_warnings,
         metadata_by_status=True,
     ),
     "Node": Strategy(
+        default=nodes.default_node,
         prepare_create=nodes.prepare_node,
         validate=nodes.validate_node,
         validate_update=nodes.validate_node_update,
@@ -64,7 +97,19 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "EventsEvent": Strategy(
         validate=events.validate_new_event, validate_update=events.validate_new_event_update
     ),
+    "LimitRange": Strategy(
+        default=limit_ranges.default_limit_range,
+        validate=limit_ranges.validate_limit_range,
+        validate_update=lambda new, _old, _subresource: limit_ranges.validate_limit_range(new),
+        metadata_layers=(0, 1),
+    ),
+    "ResourceQuota": Strategy(
+        validate=quotas.validate_quota,
+        validate_update=quotas.validate_quota_update,
+        metadata_layers=(1, 0),
+    ),
     "Namespace": Strategy(
+        default=cluster_objects.default_namespace,
         prepare_create=cluster_objects.prepare_namespace,
         prepare_update=cluster_objects.prepare_namespace_update,
         admit_delete=cluster_objects.protect_namespace,
@@ -101,50 +146,117 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     ),
     "Service": Strategy(
         default=services.default_service,
-        admit_create=services.allocate_service_address,
+        prepare_create=services.prepare_service,
+        admit_create=service_addresses.allocate_for_service,
         validate=services.validate_service,
+        prepare_update=services.prepare_service_update,
+        admit_update=service_addresses.allocate_for_changed_service,
         validate_update=services.validate_service_update,
+        name_errors=label_errors,
     ),
     "PersistentVolume": Strategy(
         default=volumes.default_volume,
         prepare_create=volumes.prepare_volume,
         validate=volumes.validate_volume,
+        validate_update=volumes.validate_volume_update,
+        metadata_layers=(0, 2),
     ),
     "PersistentVolumeClaim": Strategy(
-        default=volumes.default_claim,
-        prepare_create=volumes.prepare_claim,
-        validate=volumes.validate_claim,
-        validate_update=volumes.validate_claim_update,
+        default=storage.default_claim,
+        prepare_create=storage.prepare_claim,
+        validate=claims.validate_claim,
+        check_create=limit_ranges.check_limits,
+        admit_update=storage.admit_claim_update,
+        validate_update=claims.validate_claim_update,
+        metadata_layers=(1, 2),
     ),
     "StorageClass": Strategy(
-        default=volumes.default_storage_class,
-        validate=volumes.validate_storage_class,
-        validate_update=volumes.validate_storage_class_update,
+        default=storage.default_storage_class,
+        validate=storage.validate_storage_class,
+        validate_update=storage.validate_storage_class_update,
     ),
-    "CSIDriver": Strategy(default=volumes.default_csi_driver),
+    "CSIDriver": Strategy(
+        default=storage.default_csi_driver,
+        validate=storage.validate_csi_driver,
+        validate_update=storage.validate_csi_driver_update,
+        metadata_layers=(1, 0),
+    ),
+    "CSINode": Strategy(
+        validate=storage.validate_csi_node,
+        validate_update=storage.validate_csi_node_update,
+        metadata_layers=(0, 1),
+    ),
     "CustomResourceDefinition": Strategy(
         default=definitions.default_definition,
         prepare_create=definitions.prepare_definition,
+        prepare_update=definitions.prepare_definition_update,
         validate=definitions.validate_definition,
         validate_update=definitions.validate_definition_update,
     ),
-    "Deployment": _workload(workloads.default_deployment),
-    "ReplicaSet": _workload(workloads.default_replica_set),
-    "ReplicationController": Strategy(default=workloads.default_replication_controller),
-    "StatefulSet": _workload(workloads.default_stateful_set),
-    "DaemonSet": _workload(workloads.default_daemon_set),
-    "Job": Strategy(
-        default=workloads.default_job,
-        prepare_create=workloads.label_job,
-        validate=workloads.validate_job,
-        validate_update=workloads.validate_job_update,
+    "Deployment": _workload(
+        workloads.default_deployment,
+        workload_validation.validate_deployment,
+        workload_validation.selector_change_causes,
+        (1, 0),
     ),
-    "CronJob": Strategy(default=stored_only.default_cron_job),
+    "ReplicaSet": _workload(
+        workloads.default_replica_set,
+        workload_validation.validate_replica_set,
+        workload_validation.selector_change_causes,
+    ),
+    "ReplicationController": _workload(
+        workloads.default_replication_controller,
+        workload_validation.validate_replication_controller,
+    ),
+    "StatefulSet": _workload(
+        workloads.default_stateful_set,
+        workload_validation.validate_stateful_set,
+        workload_validation.stateful_change_causes,
+        (0, 1),
+    ),
+    "DaemonSet": _workload(
+        workloads.default_daemon_set,
+        workload_validation.validate_daemon_set,
+        workload_validation.selector_change_causes,
+    ),
+    "Job": Strategy(
+        default=jobs.default_job,
+        prepare_create=jobs.label_job,
+        validate=jobs.validate_job,
+        validate_update=jobs.validate_job_update,
+        warn=jobs.job_warnings,
+    ),
+    "CronJob": Strategy(
+        default=stored_only.default_cron_job,
+        validate=jobs.validate_cron_job,
+        validate_update=jobs.validate_cron_job_update,
+        metadata_layers=(1, 0),
+    ),
     "HorizontalPodAutoscaler": Strategy(default=stored_only.default_autoscaler),
     "HorizontalPodAutoscalerV1": Strategy(default=stored_only.default_autoscaler),
     "NetworkPolicy": Strategy(default=stored_only.default_network_policy),
-    "RoleBinding": Strategy(default=stored_only.default_role_binding),
-    "ClusterRoleBinding": Strategy(default=stored_only.default_role_binding),
+    "Role": Strategy(
+        validate=access_rules.validate_role,
+        validate_update=access_rules.validate_role_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
+    "ClusterRole": Strategy(
+        validate=access_rules.validate_cluster_role,
+        validate_update=access_rules.validate_cluster_role_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
+    "RoleBinding": Strategy(
+        default=stored_only.default_role_binding,
+        validate=access_rules.validate_role_binding,
+        validate_update=access_rules.validate_role_binding_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
+    "ClusterRoleBinding": Strategy(
+        default=stored_only.default_role_binding,
+        validate=access_rules.validate_cluster_role_binding,
+        validate_update=access_rules.validate_cluster_role_binding_update,
+        name_errors=access_rules.path_segment_errors,
+    ),
     "Endpoints": Strategy(default=stored_only.default_endpoints),
     "EndpointSlice": Strategy(default=stored_only.default_endpoint_slice),
     "PodTemplate": Strategy(default=workloads.default_pod_template),

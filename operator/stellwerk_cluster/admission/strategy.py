@@ -32,6 +32,10 @@ class Reader(Protocol):
         """All present objects of a resource."""
         ...
 
+    def enabled(self, plugin: str) -> bool:
+        """Whether an admission plugin is on."""
+        ...
+
     def now(self) -> datetime:
         """The wall-clock time."""
         ...
@@ -45,6 +49,10 @@ def _no_causes(*_: object) -> list[Cause]:
     return []
 
 
+def _no_warnings(*_: object) -> list[str]:
+    return []
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """The functions that a write of one kind goes through; each has a neutral default."""
@@ -55,12 +63,18 @@ class Strategy:
     """Clears what a client may not set."""
     admit_create: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
     """Changes or refuses (raises StatusError) with a look at other objects."""
-    validate: Callable[[JsonObject], list[Cause]] = _no_causes
+    check_create: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
+    """Refuses a valid object with a look at other objects (raises StatusError)."""
+    validate: Callable[[JsonObject], Iterable[Cause]] = _no_causes
     prepare_update: Callable[[JsonObject, JsonObject, str], None] = _nothing
     """(new, stored, subresource)"""
     admit_update: Callable[[JsonObject, JsonObject, Reader, ResourceKind], None] = _nothing
-    validate_update: Callable[[JsonObject, JsonObject, str], list[Cause]] = _no_causes
+    validate_update: Callable[[JsonObject, JsonObject, str], Iterable[Cause]] = _no_causes
     """(new, stored, subresource)"""
+    warn: Callable[[JsonObject, JsonObject | None], Iterable[str]] = _no_warnings
+    """(new, stored; None for a new object) What is allowed and deserves a word."""
+    metadata_layers: tuple[int, int] = (1, 1)
+    """How often an update of the kind looks at changed metadata, and at metadata as such."""
     admit_delete: Callable[[JsonObject, ResourceKind], None] = _nothing
     name_errors: Callable[[str], Sequence[str]] = subdomain_errors
     status_in_create: bool = False

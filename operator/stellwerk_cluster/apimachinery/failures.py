@@ -8,7 +8,7 @@ failure is the same everywhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -24,6 +24,17 @@ ACCEPTED_BODIES: Final = "application/json, application/yaml, application/vnd.ku
 
 
 _MOST_CAUSES: Final = 1000
+_ESCAPES: Final = {
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+    "\\": r"\\",
+    '"': r"\"",
+}
 
 
 class StatusError(Exception):
@@ -75,13 +86,32 @@ class Cause:
 
 def _shown(value: JsonValue) -> str:
     """The value as messages quote it: strings in quotes, numbers bare, the rest as JSON."""
+    if value is None:
+        return "null"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        return go_quoted(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (dict, list)):
         return orjson.dumps(value).decode()
     return str(value)
+
+
+def go_quoted(text: str) -> str:
+    """A text in quotes as Go's %q prints it: what cannot be printed is escaped."""
+    if text.isprintable() and "\\" not in text and '"' not in text:
+        return f'"{text}"'
+    return '"' + "".join(_escaped(letter) for letter in text) + '"'
+
+
+def _escaped(letter: str) -> str:
+    known = _ESCAPES.get(letter)
+    if known is not None or letter.isprintable():
+        return known or letter
+    code = ord(letter)
+    if code < 0x80:  # noqa: PLR2004  (ASCII)
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004  (two bytes)
 
 
 def required(field: str, detail: str = "") -> Cause:
@@ -109,6 +139,12 @@ def unsupported(field: str, value: JsonValue, supported: Sequence[str]) -> Cause
 def forbidden_field(field: str, detail: str) -> Cause:
     """A field may not be set or changed here."""
     return Cause(field, "FieldValueForbidden", f"Forbidden: {detail}")
+
+
+def not_there(field: str, value: JsonValue, detail: str = "") -> Cause:
+    """A reference names something that the object does not have."""
+    suffix = f": {detail}" if detail else ""
+    return Cause(field, "FieldValueNotFound", f"Not found: {_shown(value)}{suffix}")
 
 
 def duplicate(field: str, value: JsonValue, detail: str = "") -> Cause:
@@ -176,6 +212,11 @@ def forbidden(kind: ResourceKind, name: str, why: str) -> StatusError:
         f'{kind.qualified_resource} "{name}" is forbidden: {why}',
         details=_details(kind, name),
     )
+
+
+def first_causes(*parts: Iterable[Cause]) -> list[Cause]:
+    """The causes of several checks, as many as an answer holds; the checks end with the last."""
+    return list(islice(chain.from_iterable(parts), _MOST_CAUSES))
 
 
 def invalid(kind: ResourceKind, name: str, causes: Iterable[Cause]) -> StatusError:
@@ -247,19 +288,33 @@ def unsupported_body() -> StatusError:
     )
 
 
-def unsupported_patch() -> StatusError:
-    """The body of a patch has a media type that is not read here."""
+def unsupported_patch(kind: ResourceKind) -> StatusError:
+    """The body of a patch has a media type that is not read here; custom kinds name theirs."""
+    if kind.custom:
+        return StatusError(
+            415,
+            "UnsupportedMediaType",
+            "the body of the request was in an unknown format - accepted media types include: "
+            "application/json-patch+json, application/merge-patch+json, "
+            "application/apply-patch+yaml",
+        )
     return StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
 
 
-def patch_rejected() -> StatusError:
-    """A JSON patch that cannot be applied."""
-    return StatusError(
-        422,
-        "Invalid",
-        "the server rejected our request due to an error in our request",
-        details={},
+def patch_rejected(
+    message: str = "the server rejected our request due to an error in our request",
+) -> StatusError:
+    """A patch that cannot be applied."""
+    return StatusError(422, "Invalid", message, details={})
+
+
+def too_many_operations(most: int, given: int) -> StatusError:
+    """A JSON patch that is longer than a patch may be."""
+    message = (
+        f"Request entity too large: The allowed maximum operations in a JSON patch is {most}, "
+        f"got {given}"
     )
+    return StatusError(413, "RequestEntityTooLarge", message)
 
 
 def no_process(pod: str, missing: str) -> StatusError:

@@ -7,8 +7,9 @@ decided by comparing its name elsewhere when a column of this table can say it.
 
 from __future__ import annotations
 
+import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Final
@@ -28,6 +29,7 @@ ALL_VERBS: Final = (
     "update",
     "watch",
 )
+_VERSION_NAME: Final = re.compile(r"v([1-9][0-9]*)(?:(alpha|beta)([1-9][0-9]*))?")
 METADATA_FIELDS: Final = ("metadata.name", "metadata.namespace")
 
 
@@ -82,6 +84,15 @@ class ResourceKind:
     """What every answer about the kind warns of."""
     custom: bool = False
     """Whether a CustomResourceDefinition added the kind."""
+    scale_paths: tuple[str, str, str] = (".spec.replicas", ".status.replicas", "")
+    """Where a custom kind has the replicas that are wanted, those there are, and their selector."""
+    converted: bool = False
+    """Whether stored objects may have another form than that of the version: there are several
+    versions, or the definition has changed.
+    """
+    version_schema: JsonObject = field(default_factory=dict, compare=False, repr=False)
+    storage_version: str = ""
+    storage_schema: JsonObject = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def api_version(self) -> str:
@@ -228,4 +239,15 @@ class KindTable:
             versions = found.setdefault(row.group, [])
             if row.version not in versions:
                 versions.append(row.version)
+        for group in {row.group for row in self if row.custom}:
+            found[group].sort(key=version_rank, reverse=True)
         return found
+
+
+def version_rank(version: str) -> tuple[int, int, int, str]:
+    """Sorts versions by their stability and number, highest last, and other names before them."""
+    match = _VERSION_NAME.fullmatch(version)
+    if match is None:
+        return 0, 0, 0, "".join(chr(0x10FFFF - ord(letter)) for letter in version) + chr(0x10FFFF)
+    stability = {None: 3, "beta": 2, "alpha": 1}[match[2]]
+    return stability, int(match[1]), int(match[3] or 0), ""

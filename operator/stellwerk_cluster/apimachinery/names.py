@@ -9,17 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value
-
-if TYPE_CHECKING:
-    from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.apimachinery.failures import Cause, bad_value, too_long
 
 _LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _NAME_PART: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
+_LARGEST_ANNOTATIONS: Final = 256 << 10
 
 NAME_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 """The letters of generated names: no vowels, so that no word comes out."""
@@ -81,6 +78,11 @@ def subdomain_errors(text: str) -> tuple[str, ...]:
     return _RFC_1123_SUBDOMAIN.errors(text)
 
 
+def without_trailing_dash(prefix: str) -> str:
+    """A prefix of names as one of them, so that the dash at its end is no mistake."""
+    return f"{prefix[:-2]}a" if prefix.endswith("-") and prefix != "-" else prefix
+
+
 @lru_cache(maxsize=1 << 14)
 def label_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being a lowercase RFC 1123 label."""
@@ -120,23 +122,18 @@ def label_causes(labels: dict[str, str], field: str) -> list[Cause]:
     ]
 
 
-def metadata_causes(metadata: JsonObject) -> list[Cause]:
-    """The wrong labels, annotations and finalizers of an object."""
-    causes = label_causes(metadata.get("labels") or {}, "metadata.labels")
-    for key in metadata.get("annotations") or {}:
-        causes += [
-            bad_value("metadata.annotations", key, error)
-            for error in qualified_name_errors(key.lower())
-        ]
-    for position, name in enumerate(metadata.get("finalizers") or ()):
-        field = f"metadata.finalizers[{position}]"
-        causes += [bad_value(field, name, error) for error in qualified_name_errors(name)]
-        if "/" not in name and name not in _STANDARD_FINALIZERS:
-            causes.append(
-                bad_value(
-                    field,
-                    name,
-                    "name is neither a standard finalizer name nor is it fully qualified",
-                )
-            )
+def annotation_causes(annotations: dict[str, str], field: str) -> list[Cause]:
+    """The wrong keys of a set of annotations, and their size together."""
+    causes = [
+        bad_value(field, key, error)
+        for key in annotations
+        for error in qualified_name_errors(key.lower())
+    ]
+    letters = sum(len(key) + len(value) for key, value in annotations.items())
+    if letters * 4 > _LARGEST_ANNOTATIONS and _bytes_of(annotations) > _LARGEST_ANNOTATIONS:
+        causes.append(too_long(field, _LARGEST_ANNOTATIONS))
     return causes
+
+
+def _bytes_of(texts: dict[str, str]) -> int:
+    return sum(len(key.encode()) + len(value.encode()) for key, value in texts.items())

@@ -100,3 +100,14 @@ def parse_timestamp(text: str) -> datetime:
         ValueError: the text is no RFC 3339 time.
     """
     return datetime.fromisoformat(text)
+
+
+def go_text(value: JsonValue) -> str:
+    """A value as Go's %v prints it: maps with their keys in order, strings bare."""
+    if isinstance(value, dict):
+        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
+    if isinstance(value, list):
+        return f"[{' '.join(go_text(each) for each in value)}]"
+    if value is None:
+        return "<nil>"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The three kinds of patches: JSON patch, JSON merge patch, strategic merge patch.
+"""The patches of the API: JSON merge patch and strategic merge patch; JSON patch is beside it.
 
 Pure functions from (object, patch) to a new object, called by the verbs. Invariant: the original is
 not changed; parts that a patch does not touch may be shared between original and result.
@@ -6,10 +6,17 @@ not changed; parts that a patch does not touch may be shared between original an
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, patch_rejected
+from stellwerk_cluster.apimachinery.failures import (
+    StatusError,
+    bad_request,
+    internal,
+    patch_rejected,
+)
+from stellwerk_cluster.apimachinery.json_patch import json_patch, pointer
+from stellwerk_cluster.apimachinery.objects import go_text
+from stellwerk_cluster.apimachinery.patch_directives import check_directives
 from stellwerk_cluster.apimachinery.schema import Field, types
 
 if TYPE_CHECKING:
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
+APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 _ORDER: Final = "$setElementOrder/"
 _DELETE_PRIMITIVES: Final = "$deleteFromPrimitiveList/"
@@ -37,86 +45,47 @@ def merge_patch(target: JsonValue, patch: JsonValue) -> JsonValue:
     return result
 
 
-def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
-    """The target after the operations of RFC 6902.
+def patched(
+    document: JsonObject, patch: JsonValue, media_type: str, type_name: str
+) -> JsonObject | None:
+    """The document after a patch of any kind; None for one that this type does not know.
+
+    The type is empty for custom kinds, which know no strategic merge.
 
     Raises:
-        StatusError: an operation is malformed, a path is missing or a test fails (422).
+        StatusError: the patch is malformed (400), or cannot be applied (422, 500).
     """
-    if not isinstance(operations, list):
-        message = (
-            "error decoding patch: json: cannot unmarshal object "
-            "into Go value of type []handlers.jsonPatchOp"
-        )
+    if media_type == JSON_PATCH:
+        return json_patch(document, patch)
+    if not isinstance(patch, dict):
+        message = "error decoding patch: the patch must be an object"
         raise bad_request(message)
-    document: JsonValue = copy.deepcopy(target)
-    for operation in operations:
-        try:
-            document = _apply_operation(document, operation)
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise patch_rejected() from error
+    if media_type == MERGE_PATCH:
+        merged: JsonObject = merge_patch(document, patch)
+        return merged
+    if media_type == STRATEGIC_PATCH and type_name:
+        return strategic_patch(document, patch, type_name)
+    return None
+
+
+def as_patched(document: JsonObject, patch: JsonValue) -> JsonObject:
+    """A patched document as errors quote it: keys in order wherever the patch looked."""
+    looked: JsonObject = {}
+    for operation in patch if isinstance(patch, list) else ():
+        inner = looked
+        for part in pointer(operation["path"])[:-1]:
+            inner = inner.setdefault(part, {})
+    shown: JsonObject = _sorted_where(document, patch if isinstance(patch, dict) else looked)
+    return shown
+
+
+def _sorted_where(document: JsonValue, looked: JsonObject) -> JsonValue:
     if not isinstance(document, dict):
-        raise patch_rejected()
-    return document
-
-
-def _apply_operation(document: JsonValue, operation: JsonObject) -> JsonValue:
-    path = _pointer(operation["path"])
-    match operation["op"]:
-        case "add":
-            return _put(document, path, operation["value"], insert=True)
-        case "replace":
-            _at(document, path)
-            return _put(document, path, operation["value"], insert=False)
-        case "remove":
-            _take(document, path)
-        case "test":
-            if _at(document, path) != operation["value"]:
-                raise patch_rejected()
-        case "move":
-            return _put(document, path, _take(document, _pointer(operation["from"])), insert=True)
-        case "copy":
-            value = copy.deepcopy(_at(document, _pointer(operation["from"])))
-            return _put(document, path, value, insert=True)
-        case _:
-            raise patch_rejected()
-    return document
-
-
-def _pointer(text: str) -> list[str]:
-    if text == "":
-        return []
-    if not text.startswith("/"):
-        raise ValueError(text)
-    return [part.replace("~1", "/").replace("~0", "~") for part in text[1:].split("/")]
-
-
-def _at(document: JsonValue, path: list[str]) -> JsonValue:
-    for part in path:
-        document = document[int(part)] if isinstance(document, list) else document[part]
-    return document
-
-
-def _put(document: JsonValue, path: list[str], value: JsonValue, *, insert: bool) -> JsonValue:
-    if not path:
-        return value
-    parent, last = _at(document, path[:-1]), path[-1]
-    if isinstance(parent, list):
-        position = len(parent) if last == "-" else int(last)
-        if insert:
-            if not 0 <= position <= len(parent):
-                raise IndexError(position)
-            parent.insert(position, value)
-        else:
-            parent[position] = value
-    else:
-        parent[last] = value
-    return document
-
-
-def _take(document: JsonValue, path: list[str]) -> JsonValue:
-    parent, last = _at(document, path[:-1]), path[-1]
-    return parent.pop(int(last)) if isinstance(parent, list) else parent.pop(last)
+        return document
+    return {
+        name: _sorted_where(item, looked[name]) if isinstance(looked.get(name), dict) else item
+        for name, item in sorted(document.items())
+    }
 
 
 def strategic_patch(target: JsonObject, patch: JsonObject, type_name: str) -> JsonObject:
@@ -125,6 +94,7 @@ def strategic_patch(target: JsonObject, patch: JsonObject, type_name: str) -> Js
     Raises:
         StatusError: a directive makes no sense, or an element lacks its merge key (400).
     """
+    check_directives(patch, type_name)
     merged = _merge_struct(target, patch, type_name)
     return merged if merged is not None else {}
 
@@ -132,15 +102,16 @@ def strategic_patch(target: JsonObject, patch: JsonObject, type_name: str) -> Js
 def _merge_struct(target: JsonValue, patch: JsonObject, type_name: str) -> JsonObject | None:
     directive = patch.get("$patch")
     if directive == "delete":
-        return None
+        return {}
     if directive == "replace":
         return {name: value for name, value in patch.items() if name != "$patch"}
     if directive not in (None, "merge"):
-        raise bad_request(f"invalid $patch directive {directive!r}")
+        raise internal(f"unknown patch type: {directive} in map: {go_text(patch)}")
     fields = types().get(type_name, {})
     result = dict(target) if isinstance(target, dict) else {}
     if "$retainKeys" in patch:
-        result = {name: value for name, value in result.items() if name in patch["$retainKeys"]}
+        retained = _retained(patch)
+        result = {name: value for name, value in result.items() if name in retained}
     for name, value in patch.items():
         if name.startswith("$"):
             continue
@@ -155,11 +126,21 @@ def _merge_struct(target: JsonValue, patch: JsonObject, type_name: str) -> JsonO
     return result
 
 
+def _retained(patch: JsonObject) -> list[str]:
+    """The fields that stay beside those of the patch, all of which must be among them."""
+    retained: list[str] = patch["$retainKeys"]
+    for name, value in patch.items():
+        if not name.startswith("$") and value is not None and name not in retained:
+            message = "patch content doesn't match retainKeys list"
+            raise patch_rejected(message)
+    return retained
+
+
 def _apply_list_directives(result: JsonObject, patch: JsonObject, fields: dict[str, Field]) -> None:
     for name, value in patch.items():
         if name.startswith(_DELETE_PRIMITIVES):
             field = name.removeprefix(_DELETE_PRIMITIVES)
-            result[field] = [each for each in result.get(field, []) if each not in value]
+            result[field] = [each for each in result.get(field) or () if each not in value]
         elif name.startswith(_ORDER) and name.removeprefix(_ORDER) not in patch:
             _reorder(result, name.removeprefix(_ORDER), value, fields)
 
@@ -185,6 +166,9 @@ def _merge_list(
     old: list[JsonObject], new: list[JsonObject], field: Field, order: JsonValue
 ) -> JsonValue:
     key = field.merge_key
+    for each in new:
+        if each.get("$patch", "merge") not in ("delete", "merge", "replace"):
+            raise internal(f"unknown patch type: {each['$patch']} in map: {go_text(each)}")
     if any(each.get("$patch") == "replace" for each in new):
         return [each for each in new if "$patch" not in each]
     merged: dict[JsonValue, JsonObject] = {}
@@ -192,7 +176,7 @@ def _merge_list(
     deleted = set()
     for each in new:
         if key not in each:
-            raise _missing_merge_key(key)
+            raise _missing_merge_key(each, key)
         if each.get("$patch") == "delete":
             deleted.add(each[key])
             continue
@@ -214,8 +198,8 @@ def _position(order: list[JsonValue], value: JsonValue) -> int:
     return order.index(value) if value in order else len(order)
 
 
-def _missing_merge_key(key: str) -> StatusError:
-    return bad_request(f"map: map[] does not contain declared merge key: {key}")
+def _missing_merge_key(element: JsonObject, key: str) -> StatusError:
+    return internal(f"map: {go_text(element)} does not contain declared merge key: {key}")
 
 
 def _interleave(

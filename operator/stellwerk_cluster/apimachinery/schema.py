@@ -4,14 +4,16 @@
 (present in every object of the API; filled with the type's zero when missing), `always` (an
 optional struct that is nevertheless always written), `nullable` (written as null when missing),
 `pointer` (a zero value is kept, otherwise it counts as absent), `merge` and `merge=key` (how a
-strategic merge patch merges a list), `retain` (it honours $retainKeys). Invariant: a decoded object
-holds only known fields, with the types they should have, in canonical form.
+strategic merge patch merges a list), `retain` (it honours $retainKeys). For field ownership:
+`map=key,key` and `set` (how an applied list merges; all others are taken whole), `default=value`
+(of a key), `atomic` (a map, or on the line of a type all its values, is taken whole), `granular`
+(this value of an atomic type is not). Invariant: a decoded object holds only known fields, with the
+types they should have, in canonical form.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import copy
 import re
 from collections.abc import Callable
@@ -55,6 +57,10 @@ class Field:
     type: str
     flags: frozenset[str]
     merge_key: str
+    keys: tuple[str, ...] = ()
+    """The fields that tell the items of a list apart when it is applied."""
+    default: str = ""
+    """The value of a key that an item leaves out."""
 
     @property
     def merges(self) -> bool:
@@ -72,21 +78,34 @@ def types() -> dict[str, dict[str, Field]]:
     """All types of types.txt, by name."""
     found: dict[str, dict[str, Field]] = {}
     fields: dict[str, Field] = {}
-    text = (
-        resources.files("stellwerk_cluster.apimachinery").joinpath("types.txt").read_text("utf-8")
-    )
-    for line in text.splitlines():
+    for line in _types_text().splitlines():
         words = line.split()
         if not line.startswith(" "):
             fields = found.setdefault(words[0], {})
             continue
-        flags, merge_key = set(), ""
-        for flag in words[2:]:
-            name, _, value = flag.partition("=")
-            flags.add(name)
-            merge_key = value or merge_key
-        fields[words[0]] = Field(words[0], words[1], frozenset(flags), merge_key)
+        flags = dict(flag.partition("=")[::2] for flag in words[2:])
+        fields[words[0]] = Field(
+            words[0],
+            words[1],
+            frozenset(flags),
+            flags.get("merge", ""),
+            tuple(filter(None, flags.get("map", "").split(","))),
+            flags.get("default", ""),
+        )
     return found
+
+
+@cache
+def atomic_types() -> frozenset[str]:
+    """The types whose values have one owner as a whole."""
+    lines = (line.split() for line in _types_text().splitlines() if not line.startswith(" "))
+    return frozenset(words[0] for words in lines if "atomic" in words[1:])
+
+
+def _types_text() -> str:
+    return (
+        resources.files("stellwerk_cluster.apimachinery").joinpath("types.txt").read_text("utf-8")
+    )
 
 
 def decode(type_name: str, body: JsonObject) -> tuple[JsonObject, list[str]]:
@@ -230,10 +249,16 @@ def _map_decoder(element: str) -> Decoder:
         if not value:
             return None
         # The API writes the keys of maps in order, and so do tables and describe.
-        return {
-            name: decode_element("" if item is None else item, findings, f"{path}.{name}")
-            for name, item in sorted(value.items())
-        }
+        decoded = {}
+        for name, item in sorted(value.items()):
+            try:
+                decoded[name] = decode_element(
+                    "" if item is None else item, findings, f"{path}.{name}"
+                )
+            except _MismatchError as error:
+                error.leave_out(f"{path}.{name}", path)
+                raise
+        return decoded
 
     return decode_map
 
@@ -254,15 +279,24 @@ _GO_NAMES: Final = {
 }
 
 
+def json_name(value: JsonValue) -> str:
+    """What the API calls a value of the wrong JSON type."""
+    return _JSON_NAMES.get(type(value), "null")
+
+
 class _MismatchError(DecodeError):
     """A value of the wrong JSON type; the struct around it is filled in on the way out."""
 
     def __init__(self, value: JsonValue, path: str, wanted: str) -> None:
         super().__init__(path)
-        self._found = _JSON_NAMES.get(type(value), "null")
+        self._found = json_name(value)
         self._path = re.sub(r"\[\d+\]", "", path)
         self._wanted = wanted
         self.owner = ""
+
+    def leave_out(self, entry: str, above: str) -> None:
+        """Name the map in place of one of its entries, as Go does."""
+        self._path = above + self._path.removeprefix(re.sub(r"\[\d+\]", "", entry))
 
     @override
     def __str__(self) -> str:
@@ -373,7 +407,7 @@ def _bytes(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
         raise _MismatchError(value, path, "bytes")
     try:
         base64.b64decode(value, validate=True)
-    except binascii.Error:
+    except ValueError:
         message = "illegal base64 data at input byte 0"
         raise DecodeError(message) from None
     return value

@@ -6,7 +6,11 @@ here.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.views import is_view
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -27,6 +31,9 @@ VERSION: Final[JsonObject] = {
     "compiler": "",
     "platform": "linux/amd64",
 }
+_HASHED_VERSIONS: Final = {"customresourcedefinitions.apiextensions.k8s.io": "v1beta1"}
+"""Of kinds that the API server stores in a version that it does not serve."""
+_HASH_BYTES: Final = 8
 AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -61,7 +68,7 @@ class Discovery:
         rows = self._kinds.served(group, version)
         if not rows:
             return None
-        resources = [entry for row in rows for entry in _legacy_entries(row)]
+        resources = [entry for row in rows for entry in self._legacy_entries(row)]
         resources.sort(key=lambda each: each["name"])
         return {
             "kind": "APIResourceList",
@@ -110,32 +117,41 @@ class Discovery:
             "freshness": "Current",
         }
 
-
-def _legacy_entries(row: ResourceKind) -> list[JsonObject]:
-    own: JsonObject = {
-        "name": row.plural,
-        "singularName": row.singular_name,
-        "namespaced": row.namespaced,
-        "kind": row.kind,
-        "verbs": list(row.verbs),
-    }
-    if row.short_names:
-        own["shortNames"] = list(row.short_names)
-    if row.categories:
-        own["categories"] = list(row.categories)
-    entries = [own]
-    for each in row.subresources:
-        entry: JsonObject = {
-            "name": f"{row.plural}/{each.name}",
-            "singularName": "",
+    def _legacy_entries(self, row: ResourceKind) -> list[JsonObject]:
+        own: JsonObject = {
+            "name": row.plural,
+            "singularName": row.singular_name,
             "namespaced": row.namespaced,
-            "kind": each.kind or row.kind,
-            "verbs": list(each.verbs),
+            "kind": row.kind,
+            "verbs": list(row.verbs),
         }
-        if each.group:
-            entry |= {"group": each.group, "version": each.version}
-        entries.append(entry)
-    return entries
+        if row.short_names:
+            own["shortNames"] = list(row.short_names)
+        if row.categories:
+            own["categories"] = list(row.categories)
+        if "list" in row.verbs:
+            own["storageVersionHash"] = self._storage_version_hash(row)
+        entries = [own]
+        for each in row.subresources:
+            entry: JsonObject = {
+                "name": f"{row.plural}/{each.name}",
+                "singularName": "",
+                "namespaced": row.namespaced,
+                "kind": each.kind or row.kind,
+                "verbs": list(each.verbs),
+            }
+            if each.group:
+                entry |= {"group": each.group, "version": each.version}
+            entries.append(entry)
+        return entries
+
+    def _storage_version_hash(self, row: ResourceKind) -> str:
+        """What changes when objects are stored in another version."""
+        same = (each for each in self._kinds if each.storage_name == row.storage_name)
+        stored = next((each for each in same if not is_view(each)), row)
+        version = row.storage_version or _HASHED_VERSIONS.get(row.storage_name, stored.version)
+        text = f"{stored.group}/{version}/{stored.kind}"
+        return base64.b64encode(hashlib.sha256(text.encode()).digest()[:_HASH_BYTES]).decode()
 
 
 def _aggregated_entry(row: ResourceKind) -> JsonObject:

@@ -27,6 +27,8 @@ from stellwerk_cluster.apimachinery.failures import (
     too_large_revision,
     unsupported_patch,
 )
+from stellwerk_cluster.apimachinery.query import version_error
+from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.apiserver.answers import (
     Answer,
     body_answer,
@@ -38,12 +40,17 @@ from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_opti
 from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
 from stellwerk_cluster.apiserver.requests import (
     Target,
+    apply_body,
+    note_duplicates,
     object_body,
     parse_path,
     plain_body,
     write_options,
 )
-from stellwerk_cluster.apiserver.reviews import REVIEW_GROUPS, answer_review
+from stellwerk_cluster.identity.attributes import Attributes
+from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
+from stellwerk_cluster.identity.token_requests import issue_token
+from stellwerk_cluster.registry.applying import apply
 from stellwerk_cluster.registry.binding import bind
 from stellwerk_cluster.registry.deletion import (
     DeleteOptions,
@@ -52,21 +59,29 @@ from stellwerk_cluster.registry.deletion import (
     parse_delete_options,
 )
 from stellwerk_cluster.registry.eviction import evict
-from stellwerk_cluster.registry.scale import read_scale, write_scale
-from stellwerk_cluster.registry.tokens import issue_token
+from stellwerk_cluster.registry.scale import apply_scale, read_scale, write_scale
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apiserver.access import Access
     from stellwerk_cluster.apiserver.documents import Documents
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
+    from stellwerk_cluster.registry.write_options import WriteOptions
 
 _log = logging.getLogger(__name__)
 _FUTURE_SECONDS: Final = 3.0
 _POLL_SECONDS: Final = 0.05
 LARGEST_BODY_BYTES: Final = 3 << 20
-_PATCHES: Final = (patching.JSON_PATCH, patching.MERGE_PATCH, patching.STRATEGIC_PATCH)
+_USER: Final = web.RequestKey("user", User)
+"""Where a request carries the user that sent it."""
+_PATCHES: Final = (
+    patching.JSON_PATCH,
+    patching.MERGE_PATCH,
+    patching.STRATEGIC_PATCH,
+    patching.APPLY_PATCH,
+)
 _CREATED: Final[JsonObject] = {
     "kind": "Status",
     "apiVersion": "v1",
@@ -82,6 +97,8 @@ _NEEDS_PROCESS: Final = {
     "proxy": "server to talk to",
 }
 """Subresources of pods that answer with what a process says, and what of it is missing."""
+_CHOOSES: Final = ("labelSelector", "fieldSelector", "limit", "continue")
+"""Parameters that say which objects of a collection are deleted."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
@@ -92,10 +109,17 @@ class HttpServer:
     """Answers requests, one method each for GET, POST, PUT, PATCH and DELETE."""
 
     def __init__(
-        self, api: Api, renderer: Renderer, watches: WatchServer, documents: Documents
+        self,
+        api: Api,
+        renderer: Renderer,
+        watches: WatchServer,
+        documents: Documents,
+        access: Access,
     ) -> None:
-        """Serve `api`; the last three answer in its name."""
+        """Serve `api` behind `access`; the three between answer in its name."""
         self._api = api
+        self._access = access
+        self._reviewer = Reviewer(access.authenticator, access.authorizer, api.ownership)
         self._renderer = renderer
         self._watches = watches
         self._documents = documents
@@ -124,6 +148,7 @@ class HttpServer:
 
     async def _dispatch(self, request: web.BaseRequest) -> Answer:
         parts = [part for part in request.path.split("/") if part]
+        request[_USER] = self._access.enter(request, parts)
         head = parts[0] if parts else ""
         if len(parts) > _DOCUMENT_DEPTH.get(head, len(parts)):
             target = parse_path(parts, self._api.kinds)
@@ -169,7 +194,7 @@ class HttpServer:
         if "get" not in target.kind.verbs:
             raise method_not_allowed()
         version = query.get("resourceVersion", "")
-        if version.isdigit():
+        if version and not version_error(version):
             await self._wait_for_revision(int(version))
         entry = self._api.get(target.kind, *target.key)
         form = form.for_one(target.kind).including(query)
@@ -203,12 +228,15 @@ class HttpServer:
         ):
             raise method_not_allowed()
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Create")
-        body = object_body(await request.read(), _media_type(request), kind, self._api.kinds)
+        options = write_options(request.query, "Create", _user_agent(request))
+        options.user = request[_USER]
+        content, media_type = await request.read(), _media_type(request)
+        body = object_body(content, media_type, kind, self._api.kinds)
+        note_duplicates(content, media_type, body, options)
         if kind.group in REVIEW_GROUPS:
-            return json_answer(
-                answer_review({**body, "kind": kind.kind, "apiVersion": kind.api_version}), 201
-            )
+            now, namespace = self._api.now(), target.namespace or ""
+            review = self._reviewer.answer(kind, namespace, body, options, now)
+            return json_answer(review, 201)
         if kind.kind == "Binding":
             pods = self._api.kinds.resource("pods")
             name = (body.get("metadata") or {}).get("name", "")
@@ -223,7 +251,8 @@ class HttpServer:
         body = plain_body(content, _media_type(request), _body_kind(target))
         dry_run = request.query.get("dryRun") == "All"
         if target.subresource == "token":
-            return json_answer(issue_token(self._api, target.kind, target.key, body), 201)
+            tokens = self._access.authenticator.tokens
+            return json_answer(issue_token(self._api, tokens, target.kind, target.key, body), 201)
         if target.subresource == "binding":
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
         else:
@@ -241,7 +270,8 @@ class HttpServer:
             raise method_not_allowed()
         _check_verb(target, "update")
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Update")
+        options = write_options(request.query, "Update", _user_agent(request))
+        options.user = request[_USER]
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
             scale = plain_body(content, media_type, "Scale")
@@ -249,13 +279,23 @@ class HttpServer:
                 write_scale(self._api, kind, target.key, scale, options, merge=False)
             )
         body = object_body(content, media_type, kind, self._api.kinds)
+        note_duplicates(content, media_type, body, options)
         known = self._api.store.collection(kind.storage_name).get(target.key)
         if known is None and kind.create_on_update:
+            self._check_create(request, target)
             named = {**body, "metadata": {**(body.get("metadata") or {}), "name": target.name}}
             entry = self._api.create(kind, target.namespace or "", named, options)
             return self._answer_one(target, entry, form, 201, options.warnings)
         entry = self._api.update(kind, target.key, body, options, subresource=target.subresource)
         return self._answer_one(target, entry, form, 200, options.warnings)
+
+    def _check_create(self, request: web.BaseRequest, target: Target) -> None:
+        """An update that creates needs the right to create, too."""
+        kind = target.kind
+        asked = Attributes(
+            "create", kind.group, kind.version, kind.plural, "", target.name, target.namespace or ""
+        )
+        self._access.check(request[_USER], asked)
 
     async def _patch(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
@@ -264,19 +304,36 @@ class HttpServer:
         _check_verb(target, "patch")
         media_type = _media_type(request)
         if media_type not in _PATCHES:
-            raise unsupported_patch()
+            raise unsupported_patch(kind)
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Patch")
+        applies = media_type == patching.APPLY_PATCH
+        options = write_options(request.query, "Patch", _user_agent(request), applies=applies)
+        options.user = request[_USER]
+        if applies:
+            content = await request.read()
+            if self._api.store.collection(kind.storage_name).get(target.key) is None:
+                self._check_create(request, target)
+            return self._apply(content, target, form, options)
+        content = await request.read()
         try:
-            patch = orjson.loads(await request.read())
+            patch = orjson.loads(content)
         except orjson.JSONDecodeError as error:
             raise bad_request(f"error decoding patch: {error}") from error
+        note_duplicates(content, media_type, patch, options)
         if target.subresource == "scale":
             return json_answer(write_scale(self._api, kind, target.key, patch, options, merge=True))
         entry = self._api.patch(
             kind, target.key, patch, media_type, options, subresource=target.subresource
         )
         return self._answer_one(target, entry, form, 200, options.warnings)
+
+    def _apply(self, content: bytes, target: Target, form: Form, options: WriteOptions) -> Answer:
+        config = apply_body(content, options)
+        if target.subresource == "scale":
+            return json_answer(apply_scale(self._api, target.kind, target.key, config, options))
+        done = apply(self._api, target.kind, target.key, config, options, target.subresource)
+        status = 201 if done.created else 200
+        return self._answer_one(target, done.entry, form, status, options.warnings)
 
     async def _delete(self, request: web.BaseRequest, target: Target) -> Answer:
         kind = target.kind
@@ -302,7 +359,7 @@ class HttpServer:
             kind,
             target.namespace,
             "",
-            {name: query[name] for name in ("labelSelector", "fieldSelector") if name in query},
+            {name: query[name] for name in _CHOOSES if name in query},
         )
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
@@ -333,6 +390,10 @@ def _body_kind(target: Target) -> str:
     return found.kind if found is not None else ""
 
 
+def _user_agent(request: web.BaseRequest) -> str:
+    return request.headers.get("User-Agent", "")
+
+
 def _media_type(request: web.BaseRequest) -> str:
     return request.headers.get("Content-Type", "").partition(";")[0].strip()
 
@@ -342,7 +403,9 @@ def _warn(answer: Answer, text: str) -> None:
 
 
 def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
+    """The text inside quotation marks of a header, which has no place for control characters."""
+    shown = "".join(each if each.isprintable() else " " for each in text)
+    return shown.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _failure(error: StatusError) -> web.Response:

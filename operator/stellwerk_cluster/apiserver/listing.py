@@ -25,6 +25,7 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     unsupported,
 )
+from stellwerk_cluster.apimachinery.query import flag, integer, version_error
 from stellwerk_cluster.apimachinery.selectors import (
     FieldRequirement,
     Selection,
@@ -98,14 +99,14 @@ def parse_list_options(
     selection = Selection(namespace, parse_labels(query.get("labelSelector", "")), fields)
     options = ListOptions(
         selection=selection,
-        limit=_integer(query, "limit") or 0,
+        limit=max(integer(query, "limit") or 0, 0),
         token=query.get("continue", ""),
         resource_version=query.get("resourceVersion", ""),
         match=query.get("resourceVersionMatch", ""),
-        watch=_flag(query, "watch"),
-        timeout_seconds=_integer(query, "timeoutSeconds"),
-        bookmarks=_flag(query, "allowWatchBookmarks"),
-        send_initial_events=_flag(query, "sendInitialEvents")
+        watch=flag(query, "watch"),
+        timeout_seconds=integer(query, "timeoutSeconds"),
+        bookmarks=flag(query, "allowWatchBookmarks"),
+        send_initial_events=flag(query, "sendInitialEvents")
         if "sendInitialEvents" in query
         else None,
     )
@@ -114,20 +115,6 @@ def parse_list_options(
         raise invalid_as("ListOptions", "meta.k8s.io", "", [cause])
     _check_revision(options)
     return options
-
-
-def _integer(query: dict[str, str], name: str) -> int | None:
-    text = query.get(name)
-    if not text:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
-
-
-def _flag(query: dict[str, str], name: str) -> bool:
-    return query.get(name, "false").lower() not in ("false", "0", "f")
 
 
 def _contradiction(options: ListOptions) -> Cause | None:
@@ -168,12 +155,10 @@ def _match_contradiction(options: ListOptions) -> Cause | None:
 
 def _check_revision(options: ListOptions) -> None:
     version = options.resource_version
-    if not version or version.isdigit():
+    error = version_error(version) if version else ""
+    if not error:
         return
-    text = (
-        f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": '
-        "invalid syntax"
-    )
+    text = f'resourceVersion: Invalid value: "{version}": {error}'
     if options.watch:
         raise internal(text)
     raise bad_request(f"invalid resource version: {text}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 import yaml
+from typing_extensions import override
 
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.failures import ACCEPTED_BODIES, StatusError, bad_request
@@ -238,8 +239,28 @@ def list_items(kind: ResourceKind, entries: Iterable[Entry]) -> Iterator[bytes]:
 
 def to_yaml(body: JsonObject) -> bytes:
     """The object as YAML, keys in order."""
-    text: str = yaml.safe_dump(body, default_flow_style=False, sort_keys=True, allow_unicode=True)
+    text: str = yaml.dump(
+        body, Dumper=_Dumper, default_flow_style=False, sort_keys=True, allow_unicode=True
+    )
     return text.encode()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts that look like something else in double quotes, and lines as lines."""
+
+    @override
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        found: str = self.resolve(yaml.ScalarNode, data, (True, False))  # type: ignore[no-untyped-call]
+        plain = found == self.DEFAULT_SCALAR_TAG
+        style = None if plain else '"'
+        return self.represent_scalar(self.DEFAULT_SCALAR_TAG, data, "|" if "\n" in data else style)
+
+    @override
+    def ignore_aliases(self, data: object) -> bool:
+        return True  # sets of owned fields are shared between entries
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def _row(printer: Printer, kind: ResourceKind, obj: JsonObject, form: Form) -> JsonObject:

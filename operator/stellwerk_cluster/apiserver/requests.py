@@ -9,19 +9,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import orjson
-import yaml
 
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.failures import (
+    Cause,
     bad_request,
+    bad_value,
+    forbidden_field,
     invalid_as,
     no_such_resource,
+    not_found,
+    required,
     too_long,
     unsupported,
     unsupported_body,
 )
+from stellwerk_cluster.apimachinery.kinds import subresources
 from stellwerk_cluster.apimachinery.messages import has_message
-from stellwerk_cluster.registry.api import WriteOptions
+from stellwerk_cluster.apimachinery.schema import DecodeError, decode, json_name, types
+from stellwerk_cluster.apiserver.duplicates import duplicate_fields
+from stellwerk_cluster.apiserver.yaml_bodies import doubled_text, read_yaml
+from stellwerk_cluster.registry.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,6 +91,8 @@ def parse_path(parts: list[str], kinds: KindTable) -> Target | None:
     name = rest[1] if len(rest) > 1 else ""
     subresource = "/".join(rest[2:])
     if subresource and kind.subresource(subresource) is None:
+        if kind.custom and subresource in subresources():
+            raise not_found(kind, name)
         raise no_such_resource()
     return Target(kind, namespace, name, subresource, watch)
 
@@ -103,10 +113,7 @@ def parse_body(content: bytes, media_type: str, type_name: str = "") -> JsonValu
     if media_type in (_JSON, ""):
         return orjson.loads(content)
     if media_type == _YAML:
-        try:
-            return yaml.safe_load(content)
-        except yaml.YAMLError as error:
-            raise ValueError(str(error)) from error
+        return read_yaml(content)[0]
     raise unsupported_body()
 
 
@@ -123,7 +130,14 @@ def plain_body(content: bytes, media_type: str, type_name: str) -> JsonObject:
     if not isinstance(body, dict):
         message = "the object provided is unrecognized"
         raise bad_request(message)
-    return body
+    if type_name not in types():
+        return body
+    try:
+        return decode(type_name, body)[0]
+    except DecodeError as error:
+        raise bad_request(
+            f'{type_name} in version "v1" cannot be handled as a {type_name}: {error}'
+        ) from error
 
 
 def object_body(
@@ -185,6 +199,13 @@ def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
         body.get("kind") or kind.kind,
         body.get("apiVersion") or kind.api_version,
     )
+    for name, given in (("apiVersion", given_version), ("kind", given_kind)):
+        if not isinstance(given, str):
+            why = (
+                f"json: cannot unmarshal {json_name(given)} into Go struct field .{name} "
+                "of type string"
+            )
+            raise _unrecognized(kind, why, orjson.dumps(body).decode())
     if given_version == kind.api_version and (given_kind == kind.kind or kind.custom):
         return  # the rules of a custom kind say what is wrong with another one's name
     group, _, _version = given_version.rpartition("/")
@@ -211,8 +232,10 @@ def _internal(kind: ResourceKind) -> str:
     return kind.group.partition(".")[0] or "core"
 
 
-def write_options(query: Mapping[str, str], verb: str) -> WriteOptions:
-    """The options of a create, update or patch.
+def write_options(
+    query: Mapping[str, str], verb: str, user_agent: str = "", *, applies: bool = False
+) -> WriteOptions:
+    """The options of a create, update or patch; without a manager, the client's name is one.
 
     Raises:
         StatusError: an option has a value it may not have (422).
@@ -222,11 +245,85 @@ def write_options(query: Mapping[str, str], verb: str) -> WriteOptions:
         shown = [query["dryRun"]]
         causes.append(unsupported("dryRun", shown, ("All",)))
     manager = query.get("fieldManager", "")
+    force = query.get("force", "")
+    if applies and not manager:
+        causes.append(required("fieldManager", "is required for apply patch"))
+    elif verb == "Patch" and force and not applies:
+        causes.append(forbidden_field("force", "may not be specified for non-apply patch"))
     if len(manager.encode()) > _LONGEST_MANAGER:
         causes.append(too_long("fieldManager", _LONGEST_MANAGER))
+    causes += _unprintable(manager)
     validation = query.get("fieldValidation", "")
     if validation not in _VALIDATIONS:
         causes.append(unsupported("fieldValidation", validation, _VALIDATIONS))
     if causes:
         raise invalid_as(f"{verb}Options", "meta.k8s.io", "", causes)
-    return WriteOptions(dry_run=query.get("dryRun") == "All", field_validation=validation or "Warn")
+    return WriteOptions(
+        dry_run=query.get("dryRun") == "All",
+        field_validation=validation or "Warn",
+        manager=manager or _client_name(user_agent),
+        force=force.lower() not in ("", "0", "f", "false"),
+    )
+
+
+def _unprintable(manager: str) -> list[Cause]:
+    for position, character in enumerate(manager):
+        if not character.isprintable():
+            text = f"invalid character U+{ord(character):04X} (at position {position})"
+            return [bad_value("fieldManager", manager, text)]
+    return []
+
+
+def _client_name(user_agent: str) -> str:
+    """The manager of a client that names none: the beginning of its User-Agent."""
+    name = "".join(each for each in user_agent.partition("/")[0] if each.isprintable())
+    while len(name.encode()) > _LONGEST_MANAGER:
+        name = name[:-1]
+    return name or "unknown"
+
+
+def apply_body(content: bytes, options: WriteOptions) -> JsonValue:
+    """The object in the body of an apply, in YAML or JSON.
+
+    Raises:
+        StatusError: it is malformed, or names a field twice under strict validation (400).
+    """
+    try:
+        config, doubled = _applied_value(content)
+    except ValueError as error:
+        raise bad_request(
+            f"error decoding patch: error converting YAML to JSON: {error}"
+        ) from error
+    if doubled and options.field_validation != "Ignore":
+        text = f"error converting YAML to JSON: {doubled_text(doubled)}"
+        if options.field_validation == "Strict":
+            raise bad_request(f"error strict decoding patch: {text}")
+        options.warnings.append(text)
+    return config
+
+
+def _applied_value(content: bytes) -> tuple[JsonValue, list[str]]:
+    # Most clients send JSON, which is YAML and is read a hundred times as fast.
+    if content.lstrip().startswith(b"{"):
+        try:
+            value = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            return read_yaml(content)
+        if not duplicate_fields(content, value):
+            return value, []
+    return read_yaml(content)
+
+
+def note_duplicates(
+    content: bytes, media_type: str, body: JsonValue, options: WriteOptions
+) -> None:
+    """Put the fields that stand twice in a body into the options of its write."""
+    if options.field_validation == "Ignore" or media_type == protobuf.MEDIA_TYPE:
+        return
+    if media_type == _YAML:
+        doubled = read_yaml(content)[1]
+        options.strict_errors += [doubled_text(doubled)] if doubled else []
+        return
+    paths = duplicate_fields(content, body)
+    prefix = "json patch " if isinstance(body, list) else ""
+    options.strict_errors += [f'{prefix}duplicate field "{path}"' for path in paths]

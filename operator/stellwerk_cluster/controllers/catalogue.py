@@ -6,8 +6,11 @@ change before they see it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.controllers.cluster_role_aggregation import (
+    ClusterRoleAggregationController,
+)
 from stellwerk_cluster.controllers.daemon_set import DaemonSetController
 from stellwerk_cluster.controllers.deployment import DeploymentController
 from stellwerk_cluster.controllers.disruption import DisruptionController
@@ -20,25 +23,37 @@ from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
 )
+from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.identity.service_accounts import ServiceAccountController
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.work import Worker
 
 
-def make_controllers(api: Api) -> list[Worker]:
-    """One of each, following the store of `api`."""
+_MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
+    "deployment-controller": DeploymentController,
+    "replicaset-controller": ReplicaSetController,
+    "replicationcontroller-controller": ReplicationControllerController,
+    "statefulset-controller": StatefulSetController,
+    "daemonset-controller": DaemonSetController,
+    "job-controller": JobController,
+    "disruption-controller": DisruptionController,
+    "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
+    "garbage-collector-controller": GarbageCollector,
+    "namespace-controller": lambda api, _index: NamespaceController(api),
+    "node-lifecycle-controller": NodeLifecycleController,
+    "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
+    "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
+}
+CONTROLLERS: Final = tuple(_MAKERS)
+"""Their names, which are those in kube-controller-manager."""
+
+
+def make_controllers(api: Api, chosen: Collection[str] = CONTROLLERS) -> list[Worker]:
+    """Those of the names that are chosen, following the store of `api`."""
     index = Index(api)
-    return [
-        DeploymentController(api, index),
-        ReplicaSetController(api, index),
-        ReplicationControllerController(api, index),
-        StatefulSetController(api, index),
-        DaemonSetController(api, index),
-        JobController(api, index),
-        DisruptionController(api, index),
-        GarbageCollector(api, index),
-        NamespaceController(api),
-        NodeLifecycleController(api, index),
-    ]
+    return [make(api, index) for name, make in _MAKERS.items() if name in chosen]

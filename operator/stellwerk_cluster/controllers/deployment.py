@@ -75,7 +75,10 @@ class DeploymentController(WorkloadController):
         self.api.create(self._replica_sets, metadata["namespace"], body)
         annotated = ("metadata", "annotations", _REVISION)
         self.api.modify(
-            self.kind, key_of(workload), lambda obj: with_value(obj, annotated, str(revision))
+            self.kind,
+            key_of(workload),
+            lambda obj: with_value(obj, annotated, str(revision)),
+            owned_under="",
         )
 
     def _roll(self, workload: JsonObject, current: JsonObject, old: list[JsonObject]) -> None:

@@ -68,7 +68,12 @@ class DisruptionController(Worker):
         budget = self._api.find(BUDGETS, *key)
         if budget is not None:
             status = self._status(budget)
-            self._api.modify(self._kind, key, lambda obj: with_value(obj, ("status",), status))
+            self._api.modify(
+                self._kind,
+                key,
+                lambda obj: with_value(obj, ("status",), status),
+                owned_under="status",
+            )
 
     def _status(self, budget: JsonObject) -> JsonObject:
         pods = self._matching_pods(budget)

@@ -93,7 +93,9 @@ class NodeLifecycleController(Worker):
         if node is None:
             return
         now = timestamp(self._api.now())
-        node = self._api.modify(self._nodes, ("", str(key)), lambda obj: _tainted(obj, now)).obj
+        node = self._api.modify(
+            self._nodes, ("", str(key)), lambda obj: _tainted(obj, now), owned_under=""
+        ).obj
         if not self._doomed_since and not any(_executes(node)):
             return
         for pod in self._index.pods_on(str(key)):

@@ -134,7 +134,12 @@ class WorkloadController(Worker):
         }
         merged = {**{name: value for name, value in kept.items() if value is not None}, **status}
         key: Key = key_of(workload)
-        self.api.modify(self.kind, key, lambda obj: with_value(obj, ("status",), merged))
+        self.api.modify(
+            self.kind,
+            key,
+            lambda obj: with_value(obj, ("status",), merged),
+            owned_under="status",
+        )
 
     def report(self, workload: JsonObject, reason: str, message: str) -> None:
         """Write an event about the workload."""

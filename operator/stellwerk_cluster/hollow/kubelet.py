@@ -103,12 +103,12 @@ class HollowKubelet(Worker):
                 DeleteOptions(grace_period_seconds=0, uid=pod["metadata"]["uid"]),
             )
         elif phase == "Pending":
-            self._api.modify(self._kind, pod_key, self._started)
+            self._api.modify(self._kind, pod_key, self._started, owned_under="status")
             seconds = _run_seconds(pod)
             if seconds is not None:
                 self.queue.add_after(pod_key, seconds)
         elif phase == "Running" and _run_seconds(pod) is not None:
-            self._api.modify(self._kind, pod_key, self._finished)
+            self._api.modify(self._kind, pod_key, self._finished, owned_under="status")
 
     def _started(self, pod: JsonObject) -> JsonObject:
         now = timestamp(self._api.now())

@@ -124,12 +124,16 @@ def _node_info(name: str) -> JsonObject:
 def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
     """Create nodes that are Ready, without the taint that every new node gets.
 
+    Those that a restored cluster has kept stay as they are.
+
     Raises:
         StatusError: a manifest is invalid.
     """
     kind = api.kinds.resource("nodes")
     now = timestamp(api.now())
     for number, manifest in enumerate(manifests):
+        if api.find(kind.storage_name, "", (manifest.get("metadata") or {}).get("name", "")):
+            continue
         entry = api.create(kind, "", ready_node(manifest, number, now))
         api.modify(kind, entry.key, without_not_ready_taint)
 
@@ -174,7 +178,12 @@ class NodeHeartbeat(Worker):
             self._adopted += 1
             number = _FIRST_ADOPTED + self._adopted
             now = timestamp(self._api.now())
-            self._api.modify(self._nodes, ("", name), lambda obj: ready_node(obj, number, now))
+            self._api.modify(
+                self._nodes,
+                ("", name),
+                lambda obj: ready_node(obj, number, now),
+                owned_under="status",
+            )
         self._renew(name, node["metadata"]["uid"])
         self.queue.add_after(name, self._renew_seconds)
 
@@ -197,4 +206,5 @@ class NodeHeartbeat(Worker):
             self._kind,
             lease_key,
             lambda lease: {**lease, "spec": {**lease["spec"], "renewTime": renewed}},
+            owned_under="",
         )

@@ -7,117 +7,98 @@ Invariant: whatever is in the store went through decode, default, prepare, admit
 
 from __future__ import annotations
 
+import copy
 import uuid
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from typing_extensions import override
-
+from stellwerk_cluster.admission.metadata import metadata_create_causes, metadata_update_causes
+from stellwerk_cluster.admission.quota_admission import new_usage
+from stellwerk_cluster.admission.quotas import QUOTAS
 from stellwerk_cluster.admission.strategies import strategy_of
-from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
-    bad_request,
     bad_value,
+    first_causes,
     internal,
     invalid,
     not_found,
     unsupported_patch,
 )
-from stellwerk_cluster.apimachinery.names import NAME_ALPHABET, metadata_causes
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating, timestamp
-from stellwerk_cluster.apimachinery.schema import DecodeError, decode, empty_field
-from stellwerk_cluster.apimachinery.views import from_storage, to_storage
+from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
+from stellwerk_cluster.apimachinery.objects import (
+    EMPTY,
+    JsonValue,
+    Key,
+    is_terminating,
+    timestamp,
+    with_value,
+)
+from stellwerk_cluster.apimachinery.schema import empty_field
+from stellwerk_cluster.apimachinery.versions import for_storage
+from stellwerk_cluster.apimachinery.views import from_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
+from stellwerk_cluster.registry.decoding import decode_body
 from stellwerk_cluster.registry.entries import Entry
+from stellwerk_cluster.registry.ownership import FieldOwnership
+from stellwerk_cluster.registry.stored_objects import StoredObjects
+from stellwerk_cluster.registry.write_options import WriteOptions
 from stellwerk_cluster.registry.write_rules import (
     NEVER_GIVEN,
-    bad_patch,
-    cannot_handle,
     check_body_name,
     check_body_namespace,
     check_version,
-    finalizer_causes,
+    in_order,
     keep_all_but_status,
     keep_field,
     keep_server_owned,
     kind_as_given,
     kind_causes,
-    name_causes,
+    set_entries,
     specification,
+    terminating_definition,
     terminating_namespace,
     waits_for_more,
     wrong_uid,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from datetime import datetime
+    from collections.abc import Callable
     from random import Random  # noqa: TID251  (its type only: the generator is injected)
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.registry.gates import WriteGate
     from stellwerk_cluster.registry.store import Store
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
+_GENERATED_NAMES: Final = 8
+"""Tried before a name that is taken is refused."""
+DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+"""Where definitions are stored."""
 
 
-@dataclass(slots=True)
-class WriteOptions:
-    """What a write request says beside its object, and the warnings that its answer carries."""
-
-    dry_run: bool = False
-    field_validation: str = "Warn"
-    warnings: list[str] = field(default_factory=list)
-
-
-class Api(Reader):
+class Api(StoredObjects):
     """The verbs on one object; delete and the subresources have modules of their own."""
 
     def __init__(self, store: Store, kinds: KindTable, clock: Clock, random: Random) -> None:
         """Serve `kinds` from `store`; `random` makes the suffixes of generated names."""
-        self.store = store
-        self.kinds = kinds
-        self.clock = clock
+        super().__init__(store, kinds, clock)
         self.custom = CustomKinds(kinds)
+        self.gates: list[WriteGate] = []
+        self.ownership = FieldOwnership(self.custom, clock)
         self._random = random
+        self._manager = ""
 
-    # What admission reads (admission.strategy.Reader).
-
-    @override
-    def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
-        """The present object of that name, or None."""
-        entry = self.store.collection(storage_name).get((namespace, name))
-        return entry.obj if entry else None
-
-    @override
-    def all(self, storage_name: str, namespace: str | None = None) -> Iterable[JsonObject]:
-        """All present objects of a resource, parsed one after the other."""
-        return (entry.obj for entry in self.store.collection(storage_name).entries(namespace))
-
-    @override
-    def now(self) -> datetime:
-        """The wall-clock time."""
-        return self.clock.now()
-
-    # Reading.
-
-    def get(self, kind: ResourceKind, namespace: str, name: str) -> Entry:
-        """The present version of an object.
-
-        Raises:
-            StatusError: it does not exist (404).
-        """
-        entry = self.store.collection(kind.storage_name).get((namespace, name))
-        if entry is None:
-            raise not_found(kind, name)
-        return entry
-
-    # Writing.
+    def written_by(self, manager: str) -> Api:
+        """The same API for a writer in process that owns the fields it writes."""
+        own = copy.copy(self)
+        own._manager = manager  # noqa: SLF001  (of the copy)
+        return own
 
     def create(
         self,
@@ -125,35 +106,61 @@ class Api(Reader):
         namespace: str,
         body: JsonObject,
         options: WriteOptions | None = None,
+        *,
+        applied: list[JsonObject] | None = None,
     ) -> Entry:
-        """Store a new object.
+        """Store a new object; `applied` is its ownership if it comes from an apply.
 
         Raises:
             StatusError: the body is malformed, refused by admission, invalid, or exists.
         """
         options = options or WriteOptions()
-        obj = self.decode(kind, body, options)
+        obj = decode_body(self.custom, kind, body, options)
         strategy = self.strategy(kind)
+        given = (obj.get("metadata") or EMPTY).get("managedFields")
         self._begin_metadata(kind, namespace, obj)
         if not strategy.status_in_create and kind.subresource("status"):
             self._reset_status(kind, obj)
         strategy.default(obj)
+        manager = options.manager or self._manager
+        if applied is None and manager:
+            applied = self.ownership.created(kind, obj, manager, given)
         strategy.prepare_create(obj, self)
         self._check_namespace(kind, namespace, obj)
+        for gate in self.gates:
+            gate.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
-        causes = [
-            *kind_causes(kind, body),
-            *name_causes(obj, strategy.name_errors),
-            *strategy.validate(obj),
-        ]
+        causes = first_causes(
+            kind_causes(kind, body),
+            metadata_create_causes(obj, strategy.name_errors, custom=kind.custom),
+            strategy.validate(obj),
+        )
         if causes:
             raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), causes)
+        strategy.check_create(obj, self, kind)
+        usage = self._usage(obj, None, kind)
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
+        options.warnings.extend(strategy.warn(obj, None))
+        if applied:
+            obj["metadata"]["managedFields"] = applied
         if options.dry_run:
+            obj["metadata"] = in_order(obj["metadata"])
             return Entry(key, obj, self.store.revision)
-        return self.store.create(kind.storage_name, obj)
+        self._store_usage(usage)
+        # The store sets the version where it stands already.
+        obj["metadata"] = in_order({**obj["metadata"], "resourceVersion": ""})
+        return self.store.create(kind.storage_name, for_storage(kind, obj))
+
+    def ensure(self, kind: ResourceKind, namespace: str, body: JsonObject) -> Entry:
+        """The object of that name, made from the body if it does not exist.
+
+        Raises:
+            StatusError: as for create.
+        """
+        found = self.store.collection(kind.storage_name).get((namespace, body["metadata"]["name"]))
+        return found or self.create(kind, namespace, body)
 
     def update(
         self,
@@ -171,7 +178,7 @@ class Api(Reader):
         """
         options = options or WriteOptions()
         namespace, name = key
-        obj = self.decode(kind, body, options)
+        obj = decode_body(self.custom, kind, body, options)
         metadata = obj.get("metadata") or {}
         check_body_name(name, metadata.get("name", name))
         check_body_namespace(namespace, metadata)
@@ -203,11 +210,11 @@ class Api(Reader):
         """
         options = options or WriteOptions()
         stored = self.get(kind, *key)
-        patched = self._patched(kind, stored, patch, media_type)
-        try:
-            obj = self.decode(kind, patched, options, patch=patch, media_type=media_type)
-        except DecodeError as error:
-            raise bad_patch(patched, str(error)) from error
+        shown = from_storage(kind, stored.obj)
+        patched = patching.patched(shown, patch, media_type, "" if kind.custom else kind.type_name)
+        if patched is None:
+            raise unsupported_patch(kind)
+        obj = decode_body(self.custom, kind, patched, options, patch=patch, media_type=media_type)
         metadata = obj.get("metadata") or {}
         check_body_name(key[1], metadata.get("name", ""))
         check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
@@ -218,18 +225,47 @@ class Api(Reader):
             raise invalid(kind, key[1], [cause, cause])
         return self._replace(kind, stored, obj, options, subresource)
 
+    def replace_applied(
+        self,
+        kind: ResourceKind,
+        stored: Entry,
+        body: JsonObject,
+        entries: list[JsonObject],
+        options: WriteOptions,
+        subresource: str,
+    ) -> Entry:
+        """Replace an object by what an apply made of it; raises StatusError as update does."""
+        check_body_namespace(stored.key[0], body.get("metadata") or {})
+        obj = decode_body(self.custom, kind, body, options)
+        return self._replace(kind, stored, obj, options, subresource, entries)
+
     def modify(
-        self, kind: ResourceKind, key: Key, change: Callable[[JsonObject], JsonObject]
+        self,
+        kind: ResourceKind,
+        key: Key,
+        change: Callable[[JsonObject], JsonObject],
+        *,
+        owned_under: str | None = None,
     ) -> Entry:
         """Store `change(object)` without the rules of the kind, for callers that know them.
 
         `change` must not alter its argument. A change that changes nothing keeps the version.
+        Ownership is kept as it is, unless the writer owns what it writes under a subresource (or
+        under none: the empty text).
 
         Raises:
             StatusError: the object does not exist (404).
         """
         stored = self.get(kind, *key)
-        return self._store(kind, stored, change(stored.obj))
+        obj = change(stored.obj)
+        if owned_under is not None and obj is not stored.obj:
+            old, owner = stored.obj, (self._manager, owned_under)
+            managed = self.ownership.updated(
+                kind, old, obj, owner, None, owned_under, self.strategy(kind)
+            )
+            obj = {**obj, "metadata": dict(obj["metadata"])}
+            set_entries(obj, managed, stored.obj)
+        return self._store(kind, stored, obj)
 
     # The steps of a write.
 
@@ -239,45 +275,6 @@ class Api(Reader):
             return self.custom.strategy(kind)
         return strategy_of(kind.type_name)
 
-    def decode(
-        self,
-        kind: ResourceKind,
-        body: JsonObject,
-        options: WriteOptions,
-        *,
-        patch: JsonValue = None,
-        media_type: str = "",
-    ) -> JsonObject:
-        """The canonical form of a body; unknown fields become warnings or, if strict, errors.
-
-        Raises:
-            StatusError: the body is no object of the kind (400; 422 for a patch).
-        """
-        try:
-            if kind.custom:
-                other = patch is None and body.get("kind", kind.kind) != kind.kind
-                obj, unknown = self.custom.decode(kind, body, other_kind=other)
-            else:
-                obj, unknown = decode(kind.type_name, body)
-        except DecodeError as error:
-            if patch is not None:
-                raise bad_patch(body, str(error)) from error
-            raise cannot_handle(kind, str(error)) from error
-        # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
-        obj.pop("kind", None)
-        obj.pop("apiVersion", None)
-        obj = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
-        if unknown and options.field_validation != "Ignore":
-            texts = [f'unknown field "{path}"' for path in unknown]
-            if options.field_validation == "Strict":
-                text = f"strict decoding error: {', '.join(texts)}"
-                if patch is None:
-                    raise cannot_handle(kind, text)
-                strategic = media_type == patching.STRATEGIC_PATCH
-                raise bad_patch(patch if strategic else body, text, as_map=strategic)
-            options.warnings.extend(texts)
-        return to_storage(kind, obj)
-
     def _begin_metadata(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
         metadata = obj.get("metadata") or {}
         check_body_namespace(namespace, metadata)
@@ -286,7 +283,7 @@ class Api(Reader):
             raise internal(message)
         prefix = metadata.get("generateName", "")
         if prefix and not metadata.get("name"):
-            metadata["name"] = self._generated_name(prefix)
+            metadata["name"] = self._generated_name(kind, namespace, prefix)
         for name in NEVER_GIVEN:
             metadata.pop(name, None)
         if namespace:
@@ -307,11 +304,26 @@ class Api(Reader):
         else:
             obj["status"] = empty_field(kind.type_name, "status")
 
-    def _generated_name(self, prefix: str) -> str:
+    def random_name(self, prefix: str) -> str:
+        """A name that begins with the prefix and ends like hardly another."""
         suffix = "".join(self._random.choices(NAME_ALPHABET, k=_SUFFIX_LENGTH))
         return prefix[:_LONGEST_PREFIX] + suffix
 
+    def _generated_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
+        """A random name that is free, unless luck fails several times."""
+        collection = self.store.collection(kind.storage_name)
+        name = ""
+        for _ in range(_GENERATED_NAMES):
+            name = self.random_name(prefix)
+            if collection.get((namespace, name)) is None:
+                break
+        return name
+
     def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
+        if kind.custom:
+            definition = self.find(DEFINITIONS, "", kind.storage_name)
+            if definition is not None and is_terminating(definition):
+                raise terminating_definition(kind)
         if not kind.namespaced:
             return
         found = self.find("namespaces", "", namespace)
@@ -320,21 +332,6 @@ class Api(Reader):
         if is_terminating(found):
             raise terminating_namespace(kind, obj["metadata"].get("name", ""), namespace)
 
-    def _patched(
-        self, kind: ResourceKind, stored: Entry, patch: JsonValue, media_type: str
-    ) -> JsonObject:
-        shown = from_storage(kind, stored.obj)
-        if media_type == patching.JSON_PATCH:
-            return patching.json_patch(shown, patch)
-        if not isinstance(patch, dict):
-            raise bad_request("error decoding patch: the patch must be an object")
-        if media_type == patching.MERGE_PATCH:
-            merged: JsonObject = patching.merge_patch(shown, patch)
-            return merged
-        if media_type == patching.STRATEGIC_PATCH and not kind.custom:
-            return patching.strategic_patch(shown, patch, kind.type_name)
-        raise unsupported_patch()
-
     def _replace(
         self,
         kind: ResourceKind,
@@ -342,16 +339,24 @@ class Api(Reader):
         obj: JsonObject,
         options: WriteOptions,
         subresource: str,
+        applied: list[JsonObject] | None = None,
     ) -> Entry:
         strategy = self.strategy(kind)
-        old = stored.obj
+        old = from_storage(kind, stored.obj) if kind.converted else stored.obj
+        given = (obj.get("metadata") or EMPTY).get("managedFields")
         keep_server_owned(obj, old)
         strategy.default(obj)
+        managed = applied
+        if managed is None:
+            owner = self._owner(options, subresource)
+            managed = self.ownership.updated(kind, old, obj, owner, given, subresource, strategy)
         if subresource == "status":
             keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)
+        for gate in self.gates:
+            gate.admit(kind, obj, old, options.user)
         strategy.admit_update(obj, old, self, kind)
         if (
             kind.generation
@@ -359,19 +364,41 @@ class Api(Reader):
             and specification(kind, obj) != specification(kind, old)
         ):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-        causes = [
-            *finalizer_causes(obj, old),
-            *finalizer_causes(obj, old),
-            *metadata_causes(obj["metadata"]),
-            *strategy.validate_update(obj, old, subresource),
-        ]
+        layers = (1, 0) if subresource == "status" else strategy.metadata_layers
+        causes = first_causes(
+            metadata_update_causes(obj, old, layers, custom=kind.custom),
+            strategy.validate_update(obj, old, subresource),
+        )
         if causes:
             raise invalid(kind, stored.key[1], causes)
+        set_entries(obj, managed, old)
+        usage = {}
+        if subresource != "status":
+            options.warnings.extend(strategy.warn(obj, old))
+            usage = self._usage(obj, old, kind)
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)
+        self._store_usage(usage)
         return self._store(kind, stored, obj)
 
+    def _owner(self, options: WriteOptions, subresource: str) -> tuple[str, str]:
+        """Who owns what is written, and the subresource that the ownership names."""
+        return options.manager or self._manager, options.shown_subresource or subresource
+
+    def _usage(
+        self, obj: JsonObject, old: JsonObject | None, kind: ResourceKind
+    ) -> dict[Key, JsonObject]:
+        """What the quotas of the namespace have used with an object."""
+        return new_usage(obj, old, self, kind) if self.enabled("ResourceQuota") else {}
+
+    def _store_usage(self, usage: dict[Key, JsonObject]) -> None:
+        """Write what the quotas of a namespace have used now."""
+        kind = self.kinds.resource(QUOTAS)
+        for key, used in usage.items():
+            self.modify(kind, key, partial(with_value, path=("status", "used"), value=used))
+
     def _store(self, kind: ResourceKind, stored: Entry, obj: JsonObject) -> Entry:
+        obj = for_storage(kind, obj)
         if obj == stored.obj:
             return stored
         metadata = obj["metadata"]

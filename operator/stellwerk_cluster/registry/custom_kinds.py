@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.strategy import Strategy
 from stellwerk_cluster.apimachinery.failures import Cause
+from stellwerk_cluster.apimachinery.forms import Form, custom_form
 from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS, ResourceKind, subresources
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rules import RuleTree
@@ -18,6 +19,8 @@ from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.structural import hides_rules, prune, validate, with_defaults
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable
 
@@ -28,6 +31,18 @@ _NOT_CHECKED: Final = Cause(
     "correct the existing errors to complete validation",
 )
 
+_VERBS: Final = (
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "create",
+    "update",
+    "watch",
+)
+"""In the order in which discovery names them for custom kinds."""
+
 
 @dataclass(frozen=True, slots=True)
 class _CustomVersion:
@@ -36,6 +51,7 @@ class _CustomVersion:
     schema: JsonObject
     printer_columns: list[JsonObject] | None
     strategy: Strategy
+    form: Form
 
 
 class CustomKinds:
@@ -48,9 +64,9 @@ class CustomKinds:
 
     def serve(self, row: ResourceKind, version: JsonObject) -> None:
         """Serve a kind under the rules of one version of its definition."""
-        schema = (version.get("schema") or EMPTY).get("openAPIV3Schema") or EMPTY
+        schema = _schema(version)
         self._versions[row.group, row.version, row.plural] = _CustomVersion(
-            schema, version.get("additionalPrinterColumns"), _strategy(schema)
+            schema, version.get("additionalPrinterColumns"), _strategy(schema), custom_form(schema)
         )
         self._kinds.add(row)
 
@@ -89,6 +105,10 @@ class CustomKinds:
         """The rules of a custom kind."""
         return self._version(kind).strategy
 
+    def form(self, kind: ResourceKind) -> Form:
+        """How the objects of a kind merge, field by field."""
+        return self._version(kind).form
+
     def printer_columns(self, kind: ResourceKind) -> list[JsonObject] | None:
         """The table columns that the definition declares; None if it declares none."""
         return self._version(kind).printer_columns
@@ -113,9 +133,31 @@ class CustomKinds:
         return self._versions[kind.group, kind.version, kind.plural]
 
 
-def custom_row(spec: JsonObject, version: JsonObject) -> ResourceKind:
-    """The row of one version of a definition in the table of kinds."""
+def custom_rows(definition: JsonObject) -> Iterator[tuple[ResourceKind, JsonObject]]:
+    """The rows of all versions of a definition in the table of kinds, each with its version."""
+    spec = definition["spec"]
+    storage = next(each for each in spec["versions"] if each["storage"])
+    converted = len(spec["versions"]) > 1 or definition["metadata"].get("generation", 1) > 1
+    for version in spec["versions"]:
+        row = replace(
+            _row(spec, version),
+            converted=converted,
+            version_schema=_schema(version),
+            storage_version=storage["name"],
+            storage_schema=_schema(storage),
+        )
+        yield row, version
+
+
+def _schema(version: JsonObject) -> JsonObject:
+    schema: JsonObject = (version.get("schema") or EMPTY).get("openAPIV3Schema") or EMPTY
+    return schema
+
+
+def _row(spec: JsonObject, version: JsonObject) -> ResourceKind:
     names, wanted = spec["names"], version.get("subresources") or EMPTY
+    scale = wanted.get("scale") or EMPTY
+    selectable = [each["jsonPath"] for each in version.get("selectableFields") or ()]
     return ResourceKind(
         spec["group"],
         version["name"],
@@ -125,11 +167,17 @@ def custom_row(spec: JsonObject, version: JsonObject) -> ResourceKind:
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
         subresources=tuple(subresources()[name] for name in ("status", "scale") if name in wanted),
-        fields=METADATA_FIELDS,
+        scale_paths=(
+            scale.get("specReplicasPath", ""),
+            scale.get("statusReplicasPath", ""),
+            scale.get("labelSelectorPath") or "",
+        ),
+        fields=(*METADATA_FIELDS, *(path.removeprefix(".") for path in selectable)),
         generation=True,
         needs_version_on_update=True,
         singular=names.get("singular", ""),
         list_kind=names.get("listKind", ""),
+        verbs=_VERBS,
         custom=True,
     )
 

@@ -20,6 +20,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apimachinery.objects import Key, is_terminating, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
+from stellwerk_cluster.apimachinery.query import flag, integer
 from stellwerk_cluster.registry.entries import Entry
 
 if TYPE_CHECKING:
@@ -52,22 +53,27 @@ def parse_delete_options(body: JsonObject, query: dict[str, str]) -> DeleteOptio
         StatusError: an option has a value it may not have (422).
     """
     preconditions = body.get("preconditions") or {}
-    grace = query.get("gracePeriodSeconds", body.get("gracePeriodSeconds"))
-    policy = query.get("propagationPolicy", body.get("propagationPolicy") or "")
+    grace = integer(query, "gracePeriodSeconds")
+    policy = query.get("propagationPolicy") or body.get("propagationPolicy") or ""
     orphan = body.get("orphanDependents")
+    if query.get("orphanDependents"):
+        orphan = flag(query, "orphanDependents")
+    dry_run = [query["dryRun"]] if query.get("dryRun") else body.get("dryRun") or []
+    if any(each != "All" for each in dry_run):
+        raise _bad_options(unsupported("dryRun", dry_run, ("All",)))
     if policy and policy not in _POLICIES:
         raise _bad_options(unsupported("propagationPolicy", policy, _POLICIES))
     if policy and orphan is not None:
         text = "orphanDependents and deletionPropagation cannot be both set"
         raise _bad_options(bad_value("propagationPolicy", policy, text))
-    if orphan:
-        policy = "Orphan"
+    if orphan is not None:
+        policy = "Orphan" if orphan else "Background"
     return DeleteOptions(
-        grace_period_seconds=None if grace is None else int(grace),
+        grace_period_seconds=body.get("gracePeriodSeconds") if grace is None else grace,
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
         propagation=policy,
-        dry_run="dryRun" in query or bool(body.get("dryRun")),
+        dry_run=bool(dry_run),
     )
 
 
@@ -109,7 +115,9 @@ def delete_collection(
     """Delete all given objects; the answer is what they were before."""
     deleted = []
     for entry in entries:
-        delete(api, kind, entry.key, options)
+        # An earlier deletion may have taken this object with it.
+        if api.store.collection(kind.storage_name).get(entry.key) is not None:
+            delete(api, kind, entry.key, options)
         deleted.append(entry)
     return deleted
 

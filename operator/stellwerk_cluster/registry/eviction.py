@@ -108,8 +108,11 @@ def _spend_budget(api: Api, budget: JsonObject, pod: JsonObject, *, dry_run: boo
         "conditions": [*others, disruption_allowed(conditions, allowed - 1, generation, now)],
     }
     budgets = api.kinds.resource("poddisruptionbudgets", "policy")
-    api.modify(
-        budgets, (budget["metadata"]["namespace"], name), lambda obj: {**obj, "status": spent}
+    api.written_by("kube-apiserver").modify(
+        budgets,
+        (budget["metadata"]["namespace"], name),
+        lambda obj: {**obj, "status": spent},
+        owned_under="status",
     )
 
 

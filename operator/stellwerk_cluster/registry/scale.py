@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk_cluster.apimachinery.failures import bad_value, invalid_as
-from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, bad_value, invalid_as
+from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.patching import merge_patch
 from stellwerk_cluster.apimachinery.selectors import selector_text
+from stellwerk_cluster.registry.applying import apply
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
-    from stellwerk_cluster.apimachinery.objects import Key
-    from stellwerk_cluster.registry.api import Api, WriteOptions
+    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.registry.write_options import WriteOptions
 
 
 def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
@@ -27,6 +29,13 @@ def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
         for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
         if name in obj["metadata"]
     }
+    if kind.custom:
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": metadata,
+            **_custom_scale(kind, obj),
+        }
     selector = obj["spec"].get("selector") or EMPTY
     return {
         "kind": "Scale",
@@ -38,6 +47,24 @@ def read_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
             "selector": selector_text(selector, plain=kind.kind == "ReplicationController"),
         },
     }
+
+
+def _custom_scale(kind: ResourceKind, obj: JsonObject) -> JsonObject:
+    wanted, present, selector = (
+        pick(obj, _path(path)) if path else None for path in kind.scale_paths
+    )
+    if wanted is None:
+        text = f'the spec replicas field "{kind.scale_paths[0]}" does not exist'
+        details: JsonObject = {"causes": [{"message": text}]}
+        raise StatusError(500, "InternalError", f"Internal error occurred: {text}", details=details)
+    status: JsonObject = {"replicas": present or 0}
+    if selector:
+        status["selector"] = selector
+    return {"spec": {"replicas": wanted} if wanted else {}, "status": status}
+
+
+def _path(path: str) -> tuple[str, ...]:
+    return tuple(path.removeprefix(".").split("."))
 
 
 def write_scale(
@@ -56,6 +83,35 @@ def write_scale(
         raise invalid_as("Scale", "autoscaling", key[1], [cause])
     version = (scale.get("metadata") or EMPTY).get("resourceVersion", "")
     patch: JsonObject = {"spec": {"replicas": replicas}}
+    if kind.custom:
+        patch = with_value({}, _path(kind.scale_paths[0]), replicas)
     if version:
         patch["metadata"] = {"resourceVersion": version}
+    options.shown_subresource = "scale"
     return read_scale(kind, api.patch(kind, key, patch, options=options).obj)
+
+
+def apply_scale(
+    api: Api, kind: ResourceKind, key: Key, config: JsonValue, options: WriteOptions
+) -> JsonObject:
+    """Apply the number of replicas; the answer is the new Scale.
+
+    Raises:
+        StatusError: as for an apply to the workload, and when the body is no Scale (400).
+    """
+    api.get(kind, *key)
+    body = config if isinstance(config, dict) else EMPTY
+    if (body.get("apiVersion"), body.get("kind")) != ("autoscaling/v1", "Scale"):
+        group, _, version = (body.get("apiVersion") or "").rpartition("/")
+        raise bad_request(f"invalid object type: {group}/{version}, Kind={body.get('kind') or ''}")
+    workload: JsonObject = {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": body.get("metadata") or EMPTY,
+    }
+    replicas = (body.get("spec") or EMPTY).get("replicas")
+    if replicas is not None:
+        path = _path(kind.scale_paths[0]) if kind.custom else ("spec", "replicas")
+        workload = with_value(workload, path, replicas)
+    options.shown_subresource = "scale"
+    return read_scale(kind, apply(api, kind, key, workload, options).entry.obj)

@@ -39,7 +39,7 @@ class Journal(Protocol):
         """Write down one change.
 
         Raises:
-            OSError: it cannot be written; the change must not happen.
+            StatusError: it cannot be written; the change must not happen (500).
         """
         ...
 
@@ -200,7 +200,7 @@ class Store:
         self.revision = 1
         self._window = window
         self._window_bytes = window_bytes
-        self._compacted = 0
+        self._compacted = self._forgotten = 0
         self._collections: dict[str, Collection] = {}
         self._parsed = Recent(_PARSED_BYTES)
         self._lines = Recent(_LINE_BYTES)
@@ -215,6 +215,7 @@ class Store:
         if found is None:
             found = Collection(self._window, self._window_bytes)
             self._collections[storage_name] = found
+            found.forget(self._forgotten)
             found.compact(self._compacted)
         return found
 
@@ -236,6 +237,15 @@ class Store:
         """Remove an object; the answer is its last state at the version of the removal."""
         return self._write(DELETED, storage_name, last_state or entry.obj, entry)
 
+    def restore(self, storage_name: str, obj: JsonObject, revision: int) -> None:
+        """Hold an object that was kept elsewhere, without a change for watchers and listeners."""
+        self.collection(storage_name).put(Entry(key_of(obj), obj, revision, self._parsed))
+
+    def begin_at(self, revision: int) -> None:
+        """Go on from a version, without the history before it."""
+        self.revision = revision
+        self.forget()
+
     def compact(self, revision: int) -> None:
         """Show no versions before this one any more, in any collection."""
         self._compacted = max(self._compacted, revision)
@@ -244,7 +254,7 @@ class Store:
 
     def forget(self) -> None:
         """Lose the history of all collections, as a server that starts anew; objects stay."""
-        self._compacted = self.revision
+        self._compacted = self._forgotten = self.revision
         for collection in self._collections.values():
             collection.forget(self.revision)
 
@@ -259,6 +269,8 @@ class Store:
         self._compacted = self.revision
         for storage_name, collection in self._collections.items():
             for change in collection.rewind(self.revision):
+                if self.journal is not None:
+                    self.journal.record(storage_name, change)
                 for listener in (*collection.listeners, *self._wrapped(storage_name)):
                     listener(change)
 

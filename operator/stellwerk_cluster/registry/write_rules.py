@@ -18,20 +18,16 @@ from stellwerk_cluster.apimachinery.failures import (
     bad_value,
     conflict,
     forbidden,
-    forbidden_field,
     internal,
     invalid_as,
     modified_meanwhile,
-    required,
 )
-from stellwerk_cluster.apimachinery.names import metadata_causes
-from stellwerk_cluster.apimachinery.objects import JsonValue, Key, is_terminating
+from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue, Key
     from stellwerk_cluster.registry.entries import Entry
 
 
@@ -91,17 +87,6 @@ def kind_causes(kind: ResourceKind, body: JsonObject) -> list[Cause]:
     return [bad_value("kind", given, f"must be {kind.kind}")]
 
 
-def name_causes(obj: JsonObject, name_errors: Callable[[str], Iterable[str]]) -> list[Cause]:
-    """What is wrong with the name, labels, annotations and finalizers of a new object."""
-    metadata = obj["metadata"]
-    name = metadata.get("name", "")
-    if not name:
-        causes = [required("metadata.name", "name or generateName is required")]
-    else:
-        causes = [bad_value("metadata.name", name, error) for error in name_errors(name)]
-    return [*causes, *metadata_causes(metadata)]
-
-
 def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
     """Put back the metadata that only the server writes."""
     metadata = obj["metadata"] = {**(obj.get("metadata") or {})}
@@ -111,6 +96,48 @@ def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:
     for name in ("name", "namespace", "resourceVersion"):
         if name in old["metadata"]:
             metadata[name] = old["metadata"][name]
+
+
+_METADATA_ORDER: Final = (
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+)
+
+
+def in_order(metadata: JsonObject) -> JsonObject:
+    """The metadata with its fields in the order in which the API writes them."""
+    return {name: metadata[name] for name in _METADATA_ORDER if name in metadata}
+
+
+def set_entries(obj: JsonObject, entries: list[JsonObject], old: JsonObject) -> None:
+    """Put the ownership into an object, with the old times if nothing else of it changed."""
+    metadata, stored = obj["metadata"], old["metadata"].get("managedFields") or []
+    if _without_times(entries) == _without_times(stored):
+        untimed = {**obj, "metadata": {**metadata, "managedFields": stored}}
+        if untimed == {**old, "metadata": {**old["metadata"], "managedFields": stored}}:
+            entries = stored
+    if entries:
+        metadata["managedFields"] = entries
+    else:
+        metadata.pop("managedFields", None)
+    obj["metadata"] = in_order(metadata)
+
+
+def _without_times(entries: list[JsonObject]) -> list[JsonObject]:
+    return [{name: part for name, part in each.items() if name != "time"} for each in entries]
 
 
 def waits_for_more(kind: ResourceKind, obj: JsonObject) -> bool:
@@ -192,15 +219,11 @@ def bad_patch(shown: JsonValue, why: str, *, as_map: bool = False) -> StatusErro
     return invalid_as("", "", "", [bad_value("patch", text, why)])
 
 
-def go_text(value: JsonValue) -> str:
-    """A value as Go's %v prints it: maps with their keys in order, strings bare."""
-    if isinstance(value, dict):
-        return f"map[{' '.join(f'{key}:{go_text(value[key])}' for key in sorted(value))}]"
-    if isinstance(value, list):
-        return f"[{' '.join(go_text(each) for each in value)}]"
-    if value is None:
-        return "<nil>"
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def terminating_definition(kind: ResourceKind) -> StatusError:
+    """The refusal of a new custom object whose definition is terminating."""
+    message = "create not allowed while custom resource definition is terminating"
+    details = {"group": kind.group, "kind": kind.plural}
+    return StatusError(405, "MethodNotAllowed", message, details=details)
 
 
 def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> StatusError:
@@ -221,19 +244,3 @@ def terminating_namespace(kind: ResourceKind, name: str, namespace: str) -> Stat
         ],
     }
     return error
-
-
-def finalizer_causes(obj: JsonObject, old: JsonObject) -> list[Cause]:
-    """Finalizers that an update adds although the object is being deleted."""
-    if not is_terminating(old):
-        return []
-    had = old["metadata"].get("finalizers") or ()
-    added = [name for name in obj["metadata"].get("finalizers") or () if name not in had]
-    if not added:
-        return []
-    shown = ", ".join(f'"{name}"' for name in added)
-    text = (
-        "no new finalizers can be added if the object is being deleted, found new finalizers "
-        f"[]string{{{shown}}}"
-    )
-    return [forbidden_field("metadata.finalizers", text)]

@@ -15,9 +15,13 @@ from typing import Any
 
 import pytest
 
+from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.identity.assembly import IdentityOptions
+from stellwerk_cluster.identity.token_file import StaticToken
 from tests.support.kubectls import Kubectl, program_of
 from tests.support.recordings import TRANSCRIPTS, transcript_modules
+from tests.support.rights import with_token
 from tests.support.served_cluster import send, served
 
 RECORDED_WITH = 33
@@ -28,15 +32,11 @@ SLOW = ("kubectl-drain",)
 _WITHOUT_WAITING = {"--wait=false", "--grace-period=0"}
 
 _OWN_TEXT = "descriptions are our own"
-_USERS = "all requests come from one user, who may do everything"
-_APPLY = "server-side apply is not served"
+_USERS = "its user is one of several: see OF_USERS"
 
 DIFFERENT: dict[str, dict[int, str]] = {
     "kubectl-apply": {
         4: "the API server appends a dump of its own data structures to the message",
-        6: _APPLY,
-        7: _APPLY,
-        10: "quotes what server-side apply wrote before",
     },
     "kubectl-change": {},
     "kubectl-delete": {},
@@ -49,8 +49,8 @@ DIFFERENT: dict[str, dict[int, str]] = {
         6: _OWN_TEXT,
         7: _OWN_TEXT,
         8: _OWN_TEXT,
-        11: "what every user may do is not listed beside the right to do everything",
-        12: "the one user has another name",
+        11: _USERS,
+        12: _USERS,
         13: "the probes check what there is to check",
         14: "the version says that this is Stellwerk's",
         16: "the kubeconfig is our own",
@@ -70,6 +70,17 @@ DIFFERENT: dict[str, dict[int, str]] = {
     },
 }
 """kubectl-poor-server is left out: there a proxy took away what the embedded cluster has."""
+
+OF_USERS = (11, 12, *range(17, 24))
+"""Commands of kubectl-discovery about users and rights: they need TLS, for kubectl shows no
+credentials without it.
+"""
+USERS = {
+    "as a restricted user": StaticToken("alice", User("alice", "alice", ("",))),
+    "with a bad token": StaticToken("", User("")),
+    "": StaticToken("admin", User("admin", "admin", ("system:masters",))),
+}
+"""By the beginning of a command's note."""
 
 
 def setup(url: str, line: dict[str, Any]) -> None:
@@ -195,4 +206,26 @@ def test_every_command_ends_as_recorded(
             for difference in replayed(scenario, kubectl, cluster.url, normalise)
             if difference[0] not in DIFFERENT[scenario]
         ]
+    assert differences == []
+
+
+def test_commands_of_several_users_end_as_recorded(normalise: ModuleType, tmp_path: Path) -> None:
+    identity = IdentityOptions("rbac", tokens=tuple(each for each in USERS.values() if each.token))
+    options = ClusterOptions(
+        controllers=False, kubelet=None, heartbeats=False, tls=True, identity=identity
+    )
+    text = (TRANSCRIPTS / "kubectl" / "kubectl-discovery.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    recorded = [line for line in lines if "kubectl" in line and line["command"] in OF_USERS]
+    assert [line["command"] for line in recorded] == list(OF_USERS)
+    with served(EmbeddedCluster(0, options=options)) as cluster:
+        config = tmp_path / "kubeconfig"
+        cluster.write_kubeconfig(config)
+        written = config.read_text()
+        differences = []
+        for line in recorded:
+            user = next(user for note, user in USERS.items() if line["note"].startswith(note))
+            config.write_text(with_token(written, user.token or "wrong"))
+            kubectl = Kubectl(program_of(RECORDED_WITH), tmp_path, config)
+            differences += list(compared(line, kubectl, normalise, listed=False))
     assert differences == []

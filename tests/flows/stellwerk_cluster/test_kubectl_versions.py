@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk_cluster.cluster import EmbeddedCluster
-from tests.support.kubectl_tour import document_with_table, take
+from stellwerk_cluster.access_flags import AccessFlags
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.kubectl_tour import ACCESS_STEPS, document_with_table, take
 from tests.support.kubectls import MINORS, Kubectl, installed, newest, oldest, program_of
 from tests.support.repository import ROOT
 from tests.support.served_cluster import served
@@ -25,6 +26,35 @@ def toured(minor: int | None, kubeconfig: Path, home: Path, namespace: str) -> l
     assert minor is not None
     Kubectl(program, home, kubeconfig)("create", "namespace", namespace)
     return take(Kubectl(program, home, kubeconfig, namespace), minor)
+
+
+@pytest.fixture(scope="module")
+def enforcing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    path = tmp_path_factory.mktemp("enforcing") / "kubeconfig"
+    options = AccessFlags("rbac").applied(ClusterOptions())
+    with served(EmbeddedCluster(1, options=options)) as cluster:
+        cluster.write_kubeconfig(path)
+        yield path
+
+
+def access_toured(minor: int | None, kubeconfig: Path, home: Path) -> list[str]:
+    program = program_of(minor)
+    assert minor is not None
+    namespace = f"access-{minor}"
+    Kubectl(program, home, kubeconfig)("create", "namespace", namespace)
+    return take(Kubectl(program, home, kubeconfig, namespace), minor, ACCESS_STEPS)
+
+
+def test_the_newest_kubectl_meets_access_rules(enforcing: Path, tmp_path: Path) -> None:
+    assert access_toured(newest(), enforcing, tmp_path) == []
+
+
+@pytest.mark.all_versions
+@pytest.mark.parametrize("minor", MINORS)
+def test_every_kubectl_meets_access_rules(minor: int, enforcing: Path, tmp_path: Path) -> None:
+    if minor not in installed():
+        pytest.skip(f"no kubectl 1.{minor} here")
+    assert access_toured(minor, enforcing, tmp_path) == []
 
 
 def test_the_newest_kubectl_does_what_the_table_says(kubeconfig: Path, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """`decide` resolves priorities as admission would have."""
 
+import json
+
 from stellwerk.explain.decide import decide
 from tests.support.builders import make_node, make_pod
 
@@ -38,3 +40,16 @@ def test_the_global_default_applies_to_pods_without_a_class() -> None:
         }
     )
     assert "preemptionPolicy=Never" in result["message"]
+
+
+def test_a_score_may_come_from_a_book_of_the_plugin() -> None:
+    controller = {"kind": "ReplicaSet", "apiVersion": "apps/v1", "name": "web", "uid": "u1"}
+    avoids = make_node("a")
+    signature = {"podSignature": {"podController": controller}}
+    annotation = "scheduler.alpha.kubernetes.io/preferAvoidPods"
+    avoids["metadata"]["annotations"] = {annotation: json.dumps({"preferAvoidPods": [signature]})}
+    pod = make_pod("web")
+    pod["metadata"]["ownerReferences"] = [{**controller, "controller": True}]
+    profile = {"plugins": {"score": {"enabled": [{"name": "NodePreferAvoidPods"}]}}}
+    answer = decide({"id": "x", "profile": profile, "nodes": [avoids, make_node("b")], "pod": pod})
+    assert answer["selected"] == ["b"]

@@ -205,12 +205,15 @@ def test_an_annotation_that_cannot_be_read_avoids_no_controller(text: str) -> No
 
 def test_changes_of_the_annotation_are_followed() -> None:
     cache = make_cache([avoiding("a", "ReplicaSet", "u1"), make_node("b")])
-    plugin, pod = make_plugin(NodePreferAvoidPods), owned_by("ReplicaSet", "u1")
-    assert raw_scores(plugin, pod, NodeView(cache.snapshot)) == {"a": 0, "b": 100}
+    plugin, pod = make_plugin(NodePreferAvoidPods, cache.snapshot), owned_by("ReplicaSet", "u1")
+    assert raw_scores(plugin, pod, NodeView(cache.update_snapshot())) == {"a": 0, "b": 100}
     cache.set_node(parse_node(make_node("a")))
     cache.set_node(parse_node(avoiding("b", "ReplicaSet", "u1")))
-    cache.update_snapshot()
-    assert raw_scores(plugin, pod, NodeView(cache.snapshot)) == {"a": 100, "b": 0}
+    fork = cache.fork()
+    assert raw_scores(plugin, pod, NodeView(cache.update_snapshot())) == {"a": 100, "b": 0}
+    cache.remove_node("b")
+    assert raw_scores(plugin, pod, NodeView(cache.update_snapshot())) == {"a": 100}
+    assert raw_scores(plugin, pod, NodeView(fork.update_snapshot())) == {"a": 100, "b": 0}
     cache.remove_node("b")
     cache.update_snapshot()
     assert raw_scores(plugin, pod, NodeView(cache.snapshot)) == {"a": 100}

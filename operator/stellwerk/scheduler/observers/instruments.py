@@ -37,7 +37,7 @@ class ProfileStopwatch(Stopwatch):
     """Durations and evaluations of one profile's plugins, with kube-scheduler's labels."""
 
     started: Callable[[], float]
-    """The clock itself: asked twenty times on a pod's way, it needs no method around it."""
+    """The clock itself: asked at most points of a pod's way, it needs no method around it."""
 
     def __init__(
         self,

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.apimachinery.patching import json_patch, merge_patch, strategic_patch
+from stellwerk_cluster.apimachinery.json_patch import json_patch
+from stellwerk_cluster.apimachinery.patching import merge_patch, strategic_patch
 
 
 def condition(type_: str, status: str = "True") -> dict[str, Any]:
@@ -39,6 +40,11 @@ def test_json_patch_applies_its_operations_in_order() -> None:
         pytest.param({"op": "remove", "path": "/none"}, id="missing path"),
         pytest.param({"op": "fly", "path": "/a"}, id="unknown operation"),
         pytest.param({"op": "replace", "path": "/l/7", "value": 1}, id="beyond the list"),
+        pytest.param({"op": "add", "path": "/l/1_0", "value": 1}, id="no index"),
+        pytest.param({"op": "test", "path": "/a", "value": True}, id="true is not 1"),
+        pytest.param({"path": "/a"}, id="no operation"),
+        pytest.param("add", id="no object"),
+        pytest.param({"op": "add", "path": 5, "value": 1}, id="a path that is no text"),
     ],
 )
 def test_a_json_patch_that_cannot_be_applied_is_invalid(operation: dict[str, Any]) -> None:
@@ -91,7 +97,9 @@ def test_strategic_patch_deletes_replaces_and_keeps_atomic_lists() -> None:
 def test_strategic_patch_needs_the_merge_key() -> None:
     with pytest.raises(StatusError) as caught:
         strategic_patch({}, {"spec": {"containers": [{"image": "i"}]}}, "Pod")
-    assert caught.value.code == 400
+    assert caught.value.code == 500
+    text = "map: map[image:i] does not contain declared merge key: name"
+    assert caught.value.message == text
 
 
 def test_retain_keys_drops_what_is_not_named() -> None:
@@ -100,3 +108,66 @@ def test_retain_keys_drops_what_is_not_named() -> None:
     assert strategic_patch(deployment, patch, "Deployment")["spec"]["strategy"] == {
         "type": "Recreate"
     }
+
+
+def test_json_patch_counts_from_the_end_and_takes_a_missing_field_for_null() -> None:
+    patch = [
+        {"op": "test", "path": "/none", "value": None},
+        {"op": "add", "path": "/l/-1", "value": 9},
+        {"op": "remove", "path": "/l/-2"},
+    ]
+    assert json_patch({"l": [1, 2]}, patch) == {"l": [1, 9]}
+
+
+def test_a_json_patch_of_too_many_operations_is_too_large() -> None:
+    with pytest.raises(StatusError) as caught:
+        json_patch({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)
+    assert caught.value.code == 413
+    assert caught.value.message.endswith("in a JSON patch is 10000, got 10001")
+
+
+def test_copies_of_copies_do_not_grow_without_end() -> None:
+    doubling = [{"op": "copy", "from": "/a", "path": f"/a/{number}"} for number in range(40)]
+    with pytest.raises(StatusError) as caught:
+        json_patch({"a": {"x": "y"}}, doubling)
+    assert caught.value.code == 422
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "message"),
+    [
+        pytest.param(
+            {"$patch": "fly"},
+            500,
+            "unknown patch type: fly in map: map[$patch:fly]",
+            id="directive",
+        ),
+        pytest.param(
+            {"$retainKeys": "x"}, 400, "invalid patch format of retainKeys", id="keys to retain"
+        ),
+        pytest.param(
+            {"$retainKeys": ["type"], "rollingUpdate": {}},
+            422,
+            "patch content doesn't match retainKeys list",
+            id="more than what is retained",
+        ),
+        pytest.param(
+            {"$deleteFromPrimitiveList/x": 1},
+            400,
+            "invalid patch format of primitive list",
+            id="no list to delete from",
+        ),
+        pytest.param(
+            {"$setElementOrder/x": 1},
+            400,
+            "invalid patch format of setElementOrder list",
+            id="no list for the order",
+        ),
+    ],
+)
+def test_directives_that_make_no_sense_are_refused(
+    patch: dict[str, Any], code: int, message: str
+) -> None:
+    with pytest.raises(StatusError) as caught:
+        strategic_patch({"spec": {"strategy": {}}}, {"spec": {"strategy": patch}}, "Deployment")
+    assert (caught.value.code, caught.value.message) == (code, message)

@@ -10,7 +10,8 @@ from stellwerk.models.profile import API_VERSION, GROUP, KIND, PLURAL
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.rules import RuleTree
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.registry.api import Api, WriteOptions
+from stellwerk_cluster.registry.api import Api
+from stellwerk_cluster.registry.write_options import WriteOptions
 from tests.support.bad_profiles import BAD_PROFILES, BadProfile
 
 Schema = dict[str, Any]

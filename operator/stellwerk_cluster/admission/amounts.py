@@ -1,0 +1,88 @@
+"""What a pod requests and may use, all its containers together, as kube-scheduler counts it.
+
+Called by the admission of limits and quotas. Invariant: sums are exact; they become text, in
+canonical form, only at the end.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from stellwerk.models.canonical_quantity import quantity_text
+from stellwerk.models.quantity import parse_quantity
+from stellwerk_cluster.apimachinery.objects import EMPTY
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+
+
+class Amounts:
+    """Amounts by resource; a text is remembered for the form of its sum, binary or decimal."""
+
+    def __init__(self) -> None:
+        """Nothing of anything."""
+        self.values: dict[str, Fraction] = {}
+        self._like: dict[str, str] = {}
+
+    def add(self, amounts: JsonObject) -> None:
+        """Add amounts as an object has them."""
+        for name, text in amounts.items():
+            self.values[name] = self.values.get(name, Fraction(0)) + parse_quantity(text)
+            self._like.setdefault(name, str(text))
+
+    def plus(self, amounts: JsonObject) -> Amounts:
+        """These amounts and some more."""
+        more = Amounts()
+        more.values, more._like = dict(self.values), dict(self._like)
+        more.add(amounts)
+        return more
+
+    def raise_to(self, other: Amounts) -> None:
+        """Keep the larger of two amounts of each resource."""
+        for name, value in other.values.items():
+            if value > self.values.get(name, Fraction(-1)):
+                self.values[name] = value
+                self._like[name] = other._like[name]
+
+    def texts(self) -> dict[str, str]:
+        """The amounts in canonical form."""
+        return {
+            name: quantity_text(value, like=self._like[name]) for name, value in self.values.items()
+        }
+
+
+def pod_amounts(spec: JsonObject, part: str, *, whole_pod: bool = True) -> dict[str, str]:
+    """The `requests` or `limits` of a pod, with sidecars and overhead.
+
+    `whole_pod` False leaves out what the pod says for itself: its own resources and overhead.
+    """
+    running, total = Amounts(), Amounts()
+    for container in spec.get("containers") or ():
+        total.add(_of(container, part))
+    starting = Amounts()
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            running.add(_of(container, part))
+            total.add(_of(container, part))
+            starting.raise_to(running)
+        else:
+            starting.raise_to(running.plus(_of(container, part)))
+    total.raise_to(starting)
+    if not whole_pod:
+        return total.texts()
+    own = (spec.get("resources") or EMPTY).get(part) or EMPTY
+    for name, text in own.items():
+        total.values.pop(name, None)
+        total.add({name: text})
+    overhead = spec.get("overhead") or EMPTY
+    if part == "limits":
+        # A limit that is not there stays unlimited.
+        overhead = {name: each for name, each in overhead.items() if name in total.values}
+    total.add(overhead)
+    return total.texts()
+
+
+def _of(container: JsonObject, part: str) -> JsonObject:
+    amounts: JsonObject = (container.get("resources") or EMPTY).get(part) or EMPTY
+    return amounts

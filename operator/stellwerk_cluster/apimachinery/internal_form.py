@@ -1,0 +1,141 @@
+"""Values as the API server's messages print them: its internal types, as JSON, and their diff.
+
+A refusal quotes values in the server's own form, which has other names, another order and no
+absent fields. `internal_types.txt` has the order, `types.txt` says what a missing field is. Called
+by the rules of kinds. Invariant: the value that is printed is not changed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue
+from stellwerk_cluster.apimachinery.schema import types
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+
+_HOST_FIELDS: Final = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
+"""Fields of a pod that the internal form has in the security context."""
+_MOST_LINES: Final = 4000
+_ZEROS: Final[dict[str, JsonValue]] = {
+    "string": "",
+    "int": 0,
+    "bool": False,
+    "float": 0,
+    "Quantity": "0",
+    "IntOrString": 0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Printed:
+    """One field of an internal type."""
+
+    name: str
+    key: str
+    type: str
+    missing: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """The fields of an internal type in order; `inline` types leave out what is not set."""
+
+    fields: tuple[_Printed, ...]
+    inline: bool
+
+
+def internal_form(type_name: str, value: JsonValue) -> JsonValue:
+    """The value as its internal type prints it; types without a layout stay as they are."""
+    if value is None:
+        return None
+    if type_name.startswith("["):
+        return [internal_form(type_name[1:-1], each) for each in value]
+    layout = _layouts().get(type_name)
+    if layout is None:
+        return value
+    if type_name == "PodSpec":
+        value = _with_host_fields(value)
+    printed: JsonObject = {}
+    if isinstance(value.get("metadata"), dict):
+        printed.update(value["metadata"])
+    for each in layout.fields:
+        if each.key in value:
+            printed[each.name] = internal_form(each.type, value[each.key])
+        elif not layout.inline:
+            printed[each.name] = _missing(each)
+    return printed
+
+
+def _missing(field: _Printed) -> JsonValue:
+    """The zero of a field; a struct that is no pointer is printed with its own zeros."""
+    return internal_form(field.type, {}) if field.missing == EMPTY else field.missing
+
+
+def _with_host_fields(spec: JsonObject) -> JsonObject:
+    context = spec.get("securityContext")
+    moved = {name: spec[name] for name in _HOST_FIELDS if name in spec}
+    if context is None and not moved:
+        return spec
+    return {**spec, "securityContext": {**(context or {}), **moved}}
+
+
+def internal_diff(type_name: str, old: JsonValue, new: JsonValue) -> str:
+    """What differs between two values, as a unified diff of their internal forms.
+
+    Of values with very many lines, nothing: comparing them takes the square of their length.
+    """
+    before, after = (_lines(internal_form(type_name, each)) for each in (old, new))
+    if max(len(before), len(after)) > _MOST_LINES:
+        return ""
+    return "".join(list(difflib.unified_diff(before, after))[2:])
+
+
+def _lines(value: JsonValue) -> list[str]:
+    return [f"{line}\n" for line in go_json(value, indent=1).split("\n")]
+
+
+def go_json(value: JsonValue, indent: int | None = None) -> str:
+    """A value as Go's encoder writes it: compact, and safe to stand in HTML."""
+    separators = (",", ":") if indent is None else (",", ": ")
+    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _layouts() -> dict[str, _Layout]:
+    found: dict[str, _Layout] = {}
+    package = resources.files("stellwerk_cluster.apimachinery")
+    name, inline, fields = "", False, list[_Printed]()
+    for line in (*package.joinpath("internal_types.txt").read_text("utf-8").splitlines(), "end"):
+        if line.startswith("#"):
+            continue
+        words = line.split()
+        if line.startswith(" "):
+            fields.append(_printed(name, words))
+            continue
+        if name:
+            found[name] = _Layout(tuple(fields), inline)
+        name, inline, fields = words[0], "inline" in words, []
+    return found
+
+
+def _printed(owner: str, words: list[str]) -> _Printed:
+    name, is_pointer = words[0].rstrip("*"), words[0].endswith("*")
+    key = words[1] if words[1:] else name[0].lower() + name[1:]
+    known = types().get(owner, {}).get(key)
+    if words[2:] or known is None:
+        field_type, flags = words[2] if words[2:] else "any", frozenset[str]()
+    else:
+        field_type, flags = known.type, known.flags
+    is_pointer = is_pointer or "pointer" in flags
+    missing = None if is_pointer else _ZEROS.get(field_type)
+    if field_type in types() and flags & {"required", "always"}:
+        missing = EMPTY
+    return _Printed(name, key, field_type, missing)

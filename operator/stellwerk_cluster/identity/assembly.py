@@ -1,0 +1,76 @@
+"""The identity of a cluster put together: who is known, who decides, what is asked before writes.
+
+Built once by `cluster.EmbeddedCluster`. Invariant: under RBAC the roles of a fresh cluster exist
+before the first request, and the admin of the kubeconfig is in system:masters.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from stellwerk_cluster.apimachinery.users import ANONYMOUS, MASTERS, User, authenticated
+from stellwerk_cluster.identity.authentication import Authenticator
+from stellwerk_cluster.identity.authorizer import AlwaysAllow, Authorizer, Masters, Union
+from stellwerk_cluster.identity.bootstrap_roles import create_roles
+from stellwerk_cluster.identity.escalation import EscalationGate
+from stellwerk_cluster.identity.node_rights import NodeAuthorizer, NodeRestriction
+from stellwerk_cluster.identity.rbac import Rbac
+from stellwerk_cluster.identity.service_account_admission import ServiceAccountGate
+from stellwerk_cluster.identity.service_tokens import ServiceTokens
+from stellwerk_cluster.identity.token_file import StaticToken
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.registry.api import Api
+
+ADMIN: Final = User("stellwerk-admin", groups=(MASTERS,))
+"""The user of the written kubeconfig."""
+_TOKEN_BYTES: Final = 32
+
+Mode: TypeAlias = Literal["always-allow", "rbac"]
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityOptions:
+    """Who may use a cluster, and for what."""
+
+    authorization: Mode = "always-allow"
+    anonymous: bool = True
+    """Whether clients without credentials are let in: under RBAC as system:anonymous, and where
+    everything is allowed as the admin, since kubectl shows no credentials over plain HTTP.
+    """
+    tokens: tuple[StaticToken, ...] = ()
+    service_accounts: bool = False
+    """Whether every pod gets a service account and a token, as the admission plugin
+    ServiceAccount has it.
+    """
+
+
+@dataclass(slots=True)
+class Identity:
+    """What the HTTP layer asks about users."""
+
+    authenticator: Authenticator
+    authorizer: Authorizer
+    admin_token: str = field(repr=False)
+
+
+def make_identity(api: Api, options: IdentityOptions) -> Identity:
+    """Know the users of the options, and the service accounts of `api`; guard its writes."""
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    static = (StaticToken(token, ADMIN), *options.tokens)
+    without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
+    authenticator = Authenticator(
+        ServiceTokens(api), static, without_credentials if options.anonymous else None
+    )
+    authorizer: Authorizer = AlwaysAllow()
+    if options.service_accounts:
+        api.gates.append(ServiceAccountGate(api))
+    if options.authorization == "rbac":
+        create_roles(api)
+        rbac = Rbac(api.store)
+        authorizer = Union([Masters(), NodeAuthorizer(api), rbac])
+        api.gates.append(EscalationGate(authorizer, rbac, api.kinds))
+        api.gates.append(NodeRestriction(api))
+    return Identity(authenticator, authorizer, token)

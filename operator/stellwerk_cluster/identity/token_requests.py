@@ -1,0 +1,143 @@
+"""serviceaccounts/token and TokenReview: tokens asked for, and tokens asked about.
+
+Called by the HTTP layer and by reviews. Invariant: a token is issued for a service account that
+exists, and for no longer than the object that it is bound to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.failures import (
+    Cause,
+    bad_request,
+    bad_value,
+    conflict,
+    invalid_as,
+    not_found,
+)
+from stellwerk_cluster.apimachinery.objects import timestamp
+from stellwerk_cluster.apimachinery.schema import DecodeError, decode
+from stellwerk_cluster.apimachinery.users import authenticated
+from stellwerk_cluster.identity.service_tokens import ISSUER, Issue, TokenError
+from stellwerk_cluster.registry.write_rules import cannot_handle
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.identity.authentication import Authenticator
+    from stellwerk_cluster.identity.service_tokens import ServiceTokens
+    from stellwerk_cluster.registry.api import Api
+
+_DEFAULT_SECONDS: Final = 3600
+_SHORTEST_SECONDS: Final = 600
+_LONGEST_SECONDS: Final = 1 << 32
+_GROUP: Final = "authentication.k8s.io"
+_BOUND: Final = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
+_INVALID: Final = "invalid bearer token"
+
+
+def issue_token(
+    api: Api, tokens: ServiceTokens, kind: ResourceKind, key: Key, body: JsonObject
+) -> JsonObject:
+    """The TokenRequest with its status filled in.
+
+    Raises:
+        StatusError: no such service account or bound object (404), a malformed request (400), a
+            bound object that is another one (409), or a lifetime that is too short or too long
+            (422).
+    """
+    account = api.get(kind, *key).obj
+    try:
+        request, _unknown = decode("TokenRequest", body)
+    except DecodeError as error:
+        raise cannot_handle(kind, str(error)) from error
+    spec = {**request["spec"]}
+    spec["audiences"] = spec.get("audiences") or [ISSUER]
+    seconds = spec.get("expirationSeconds")
+    seconds = spec["expirationSeconds"] = _DEFAULT_SECONDS if seconds is None else seconds
+    causes = _lifetime_causes(seconds)
+    if causes:
+        raise invalid_as("TokenRequest", _GROUP, key[1], causes)
+    bound = _bound_object(api, account, spec.get("boundObjectRef"))
+    token, expires = tokens.issue(Issue(account, spec["audiences"], seconds, bound))
+    return {
+        "kind": "TokenRequest",
+        "apiVersion": f"{_GROUP}/v1",
+        "metadata": {
+            "name": account["metadata"]["name"],
+            "namespace": account["metadata"]["namespace"],
+            "creationTimestamp": timestamp(api.now()),
+        },
+        "spec": spec,
+        "status": {"token": token, "expirationTimestamp": timestamp(expires)},
+    }
+
+
+def _bound_object(
+    api: Api, account: JsonObject, reference: JsonObject | None
+) -> tuple[str, JsonObject] | None:
+    if not reference:
+        return None
+    kind, name = reference.get("kind") or "", reference.get("name") or ""
+    version = reference.get("apiVersion") or ""
+    if kind not in _BOUND or version != "v1":
+        group, _, short = version.rpartition("/")
+        raise bad_request(f"cannot bind token to object of type {group}/{short}, Kind={kind}")
+    namespace = "" if kind == "Node" else account["metadata"]["namespace"]
+    resource = api.kinds.resource(_BOUND[kind])
+    found = api.find(resource.storage_name, namespace, name)
+    if found is None:
+        raise not_found(resource, name)
+    account_name = account["metadata"]["name"]
+    if kind == "Pod" and found["spec"].get("serviceAccountName", "") != account_name:
+        raise bad_request(
+            f'cannot bind token for serviceaccount "{account_name}" to pod running with different '
+            "serviceaccount name."
+        )
+    uid = reference.get("uid") or ""
+    if uid and uid != found["metadata"]["uid"]:
+        why = (
+            f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+            "The object might have been deleted and then recreated"
+        )
+        raise conflict(resource, name, why, resource=kind)
+    return kind.lower(), found
+
+
+def _lifetime_causes(seconds: int) -> list[Cause]:
+    if seconds < _SHORTEST_SECONDS:
+        text = "may not specify a duration less than 10 minutes"
+    elif seconds > _LONGEST_SECONDS:
+        text = "may not specify a duration larger than 2^32 seconds"
+    else:
+        return []
+    return [bad_value("spec.expirationSeconds", seconds, text)]
+
+
+def review_token(authenticator: Authenticator, spec: JsonObject) -> JsonObject:
+    """The status of a TokenReview.
+
+    Raises:
+        StatusError: no token is asked about (400).
+    """
+    token = spec.get("token") or ""
+    if not token:
+        raise bad_request("token is required for TokenReview in authentication")
+    audiences = tuple(spec.get("audiences") or (ISSUER,))
+    static = authenticator.static_user(token)
+    if static is not None:
+        if ISSUER not in audiences:
+            return {"user": {}, "error": _INVALID}
+        return {"authenticated": True, "user": static.info(), "audiences": [ISSUER]}
+    try:
+        checked = authenticator.tokens.check(token, audiences)
+    except TokenError as error:
+        why = str(error)
+        return {"user": {}, "error": why if why == _INVALID else f"[{_INVALID}, {why}]"}
+    return {
+        "authenticated": True,
+        "user": authenticated(checked.user).info(),
+        "audiences": list(checked.audiences),
+    }

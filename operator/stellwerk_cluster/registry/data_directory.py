@@ -1,0 +1,288 @@
+"""A directory that keeps the objects of a cluster over restarts.
+
+It holds a snapshot of all objects and a log of the changes since. Every change is in the log before
+it happens, so that the end of the process loses none; the log is forced to the disk once a second
+and at the end, so that a power failure loses at most the last second. Invariant: at any moment the
+latest snapshot and the logs from its number on hold the whole state, and one process at most has
+the directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from typing_extensions import override
+
+from stellwerk.errors import ConfigurationError
+from stellwerk_cluster.apimachinery.failures import internal
+from stellwerk_cluster.registry.entries import DELETED, Entry, StoreEvent
+from stellwerk_cluster.registry.records import (
+    FORMAT,
+    DamagedFileError,
+    Torn,
+    drop_line,
+    mark_line,
+    put_line,
+    read_records,
+)
+from stellwerk_cluster.registry.store import Journal, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.objects import Key
+
+_log = logging.getLogger(__name__)
+_END: Final = "end"
+_SYNC_SECONDS: Final = 1.0
+_SMALLEST_LOG_BYTES: Final = 64 << 20
+_LOG_TO_SNAPSHOT: Final = 2
+_VERSIONS_LOST: Final = 10_000
+"""Left out after an end that was not in order: clients may have seen versions that the disk has
+not.
+"""
+_WRITE_BYTES: Final = 1 << 20
+
+
+class DataDirectory(Journal):
+    """The files that hold a store, open for one process."""
+
+    def __init__(self, path: Path) -> None:
+        """Take the directory, which is made if there is none.
+
+        Raises:
+            ConfigurationError: it cannot be used, or another process has it.
+        """
+        self.path = path
+        self.notes: list[str] = []
+        """What was found on reading that a user wants to know."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = (path / "lock").open("a+b")
+        except OSError as error:
+            raise ConfigurationError(f"--data-dir {path}: {error.strerror}") from error
+        self._take()
+        self._number = 0
+        self._log: BinaryIO | None = None
+        self._log_bytes = 0
+        self._snapshot_bytes = 0
+        self._synced_bytes = 0
+        self._store: Store | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="data directory")
+
+    def _take(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            holder = self._lock.read().decode("ascii", "replace") or "another process"
+            self._lock.close()
+            raise ConfigurationError(
+                f"--data-dir {self.path}: in use by {holder}; two clusters cannot share one"
+            ) from None
+        self._lock.truncate(0)
+        self._lock.write(f"process {os.getpid()}".encode())
+        self._lock.flush()
+
+    def restore(self, store: Store) -> None:
+        """Fill an empty store with what is kept, and keep its changes from now on.
+
+        Raises:
+            ConfigurationError: a file is damaged, or cannot be read or written.
+        """
+        try:
+            found = self._read()
+            for (storage_name, _), (revision, obj) in found.objects.items():
+                store.restore(storage_name, obj, revision)
+            lost = 0 if found.in_order else _VERSIONS_LOST
+            store.begin_at(max(found.revision + lost, store.revision))
+            self._write_snapshot(self._number + 1, _present(store), store.revision)
+            self._begin_log(self._number + 1, store.revision)
+        except OSError as error:
+            raise ConfigurationError(f"--data-dir {self.path}: {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
+        store.journal = self
+        self._store = store
+
+    @override
+    def record(self, storage_name: str, event: StoreEvent) -> None:
+        line = drop_line if event.type == DELETED else put_line
+        self._append(line(storage_name, event.entry))
+
+    def _append(self, line: bytes) -> None:
+        if self._log is None:
+            raise internal(f"the data directory {self.path} is closed")
+        try:
+            whole, why = self._log.write(line) == len(line), "no space left on device"
+        except OSError as error:
+            whole, why = False, str(error.strerror)
+        if not whole:
+            self._log.truncate(self._log_bytes)
+            self._log.seek(self._log_bytes)
+            raise internal(f"the change cannot be written to {self.path}: {why}")
+        self._log_bytes += len(line)
+
+    async def keep(self) -> None:
+        """Force the log to the disk every second, until cancelled; failures are tried again."""
+        while True:
+            await asyncio.sleep(_SYNC_SECONDS)
+            try:
+                await self.force()
+            except OSError:
+                self._synced_bytes = 0
+                _log.exception("the data directory %s cannot be written", self.path)
+
+    async def force(self) -> None:
+        """Force the log to the disk, or put a snapshot in its place when it is long.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        if self._log_bytes > max(_SMALLEST_LOG_BYTES, _LOG_TO_SNAPSHOT * self._snapshot_bytes):
+            await self._replace()
+        elif self._log is not None and self._log_bytes > self._synced_bytes:
+            self._synced_bytes = self._log_bytes
+            await self._in_thread(partial(os.fsync, self._log.fileno()))
+
+    async def _replace(self) -> None:
+        """Begin another log, and write the snapshot that it begins at in a thread."""
+        store = self._store
+        assert store is not None  # noqa: S101  (a log exists only once a store was restored)
+        self._finish_log()
+        number, present, revision = self._number + 1, _present(store), store.revision
+        self._begin_log(number, revision)
+        await self._in_thread(partial(self._write_snapshot, number, present, revision))
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def close(self) -> None:
+        """Force everything to the disk and let the directory go; nothing can be stored any more.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        if self._lock.closed:
+            return
+        self._thread.shutdown()
+        try:
+            if self._log is not None and self._store is not None:
+                self._append(mark_line(_END, self._store.revision))
+                self._finish_log()
+        finally:
+            self._log = None
+            self._lock.close()
+
+    # Files.
+
+    def _begin_log(self, number: int, revision: int) -> None:
+        self._log = (self.path / f"log-{number:08}").open("wb", buffering=0)
+        self._number = number
+        self._log_bytes = self._synced_bytes = 0
+        self._append(mark_line(FORMAT, revision))
+
+    def _finish_log(self) -> None:
+        if self._log is not None:
+            os.fsync(self._log.fileno())
+            self._log.close()
+
+    def _write_snapshot(
+        self, number: int, present: Iterable[tuple[str, list[Entry]]], revision: int
+    ) -> None:
+        """Write all objects to a file; with it in place, the files before it are removed."""
+        unfinished = self.path / "snapshot-unfinished"
+        with unfinished.open("wb", buffering=_WRITE_BYTES) as file:
+            file.write(mark_line(FORMAT, revision))
+            for storage_name, entries in present:
+                for entry in entries:
+                    file.write(put_line(storage_name, entry))
+            file.write(mark_line(_END, revision))
+            file.flush()
+            os.fsync(file.fileno())
+            self._snapshot_bytes = file.tell()
+        unfinished.rename(self.path / f"snapshot-{number:08}")
+        _sync_directory(self.path)
+        for kind in ("snapshot", "log"):
+            for found, file_path in self._numbered(kind).items():
+                if found < number:
+                    file_path.unlink()
+
+    def _numbered(self, kind: str) -> dict[int, Path]:
+        files = self.path.glob(f"{kind}-[0-9]*")
+        return dict(sorted((int(file.name.rpartition("-")[2]), file) for file in files))
+
+    def _read(self) -> _Found:
+        found, snapshots, logs = _Found(), self._numbered("snapshot"), self._numbered("log")
+        first = max(snapshots, default=0)
+        self._number = max((first, *logs))
+        if snapshots:
+            torn = self._read_file(snapshots[first], found)
+            if torn.offset is not None or not (found.revision and found.in_order):
+                raise DamagedFileError(f"{snapshots[first]} is damaged: its end is missing")
+        later = [number for number in logs if number >= first]
+        for number in later:
+            torn = self._read_file(logs[number], found)
+            if torn.offset is not None:
+                self._tell_torn(logs[number], torn.offset, last=number == later[-1])
+        return found
+
+    def _tell_torn(self, file: Path, offset: int, *, last: bool) -> None:
+        if not last:
+            raise DamagedFileError(f"{file} is damaged at byte {offset}: its end is missing")
+        size = file.stat().st_size
+        self.notes.append(
+            f"{file}: the last {size - offset} bytes are of a change that was not written to "
+            "its end, and are cut off"
+        )
+
+    def _read_file(self, file: Path, found: _Found) -> Torn:
+        torn = Torn()
+        for record in read_records(file, torn):
+            found.take(record)
+        return torn
+
+
+class _Found:
+    """What the files of a directory hold."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, Key], tuple[int, JsonObject]] = {}
+        self.revision = 0
+        self.in_order = True
+        """Whether the last record is the mark of an end, or there is none at all."""
+
+    def take(self, record: JsonObject) -> None:
+        self.revision = record["r"]
+        self.in_order = record.get("mark") == _END
+        if "mark" in record:
+            return
+        namespace, name = record["k"]
+        place = (record["c"], (namespace, name))
+        if "o" in record:
+            self.objects[place] = (record["r"], record["o"])
+        else:
+            self.objects.pop(place, None)
+
+
+def _present(store: Store) -> list[tuple[str, list[Entry]]]:
+    """All objects of a store as they are now: entries never change."""
+    return [(name, store.collection(name).entries()) for name in store.names()]
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

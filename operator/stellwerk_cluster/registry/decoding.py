@@ -1,0 +1,64 @@
+"""Bodies of writes in their canonical form, and what they hold that their kind does not know.
+
+The verbs of `api` begin with it. Invariant: an object that leaves here has the fields of its kind
+alone, kind and apiVersion first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.schema import DecodeError, decode
+from stellwerk_cluster.apimachinery.views import to_storage
+from stellwerk_cluster.registry.write_rules import bad_patch, cannot_handle
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk_cluster.registry.custom_kinds import CustomKinds
+    from stellwerk_cluster.registry.write_options import WriteOptions
+
+
+def decode_body(
+    custom: CustomKinds,
+    kind: ResourceKind,
+    body: JsonObject,
+    options: WriteOptions,
+    *,
+    patch: JsonValue = None,
+    media_type: str = "",
+) -> JsonObject:
+    """The canonical form of a body; unknown fields become warnings or, if strict, errors.
+
+    Raises:
+        StatusError: the body is no object of the kind (400; 422 for a patch).
+    """
+    try:
+        if kind.custom:
+            other = patch is None and body.get("kind", kind.kind) != kind.kind
+            obj, unknown = custom.decode(kind, body, other_kind=other)
+        else:
+            obj, unknown = decode(kind.type_name, body)
+    except DecodeError as error:
+        if patch is not None:
+            strategic = media_type == patching.STRATEGIC_PATCH
+            shown = patch if strategic else patching.as_patched(body, patch)
+            raise bad_patch(shown, str(error), as_map=strategic) from error
+        raise cannot_handle(kind, str(error)) from error
+    # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
+    obj.pop("kind", None)
+    obj.pop("apiVersion", None)
+    obj = {"kind": kind.kind, "apiVersion": kind.api_version, **obj}
+    if (unknown or options.strict_errors) and options.field_validation != "Ignore":
+        texts = [*options.strict_errors, *(f'unknown field "{path}"' for path in unknown)]
+        if options.field_validation == "Strict":
+            text = f"strict decoding error: {', '.join(texts)}"
+            if patch is None:
+                raise cannot_handle(kind, text)
+            strategic = media_type == patching.STRATEGIC_PATCH
+            shown = patch if strategic else patching.as_patched(body, patch)
+            raise bad_patch(shown, text, as_map=strategic)
+        options.warnings.extend(texts)
+    return to_storage(kind, obj)

@@ -1,0 +1,24 @@
+"""Where a write can be refused for who asks for it, beside the rules of its kind.
+
+`Api` asks its gates once the object is complete and before it is validated. Invariant: what the
+cluster writes itself has no user, and passes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.users import User
+
+
+class WriteGate(Protocol):
+    """Changes or refuses an object that is about to be written."""
+
+    def admit(
+        self, kind: ResourceKind, obj: JsonObject, old: JsonObject | None, user: User | None
+    ) -> None:
+        """Let a created (`old` is None) or changed object pass, or raise StatusError."""
+        ...

@@ -1,0 +1,32 @@
+"""What a write request says beside its object.
+
+Made by the HTTP layer from the query, read by the verbs. Invariant: one request has one of its own,
+since the warnings of its answer collect in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.apimachinery.users import User
+
+
+@dataclass(slots=True)
+class WriteOptions:
+    """What a write request says beside its object, and the warnings that its answer carries."""
+
+    dry_run: bool = False
+    field_validation: str = "Warn"
+    manager: str = ""
+    """Who owns the fields that are written; without one, the API's own manager, if it has one."""
+    shown_subresource: str = ""
+    """The subresource that the ownership names, where the write takes another way."""
+    user: User | None = None
+    """Who asks for it; None: the cluster itself."""
+    force: bool = False
+    """Whether an apply takes fields from their owners."""
+    strict_errors: list[str] = field(default_factory=list)
+    """What of the body breaks strict decoding already, before the object is looked at."""
+    warnings: list[str] = field(default_factory=list)

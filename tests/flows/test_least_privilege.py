@@ -1,0 +1,319 @@
+"""The operator lives with the rights that the manifests give, and uses every one of them.
+
+RBAC is enforced, and the operator comes with a token of its own service account. One flow does all
+that a scheduler does: binding, preemption, volumes, events and their series, profiles and their
+status, the lease, an extender's Secret. Noted is what it asked for.
+"""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from stellwerk.app import RunOptions, run
+from stellwerk.client.credentials import load_credentials
+from stellwerk.client.election import LeaderElectionOptions
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.clock import SystemClock
+from stellwerk.errors import NotFound
+from stellwerk.handlers.watched import WATCHED
+from stellwerk.metrics import Metrics
+from stellwerk.models.crd import crd_manifest
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.serving.port import PortOptions
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_cluster.identity.assembly import IdentityOptions
+from stellwerk_cluster.identity.rbac import RBAC_GROUP
+from tests.support.builders import make_pod
+from tests.support.rights import (
+    access_manifests,
+    apply_access,
+    asked_rights,
+    granted,
+    rules_of_operator,
+    token_of,
+    with_token,
+)
+from tests.support.running_operator import is_active, until
+
+STORAGE = "storage.k8s.io"
+LEASE = LeaderElectionOptions(
+    leader_elect=True,
+    lease_duration_seconds=6,
+    renew_deadline_seconds=4,
+    retry_period_seconds=1,
+    resource_name="stellwerk",
+    resource_namespace="stellwerk",
+)
+
+
+def enforced() -> EmbeddedCluster:
+    return EmbeddedCluster(
+        2,
+        options=ClusterOptions(
+            identity=IdentityOptions("rbac"), kubelet=KubeletOptions(respect_grace=False)
+        ),
+    )
+
+
+def create(cluster: EmbeddedCluster, plural: str, obj: JsonObject, group: str = "") -> None:
+    namespace = obj["metadata"].get("namespace", "")
+    cluster.api.create(cluster.api.kinds.resource(plural, group), namespace, obj)
+
+
+def pod(cluster: EmbeddedCluster, name: str) -> JsonObject:
+    return cluster.api.find("pods", "default", name) or {}
+
+
+def bound(cluster: EmbeddedCluster, name: str) -> bool:
+    return bool(pod(cluster, name).get("spec", {}).get("nodeName"))
+
+
+def active(cluster: EmbeddedCluster, profile: str) -> bool:
+    known = cluster.api.find(f"{PLURAL}.{GROUP}", "", profile) is not None
+    return known and is_active(cluster, profile)
+
+
+def create_pod(cluster: EmbeddedCluster, name: str, **spec: Any) -> None:
+    made = make_pod(name, **{"scheduler_name": "stellwerk", **spec})
+    made["metadata"].pop("uid", None)
+    create(cluster, "pods", made)
+
+
+@asynccontextmanager
+async def restricted_operator(
+    cluster: EmbeddedCluster, token: str, directory: Path, address: str = "127.0.0.1:0"
+) -> AsyncIterator[None]:
+    kubeconfig = directory / "kubeconfig"
+    cluster.write_kubeconfig(kubeconfig)
+    kubeconfig.write_text(with_token(kubeconfig.read_text(), token))
+    options = RunOptions(
+        kubeconfig=str(kubeconfig), port=PortOptions(address), leader_election=LEASE
+    )
+    task = asyncio.create_task(run(options), name="operator")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait({task})
+    if not task.cancelled():
+        task.result()
+
+
+async def schedule_everything(cluster: EmbeddedCluster) -> None:
+    """All that the operator writes, once."""
+    await until(lambda: active(cluster, "default"))
+    create_pod(cluster, "small", cpu="100m")
+    await until(lambda: bound(cluster, "small"))
+    await use_volumes(cluster)
+    await preempt(cluster)
+    await repeat_an_event(cluster)
+    await read_a_secret(cluster)
+
+
+async def use_volumes(cluster: EmbeddedCluster) -> None:
+    waiting = {"provisioner": "registry.example/disks", "volumeBindingMode": "WaitForFirstConsumer"}
+    for name in ("made", "found"):
+        storage_class = {"metadata": {"name": name}, **waiting}
+        create(cluster, "storageclasses", storage_class, STORAGE)
+        spec = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": name,
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        metadata = {"name": name, "namespace": "default"}
+        create(cluster, "persistentvolumeclaims", {"metadata": metadata, "spec": spec})
+    volume = {
+        "metadata": {"name": "found"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "1Gi"},
+            "storageClassName": "found",
+            "hostPath": {"path": "/found"},
+        },
+    }
+    create(cluster, "persistentvolumes", volume)
+    kind = cluster.api.kinds.resource("persistentvolumes")
+    available = {"status": {"phase": "Available"}}
+    cluster.api.patch(kind, ("", "found"), available, subresource="status")
+    for name in ("made", "found"):
+        claim = {"name": "v", "persistentVolumeClaim": {"claimName": name}}
+        create_pod(cluster, f"with-{name}", volumes=[claim])
+    await until(lambda: volume_of(cluster).get("claimRef", {}).get("name") == "found")
+    await until(lambda: "volume.kubernetes.io/selected-node" in annotations_of_claim(cluster))
+
+
+def volume_of(cluster: EmbeddedCluster) -> JsonObject:
+    found = cluster.api.find("persistentvolumes", "", "found") or {}
+    spec: JsonObject = found.get("spec", {})
+    return spec
+
+
+def annotations_of_claim(cluster: EmbeddedCluster) -> JsonObject:
+    found = cluster.api.find("persistentvolumeclaims", "default", "made") or {}
+    annotations: JsonObject = found.get("metadata", {}).get("annotations") or {}
+    return annotations
+
+
+async def preempt(cluster: EmbeddedCluster) -> None:
+    high = {"metadata": {"name": "high"}, "value": 1000}
+    create(cluster, "priorityclasses", high, "scheduling.k8s.io")
+    pods = {"pods": "110"}
+    node = {"metadata": {"name": "tight"}, "status": {"allocatable": {"cpu": "1", **pods}}}
+    create(cluster, "nodes", node)
+    here = {"nodeSelector": {"kubernetes.io/hostname": "tight"}}
+    kind = cluster.api.kinds.resource("nodes")
+    labels = {"metadata": {"labels": {"kubernetes.io/hostname": "tight"}}}
+    cluster.api.patch(kind, ("", "tight"), labels)
+    create_pod(cluster, "victim", cpu="800m", **here)
+    await until(lambda: bound(cluster, "victim"))
+    create_pod(cluster, "winner", cpu="800m", priorityClassName="high", **here)
+    await until(lambda: bound(cluster, "winner"))
+
+
+async def repeat_an_event(cluster: EmbeddedCluster) -> None:
+    create_pod(cluster, "huge", cpu="500", nodeSelector={"chosen": "yes"})
+    await until(lambda: refusals(cluster) != [])
+    kind = cluster.api.kinds.resource("nodes")
+
+    def is_series() -> bool:
+        # Each time that a node is chosen, the pod is tried again, and is too large again.
+        for label in (None, "yes"):
+            labels = {"metadata": {"labels": {"chosen": label}}}
+            cluster.api.patch(kind, ("", "tight"), labels)
+        return any(event.get("series") for event in refusals(cluster))
+
+    await until(is_series, 60)
+
+
+def refusals(cluster: EmbeddedCluster) -> list[JsonObject]:
+    return [
+        event
+        for event in cluster.api.all("events", "default")
+        if (event.get("regarding") or event.get("involvedObject") or {}).get("name") == "huge"
+        and event.get("reason") == "FailedScheduling"
+    ]
+
+
+async def read_a_secret(cluster: EmbeddedCluster) -> None:
+    secret = {"metadata": {"name": "extender", "namespace": "stellwerk"}, "data": {}}
+    create(cluster, "secrets", secret)
+    extender = {
+        "urlPrefix": "https://127.0.0.1:1/scheduler",
+        "filterVerb": "filter",
+        "enableHTTPS": True,
+        "ignorable": True,
+        "tlsConfig": {"secretRef": {"namespace": "stellwerk", "name": "extender"}},
+    }
+    spec = {"schedulerName": "extended", "extenders": [extender]}
+    profile = {"metadata": {"name": "extended"}, "spec": spec}
+    create(cluster, PLURAL, profile, GROUP)
+    await until(lambda: active(cluster, "extended"))
+    create_pod(cluster, "extended", scheduler_name="extended")
+    await until(lambda: bound(cluster, "extended"))
+
+
+async def read_again(kubeconfig: Path) -> None:
+    """Ask for one object of each kind, as is done when handling one has failed."""
+    async with KubernetesClient(
+        await load_credentials(str(kubeconfig)),
+        clock=SystemClock(),
+        metrics=Metrics(),
+        jitter=lambda: 0.0,
+    ) as client:
+        for watched in WATCHED:
+            with pytest.raises(NotFound):
+                await client.get(watched.object_path("default", "none"))
+
+
+@pytest.mark.slow
+async def test_every_right_of_the_manifests_is_used_and_no_other_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with asked_rights(monkeypatch) as asked:
+        async with enforced() as cluster:
+            token = apply_access(cluster, access_manifests())
+            create(cluster, "customresourcedefinitions", crd_manifest(), "apiextensions.k8s.io")
+            async with restricted_operator(cluster, token, tmp_path):
+                await schedule_everything(cluster)
+                await read_again(tmp_path / "kubeconfig")
+    assert asked.refused == set()
+    assert sorted(granted() - asked.allowed) == []
+
+
+async def test_the_port_is_read_by_the_accounts_that_may(tmp_path: Path) -> None:
+    """The operator asks the API who its callers are, by the right that the manifests give it."""
+    address = free_address()
+    async with enforced() as cluster:
+        token = apply_access(cluster, access_manifests())
+        create(cluster, "customresourcedefinitions", crd_manifest(), "apiextensions.k8s.io")
+        for name in ("prometheus", "stranger"):
+            account = {"metadata": {"name": name, "namespace": "stellwerk"}}
+            create(cluster, "serviceaccounts", account)
+        reader = {
+            "metadata": {"name": "prometheus"},
+            "roleRef": {"kind": "ClusterRole", "name": "stellwerk-metrics-reader"},
+            "subjects": [
+                {"kind": "ServiceAccount", "name": "prometheus", "namespace": "stellwerk"}
+            ],
+        }
+        create(cluster, "clusterrolebindings", reader, RBAC_GROUP)
+        async with restricted_operator(cluster, token, tmp_path, address):
+            await until(lambda: active(cluster, "default"))
+            assert await answer(address, token_of(cluster, "prometheus")) == 200
+            assert await answer(address, token_of(cluster, "stranger")) == 403
+            assert await answer(address, "wrong") == 401
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+async def answer(address: str, token: str) -> int:
+    """The status of the operator's metrics for a bearer of that token."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    headers = {"Authorization": f"Bearer {token}"}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"https://{address}/metrics", headers=headers, ssl=context) as response,
+    ):
+        return response.status
+
+
+RULES = [
+    pytest.param(
+        document, rule, id=f"{role['kind']}-{'-'.join(body['resources'])}-{body['verbs'][0]}"
+    )
+    for document, role in enumerate(access_manifests())
+    for rule, body in enumerate(rules_of_operator(role))
+]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("document", "rule"), RULES)
+async def test_without_any_one_rule_something_is_refused(
+    document: int, rule: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifests = access_manifests()
+    del manifests[document]["rules"][rule]
+    with asked_rights(monkeypatch) as asked:
+        async with enforced() as cluster:
+            token = apply_access(cluster, manifests)
+            create(cluster, "customresourcedefinitions", crd_manifest(), "apiextensions.k8s.io")
+            async with restricted_operator(cluster, token, tmp_path):
+                flow = asyncio.create_task(schedule_everything(cluster))
+                await until(lambda: asked.refused != set() or flow.done(), 60)
+                flow.cancel()
+                await asyncio.wait({flow})
+    assert asked.refused != set()

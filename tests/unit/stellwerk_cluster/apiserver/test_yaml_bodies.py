@@ -1,0 +1,70 @@
+from typing import Any
+
+import orjson
+import pytest
+
+from stellwerk_cluster.apiserver.duplicates import duplicate_fields
+from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{chr(98 + level)}: &{chr(98 + level)} [{', '.join(['*' + chr(97 + level)] * 9)}]\n"
+    for level in range(8)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        pytest.param("a: 2020-01-01", {"a": "2020-01-01"}, id="a date is a text"),
+        pytest.param("a: 1:30", {"a": "1:30"}, id="minutes are a text"),
+        pytest.param("a: 0x10", {"a": 16}, id="hexadecimal"),
+        pytest.param("a: 010", {"a": 8}, id="octal"),
+        pytest.param("a: 1e3", {"a": "1e3"}, id="no point and no sign of the exponent"),
+        pytest.param("1: a\ntrue: b", {"1": "a", "true": "b"}, id="keys are texts"),
+        pytest.param("a: &x {b: 1}\nc: *x", {"a": {"b": 1}, "c": {"b": 1}}, id="an alias"),
+    ],
+)
+def test_yaml_is_what_json_can_say(text: str, value: Any) -> None:
+    assert read_yaml(text.encode()) == (value, [])
+
+
+def test_a_key_that_stands_twice_is_noted_with_its_line() -> None:
+    value, doubled = read_yaml(b"a: 1\nb:\n  c: 1\n  c: 2\n")
+    assert value == {"a": 1, "b": {"c": 2}}
+    assert doubled_text(doubled) == (
+        'yaml: unmarshal errors:\n  line 4: key "c" already set in map'
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("a: [", id="not closed"),
+        pytest.param("a: &a [*a]", id="a value in itself"),
+        pytest.param("[1, 2]: a", id="a list as a key"),
+        pytest.param("a: !!python/object:os.system {}", id="an object of another language"),
+        pytest.param(BOMB, id="aliases of aliases"),
+        pytest.param("\x00", id="no text"),
+        pytest.param("- " * 5000, id="deeply nested"),
+    ],
+)
+def test_a_text_that_is_no_body_is_refused(text: str) -> None:
+    with pytest.raises(YamlError):
+        read_yaml(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        pytest.param('{"a": 1, "b": {"a": "x\\"y"}}', [], id="none"),
+        pytest.param('{"a": 1, "a": 2}', ["a"], id="at the top"),
+        pytest.param(
+            '{"m": {"n": 1, "n": 2}, "l": [{"x": 1, "x": 1, "x": 1}]}',
+            ["m.n", "l[0].x"],
+            id="below",
+        ),
+        pytest.param('{"a": "\\u0022\\u0022", "b": 1, "b": 2}', ["b"], id="beside escaped quotes"),
+    ],
+)
+def test_fields_that_stand_twice_have_paths(text: str, paths: list[str]) -> None:
+    assert duplicate_fields(text.encode(), orjson.loads(text)) == paths
