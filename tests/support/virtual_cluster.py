@@ -77,7 +77,7 @@ class StoreClient(ClusterClient):
     async def delete(self, path: str, uid: str) -> None:
         with _translated(f"delete {path}"):
             target = self._target(path)
-            delete(self._api, target.kind, target.key, DeleteOptions(uid=uid or None))
+            delete(self._api, target.kind, target.key, DeleteOptions(uid=uid))
 
     @override
     async def get(self, path: str) -> JsonObject:

@@ -23,6 +23,7 @@ from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
 )
+from stellwerk_cluster.controllers.resource_claim import ResourceClaimController
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
 from stellwerk_cluster.identity.service_accounts import ServiceAccountController
@@ -43,6 +44,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "job-controller": JobController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
+    "resourceclaim-controller": lambda api, _index: ResourceClaimController(api),
     "garbage-collector-controller": GarbageCollector,
     "namespace-controller": lambda api, _index: NamespaceController(api),
     "node-lifecycle-controller": NodeLifecycleController,

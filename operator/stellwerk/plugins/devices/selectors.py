@@ -12,12 +12,12 @@ from typing import Final, TypeAlias
 
 import orjson
 
-from stellwerk.cel.environment import Environment, Program
+from stellwerk.cel.devices import DEVICE, device_program
+from stellwerk.cel.environment import Program
 from stellwerk.cel.errors import CompileError, EvaluationError
 from stellwerk.cel.library.quantities import parse_quantity
 from stellwerk.cel.library.versions import parse_version
 from stellwerk.cel.parser import parse
-from stellwerk.cel.types import BOOL, DYN, STRING, ObjectType, Type, map_of
 from stellwerk.cel.values import DefaultMap, Value, type_name
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.devices.reading import Path, paths_read
@@ -28,20 +28,6 @@ Projection: TypeAlias = Hashable
 
 _ATTRIBUTES: Final = "attributes"
 _CAPACITY: Final = "capacity"
-_ENVIRONMENT: Final = Environment(
-    {
-        "device": ObjectType(
-            "kubernetes.DRADevice",
-            (),
-            {
-                "driver": STRING,
-                "allowMultipleAllocations": BOOL,
-                _ATTRIBUTES: map_of(STRING, map_of(STRING, DYN)),
-                _CAPACITY: map_of(STRING, map_of(STRING, Type("kubernetes.Quantity"))),
-            },
-        )
-    }
-)
 _KEPT_ANSWERS: Final = 4096
 _KEPT_SELECTORS: Final = 512
 _NATIVE: Final[Mapping[str, str]] = {
@@ -65,7 +51,7 @@ class Selector:
         self._answers: OrderedDict[Projection, bool | str] = OrderedDict()
         """By projection; a text is that of a runtime error."""
         try:
-            self._program = _compiled(expression)
+            self._program = device_program(expression)
             self._paths = paths_read(parse(expression))
         except CompileError as error:
             self._failure = f"CEL compile error: {error}"
@@ -129,17 +115,10 @@ def _at(device: Device, path: Path) -> Hashable:
             return device.shareable
 
 
-def _compiled(expression: str) -> Program:
-    program = _ENVIRONMENT.compile(expression)
-    if program.result_type not in (BOOL, DYN):
-        raise CompileError("", [])
-    return program
-
-
 def _evaluated(program: Program, device: Device) -> bool | str:
     """The answer, or the text of what went wrong."""
     try:
-        value = program.evaluate({"device": device_value(device)})
+        value = program.evaluate({DEVICE: device_value(device)})
         if isinstance(value, bool):
             return value
         kind = type_name(value)
