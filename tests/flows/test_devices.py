@@ -12,6 +12,7 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import Forbidden
 from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping
@@ -278,10 +279,11 @@ def test_a_failed_condition_ends_the_binding_and_the_claim_is_deallocated() -> N
         world.apply(CLASS, slice_of("node-a", {"name": "gpu-0", **conditions}))
         world.apply(claim_object("c"), claiming("p", "c"))
         await world.until(lambda: devices(world, "c") == ["gpu-0"])
-        report(world, "c", "example.com/failed")
-        await world.until(lambda: devices(world, "c") == [])
+        withdraw(world, "node-a")
         world.apply(slice_of("node-b", {"name": "gpu-1"}))
+        report(world, "c", "example.com/failed")
         await world.until(lambda: world.node_of("p") == "node-b")
+        assert devices(world, "c") == ["gpu-1"]
 
     play(story)
 
@@ -297,6 +299,7 @@ def test_devices_that_never_become_ready_are_given_up_after_ten_minutes() -> Non
         world.apply(claiming("p", "c"))
         await world.until(lambda: devices(world, "c") == ["gpu-0"])
         began = world.clock.monotonic()
+        withdraw(world, "node-a")
         await world.until(lambda: devices(world, "c") == [], seconds=1200)
         assert world.clock.monotonic() - began >= 600
 
@@ -367,6 +370,12 @@ def test_slices_and_classes_that_come_late_wake_the_pod() -> None:
 
 def refused() -> Exception:
     return Forbidden("bind default/p", 403, "Forbidden", "not now")
+
+
+def withdraw(world: VirtualCluster, node: str) -> None:
+    """A driver publishes nothing any more."""
+    kind = world.api.kinds.resource("resourceslices", GROUP)
+    delete(world.api, kind, ("", f"{node}-gpus"), DeleteOptions())
 
 
 def report(world: VirtualCluster, name: str, condition: str) -> None:

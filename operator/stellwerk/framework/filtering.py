@@ -170,7 +170,7 @@ class FilterPhase:
             fits: Mask = np.zeros(snapshot.size, np.bool_)
             verdicts = filters.run(state, pod, NodeView(snapshot, rows))
             for call, result in zip(filters.active(state), verdicts.results, strict=True):
-                if call[0].costly_filter:
+                if filters.is_costly(call):
                     note_error(state, call[0].name, result)
             fits[rows] = verdicts.fits
             return fits
@@ -182,10 +182,10 @@ class FilterPhase:
             fits &= candidates
         everything = NodeView(snapshot)
         for call in others:
-            if not call[0].costly_filter:
+            if not filters.is_costly(call):
                 fits &= filters.answer(call, state, pod, everything).codes == 0
         for call in others:
-            if call[0].costly_filter and fits.any():
+            if filters.is_costly(call) and fits.any():
                 rows = np.flatnonzero(fits)
                 result = filters.answer(call, state, pod, NodeView(snapshot, rows))
                 fits[rows] = result.codes == 0

@@ -17,7 +17,7 @@ from stellwerk.framework.containment import UNLIMITED, PluginGuard
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
 from stellwerk.framework.filtering import FilterPhase
-from stellwerk.framework.interface import FollowUp
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
     FilterRunner,

@@ -5,22 +5,20 @@ everything up to Reserve is synchronous and pure on the snapshot; only Permit, P
 PostBind wait.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
-
-if TYPE_CHECKING:
-    from stellwerk.framework.services import ClusterClient
 
 MAX_NODE_SCORE: Final = 100
 
@@ -68,15 +66,6 @@ class Candidate:
     victims: tuple[PodInfo, ...]
     """Most important first; for cross-node preemption they may run elsewhere."""
     pdb_violations: int
-
-
-@dataclass(frozen=True, slots=True)
-class FollowUp:
-    """A write that a plugin wants carried out in the cluster, behind its answer."""
-
-    act: str
-    """What it is about, for logs: "deallocate default/gpu"."""
-    carry_out: Callable[["ClusterClient"], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
-from stellwerk.framework.interface import FollowUp, PlacedPods
+from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.interface import PlacedPods
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo

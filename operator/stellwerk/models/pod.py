@@ -119,6 +119,8 @@ _MANY: Final = 1024
 """So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
 _FEW: Final = 16
 """Lists of more types are not shared."""
+_CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
+"""The fields of status that name claims which were made for the pod."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 """The fields of status in which a pod may report other resources than its spec."""
 
@@ -180,8 +182,12 @@ def parse_pod(
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
-        generated_claims=generated_claims(status),
-        extended_requests=() if node_name else container_requests(spec, shared.amounts.requests),
+        generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
+        extended_requests=(
+            container_requests(spec, shared.amounts.requests)
+            if not node_name and any("/" in resource for resource in shared.amounts.requests)
+            else ()
+        ),
     )
 
 

@@ -6,7 +6,7 @@ Reserve on, the devices of a pod are taken in the eyes of every profile, until t
 allocation or Unreserve gives them back. Source: v1.36 with its default feature gates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -17,13 +17,13 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
-    FollowUp,
     NormalizeScorePlugin,
     PostFilterPlugin,
     PostFilterResult,
@@ -54,6 +54,7 @@ from stellwerk.plugins.devices.extended import (
 from stellwerk.plugins.devices.finder import DeviceFinder
 from stellwerk.plugins.devices.hints import device_events
 from stellwerk.plugins.devices.node_verdicts import NAME, NOT_ALLOCATED, UNAVAILABLE, NodeVerdicts
+from stellwerk.plugins.devices.patience import SearchTimeoutError
 from stellwerk.plugins.devices.pod_claims import (
     ClaimMissingError,
     claims_of,
@@ -63,7 +64,7 @@ from stellwerk.plugins.devices.pod_claims import (
     uid_of,
     why_not_ready,
 )
-from stellwerk.plugins.devices.task import AllocationError, SearchTimeoutError
+from stellwerk.plugins.devices.task import AllocationError
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 
@@ -73,6 +74,8 @@ _NO_STATE: Final = error(NAME, "not found")
 _DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim completed")
 _DELETED: Final = unschedulable(NAME, "deletion of ResourceClaim completed")
 _CLAIM: Final = "ResourceClaim"
+_NOTHING: Final = Attempt("")
+"""Of every pod that devices are no matter for."""
 
 
 class DynamicResources(
@@ -92,6 +95,7 @@ class DynamicResources(
     args_model: ClassVar[type[DynamicResourcesArgs]] = DynamicResourcesArgs
     filter_reuse: ClassVar[Reuse] = Reuse.NEVER
     costly_filter: ClassVar[bool] = True
+    score_reuse: ClassVar[Reuse] = Reuse.NODE
 
     def __init__(self, handle: Handle, args: DynamicResourcesArgs) -> None:
         self._handle = handle
@@ -121,8 +125,7 @@ class DynamicResources(
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        attempt = Attempt(pod.namespace)
-        state.write(NAME, attempt)
+        state.write(NAME, _NOTHING)
         if not pod.spec.resource_claims and not pod.extended_requests:
             return SKIP_FILTER
         try:
@@ -185,6 +188,14 @@ class DynamicResources(
         return self._verdicts(pod, attempt).scores(nodes)
 
     @override
+    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        # Without devices every node scores 0; with them, scores change with every allocation.
+        if not pod.spec.resource_claims and not pod.extended_requests:
+            return NAME
+        attempt = state.get(NAME, Attempt)
+        return None if attempt is not None and attempt.anything else NAME
+
+    @override
     def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
         highest = int(scores.max(initial=0))
         return scores * MAX_NODE_SCORE // highest if highest else scores
@@ -236,6 +247,8 @@ class DynamicResources(
 
     @override
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.spec.resource_claims and not pod.extended_requests:
+            return OK
         attempt = state.get(NAME, Attempt)
         if attempt is None or not attempt.anything:
             return OK
@@ -303,6 +316,8 @@ class DynamicResources(
 
     @override
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.spec.resource_claims and not pod.extended_requests:
+            return SKIP
         attempt = state.get(NAME, Attempt)
         if attempt is None or not attempt.anything:
             return SKIP

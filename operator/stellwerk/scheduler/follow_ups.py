@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from stellwerk.errors import NotFound, NotLeader, SchedulerError, Throttled, Unavailable
-from stellwerk.framework.interface import FollowUp
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import ClusterClient
 
 logger = logging.getLogger(__name__)

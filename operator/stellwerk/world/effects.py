@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import Candidate, FollowUp
+from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
 from stellwerk.models.foreign_text import shown

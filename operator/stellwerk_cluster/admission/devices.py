@@ -192,7 +192,7 @@ def _selector_causes(obj: JsonObject, at: str) -> Iterator[Cause]:
 
 
 def validate_claim_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
-    """The spec is for ever; the status follows the life of an allocation."""
+    """The spec never changes; the status follows the life of an allocation."""
     if subresource == "status":
         yield from _status_causes(new, old)
     elif new["spec"] != old["spec"]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from stellwerk.errors import ApiError, Conflict, NotFound
-from stellwerk.framework.interface import FollowUp
-from stellwerk.framework.services import ClusterClient, Handle
+from stellwerk.framework.follow_up import ClusterWriter, FollowUp
+from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, error
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
@@ -42,7 +42,7 @@ _CLAIM: Final = "ResourceClaim"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 
-Write: TypeAlias = Callable[[ClusterClient], Awaitable[None]]
+Write: TypeAlias = Callable[[ClusterWriter], Awaitable[None]]
 
 
 class ClaimLostError(Exception):
@@ -84,7 +84,7 @@ class ClaimBinding:
 
         Raises:
             ApiError: the API refuses.
-            ClaimLostError: somebody else has changed the claim's allocation.
+            ClaimLostError: the claim's allocation is another one by now.
         """
         for attempt in range(_ATTEMPTS):
             try:
@@ -216,7 +216,7 @@ class ClaimBinding:
         claim = self.attempt.generated if decided.claim["metadata"]["name"] == CLAIM_NAME else None
         path = path_of(claim or decided.claim)
 
-        async def read(client: ClusterClient) -> None:
+        async def read(client: ClusterWriter) -> None:
             try:
                 stored = await client.get(path)
             except NotFound:
@@ -254,7 +254,7 @@ class ClaimBinding:
             "status": {"reservedFor": [{"$patch": "delete", "uid": self.pod.uid}]},
         }
 
-        async def write(client: ClusterClient) -> None:
+        async def write(client: ClusterWriter) -> None:
             await client.patch(f"{path_of(claim)}/status", patch, content_type=_STRATEGIC)
 
         return write
@@ -274,14 +274,14 @@ def collection_of(namespace: str) -> str:
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
 
 
-async def deallocated(client: ClusterClient, claim: JsonObject) -> None:
+async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:
     """Take the devices of a claim away that no pod uses."""
     gone = {"allocation", "reservedFor", "devices"}
     status = {key: value for key, value in claim["status"].items() if key not in gone}
     await client.replace(f"{path_of(claim)}/status", {**claim, **_KIND, "status": status})
 
 
-async def delete_claim(client: ClusterClient, claim: JsonObject) -> None:
+async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
     """Delete a claim that a scheduler has made, with what keeps others from deleting it."""
     current = claim
     for attempt in range(_ATTEMPTS):

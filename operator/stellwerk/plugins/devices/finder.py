@@ -19,9 +19,10 @@ from stellwerk.plugins.devices.claims import Demand
 from stellwerk.plugins.devices.classes import DeviceClasses
 from stellwerk.plugins.devices.in_flight import InFlight
 from stellwerk.plugins.devices.inventory import EVERY_NODE, Inventory
-from stellwerk.plugins.devices.search import Patience, Solution, search
+from stellwerk.plugins.devices.patience import Patience, SearchTimeoutError
+from stellwerk.plugins.devices.search import Solution, search
 from stellwerk.plugins.devices.slices import DeviceKey
-from stellwerk.plugins.devices.task import AllocationError, Part, SearchTimeoutError, Task
+from stellwerk.plugins.devices.task import AllocationError, Part, Task
 from stellwerk.snapshot.changes import ChangeCursor, RowCursor
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.snapshot import Snapshot

@@ -7,10 +7,10 @@ own, for claims may ask for more devices than Python nests calls. Source: the al
 use by default in v1.36 ("incubating").
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from typing_extensions import override
 
@@ -19,12 +19,12 @@ from stellwerk.plugins.devices.capacity import Amounts
 from stellwerk.plugins.devices.claims import MOST_RESULTS
 from stellwerk.plugins.devices.constraints import DeviceSet, device_sets
 from stellwerk.plugins.devices.ledger import Ledger
+from stellwerk.plugins.devices.patience import Patience
 from stellwerk.plugins.devices.pools import NodePools, Pool
 from stellwerk.plugins.devices.slices import Device
-from stellwerk.plugins.devices.task import AllocationError, SearchTimeoutError, Task, Wanted
+from stellwerk.plugins.devices.task import AllocationError, Task, Wanted
 
 Candidate: TypeAlias = tuple[Device, Pool]
-_STEPS_BETWEEN_LOOKS: Final = 64
 
 
 class Outcome(Enum):
@@ -55,38 +55,6 @@ class Solution:
     """For every request of every claim the alternative that was taken."""
     ranks: tuple[int, ...]
     """The number of the alternative taken for each request that has alternatives."""
-
-
-class Patience:
-    """How long searches may take: each node its time by the clock, all together so many steps."""
-
-    def __init__(
-        self, now_seconds: Callable[[], float], seconds_per_node: float, most_steps: int
-    ) -> None:
-        """`seconds_per_node`: 0 is no limit; then the steps are the only one."""
-        self._now_seconds = now_seconds
-        self._seconds_per_node = seconds_per_node
-        self._until_seconds: float | None = None
-        self._steps_left = most_steps
-
-    def begin(self) -> None:
-        """The search of a node begins."""
-        if self._seconds_per_node > 0:
-            self._until_seconds = self._now_seconds() + self._seconds_per_node
-
-    def step(self) -> None:
-        """One more device is tried.
-
-        Raises:
-            SearchTimeoutError: that is enough.
-        """
-        self._steps_left -= 1
-        if self._steps_left < 0:
-            raise SearchTimeoutError
-        if self._until_seconds is None or self._steps_left % _STEPS_BETWEEN_LOOKS:
-            return
-        if self._now_seconds() > self._until_seconds:
-            raise SearchTimeoutError
 
 
 @dataclass(slots=True)

@@ -16,10 +16,6 @@ class AllocationError(Exception):
     """The search is over, with an error that ends the scheduling attempt."""
 
 
-class SearchTimeoutError(Exception):
-    """The search has taken too long."""
-
-
 @dataclass(slots=True, eq=False)
 class Wanted:
     """One request or alternative with its class, and which devices it selects."""
