@@ -50,7 +50,9 @@ class InFlight:
         metadata = claim["metadata"]
         self.objects.hold(KIND, {**mark, "written": claim, "doubtful": False})
         shown = self.objects.get(_CLAIM, namespace, metadata["name"])
-        if shown is not None and _overtakes(shown, claim):
+        # A claim that was there when it was decided, and is not now, has been deleted since.
+        deleted = shown is None and metadata.get("uid") == uid
+        if deleted or (shown is not None and _overtakes(shown, claim)):
             self.forget(uid, namespace)
 
     def doubt(self, uid: str, namespace: str, *, doubtful: bool = True) -> None:
