@@ -40,6 +40,7 @@ def device_events(objects: ObjectStore) -> Sequence[ClusterEventWithHint]:
         ClusterEventWithHint(
             Resource.RESOURCE_CLAIM, changed, partial(_claim_changed, objects), HintScope.POD
         ),
+        ClusterEventWithHint(Resource.RESOURCE_CLAIM, Action.DELETE, _claim_deleted, HintScope.POD),
         ClusterEventWithHint(Resource.DEVICE_CLASS, changed),
         ClusterEventWithHint(Resource.RESOURCE_SLICE, changed),
     )
@@ -51,6 +52,19 @@ def _own_claims_known(objects: ObjectStore, pod: PodInfo, change: ClusterChange)
     if not isinstance(new, PodInfo):
         return QUEUE
     return queue_if(new.uid == pod.uid and not why_not_ready(objects, new))
+
+
+def _claim_deleted(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether devices went free with the claim, or it stood in the way of another for the pod.
+
+    kube-scheduler lets nothing wake here, and a pod whose stale claim it has deleted waits.
+    """
+    if not isinstance(change.old, dict):
+        return QUEUE
+    owners = change.old["metadata"].get("ownerReferences") or ()
+    return queue_if(
+        is_allocated(change.old) or any(owner.get("uid") == pod.uid for owner in owners)
+    )
 
 
 def _claim_changed(objects: ObjectStore, pod: PodInfo, change: ClusterChange) -> QueueingHint:
