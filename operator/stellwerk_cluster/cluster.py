@@ -17,6 +17,7 @@ from aiohttp import web
 
 from stellwerk.clock import SystemClock
 from stellwerk_cluster import kubeconfig
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.access import Access
 from stellwerk_cluster.apiserver.documents import Documents
@@ -73,6 +74,7 @@ class ClusterOptions:
     """
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
+    admission_plugins: frozenset[str] = DEFAULT_PLUGINS
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
     identity: IdentityOptions = field(default_factory=IdentityOptions)
@@ -112,6 +114,7 @@ class EmbeddedCluster:
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
         self.api = Api(self.store, KindTable(), self.clock, rng)
+        self.api.plugins = self.options.admission_plugins
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, TypeVar, cast
 
+from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
@@ -27,6 +28,7 @@ class PluginHandle:
 
     snapshot: Snapshot
     objects: IndexedObjectStore = field(default_factory=IndexedObjectStore)
+    nominations: Nominator = field(default_factory=Nominator)
     client: Any = None
     now: Callable[[], datetime] = STANDING_CLOCK.now
     now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic

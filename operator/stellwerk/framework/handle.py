@@ -4,9 +4,9 @@
 before it. Invariant: a handle serves one profile for as long as its framework lives.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
 
@@ -25,6 +25,7 @@ from stellwerk.framework.services import (
     Nominations,
     ObjectStore,
     Recorder,
+    VolumeCounts,
     WaitingPod,
 )
 from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
@@ -81,6 +82,18 @@ def _unmeasured(_: str, __: PluginsByPoint) -> Stopwatch:
     return UNMEASURED
 
 
+class VolumesUncounted(VolumeCounts):
+    """Counts nothing: for decisions outside the scheduler."""
+
+    @override
+    def assumed(self, operation: str) -> None:
+        pass
+
+    @override
+    def failed(self, stage: str) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all profiles share."""
@@ -95,6 +108,8 @@ class Services:
     activate: Callable[[Iterable[PodInfo]], None]
     waiting_pods: WaitingPods
     wait_until: WaitUntil
+    pods_on: Callable[[str], Mapping[str, PodInfo]] | None = None
+    """The pods on a node by uid, by now; None: nothing comes between two snapshots."""
     preempting: AbstractSet[str] = frozenset()
     """Uids of the pods that still have victims to be deleted."""
     guard: PluginGuard = UNLIMITED
@@ -105,6 +120,7 @@ class Services:
     """Carries out what a plugin does not wait for; without a cluster, nothing does."""
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
+    volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
 
 
 class ProfileHandle(Handle):
@@ -118,6 +134,7 @@ class ProfileHandle(Handle):
         self.nominations = services.nominations
         self.client = services.client
         self.recorder = services.recorder
+        self.volume_counts = services.volume_counts
         self.preempting = services.preempting
         self._framework: ServedFramework | None = None
 
@@ -143,6 +160,13 @@ class ProfileHandle(Handle):
     @override
     def now(self) -> datetime:
         return self._services.now()
+
+    @override
+    def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
+        if self._services.pods_on is not None:
+            return self._services.pods_on(node_name)
+        row = self.snapshot.row_of.get(node_name)
+        return {} if row is None else self.snapshot.pods[row]
 
     @override
     def random(self, below: int) -> int:

@@ -179,6 +179,18 @@ class FilterRunner(Protocol):
         ...
 
 
+class VolumeCounts(Protocol):
+    """Takes what VolumeBinding does, for kube-scheduler's two counters of it."""
+
+    def assumed(self, operation: str) -> None:
+        """Objects were put over the stored ones ("add") or taken back ("delete")."""
+        ...
+
+    def failed(self, stage: str) -> None:
+        """Something broke while volumes were searched for ("predicate"), assumed or bound."""
+        ...
+
+
 class Handle(Protocol):
     """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
 
@@ -189,6 +201,7 @@ class Handle(Protocol):
     nominations: Nominations
     client: ClusterClient
     recorder: Recorder
+    volume_counts: VolumeCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
 
@@ -203,6 +216,10 @@ class Handle(Protocol):
 
     def now(self) -> datetime:
         """Return the wall-clock time, with its zone."""
+        ...
+
+    def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
+        """Return the pods on a node by uid, by now: hints are asked before the snapshot is new."""
         ...
 
     def random(self, below: int) -> int:

@@ -22,6 +22,12 @@ from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
+from stellwerk.plugins.gpu_best_fit import GpuBestFit
+from stellwerk.plugins.gpu_clustering import GpuClustering
+from stellwerk.plugins.gpu_dot_product import GpuDotProduct
+from stellwerk.plugins.gpu_packing import GpuPacking
+from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.plugins.image_locality import ImageLocality
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
@@ -76,6 +82,12 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     LegacyRequestedToCapacityRatio,
     SelectorSpread,
     CrossNodePreemption,
+    GpuShare,
+    GpuDotProduct,
+    GpuClustering,
+    GpuPacking,
+    GpuBestFit,
+    FragmentationGradientDescent,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 

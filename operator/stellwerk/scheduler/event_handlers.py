@@ -16,7 +16,7 @@ from typing_extensions import override
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.metrics import Histogram, Metrics
+from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
@@ -28,6 +28,7 @@ from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.series import Histogram
 from stellwerk.world.world import World
 
 Parsed = TypeVar("Parsed")

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -36,8 +38,9 @@ class StatusReports:
     def __init__(self, client: ClusterClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self.pending: dict[str, Report] = {}
-        """By the uid of the pod, in the order in which they are written."""
+        self.pending: OrderedDict[str, Report] = OrderedDict()
+        """By the uid of the pod, in the order in which they are written; a plain dict walks past
+        all that were taken from its front before."""
         self.writing: dict[str, asyncio.Event] = {}
         """Uids of the pods whose report is being written → set when it is."""
         self._writers: set[asyncio.Task[None]] = set()
@@ -48,7 +51,9 @@ class StatusReports:
         before = self.pending.get(uid)
         self.pending[uid] = report if before is None else before.followed_by(report)
         if len(self._writers) < _WRITERS:
-            writer = asyncio.get_running_loop().create_task(self._write_all(), name="reports")
+            writer = asyncio.get_running_loop().create_task(
+                self._write_all(), name="reports", context=Context()
+            )
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
 

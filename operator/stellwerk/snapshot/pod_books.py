@@ -1,17 +1,19 @@
-"""Books of what pods use on a node by a key of their own: host ports, and claims and disks.
+"""Books of what pods have or use on a node by a key of its own: host ports, disks, priorities.
 
-NodePorts, VolumeRestrictions and the volume limits read them. Invariant: a key is there while a pod
-in some row uses it.
+NodePorts, VolumeRestrictions, the volume limits and preemption read them. Invariant: a key is there
+while a pod in some row has it.
 """
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 from typing_extensions import override
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import HostPort
 from stellwerk.models.volumes import UsageKey
 from stellwerk.snapshot.book import Book
+from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.copy_on_write import Counts
 
 
@@ -71,4 +73,30 @@ class VolumeUsers(Book):
     def fork(self) -> "VolumeUsers":
         fork = VolumeUsers()
         fork._by_key, fork._by_row = self._by_key.fork(), self._by_row.fork()
+        return fork
+
+
+class Priorities(Book):
+    """Which priorities the pods of each row have."""
+
+    def __init__(self) -> None:
+        self._rows: Counts[int, int] = Counts()
+
+    def below(self, priority: int, size: int) -> Mask:
+        """(size,) bool, rows that hold a pod of lower priority; a new array."""
+        found: Mask = np.zeros(size, np.bool_)
+        for lower in self._rows:
+            if lower < priority:
+                rows = self._rows.of(lower)
+                found[np.fromiter(rows, np.intp, len(rows))] = True
+        return found
+
+    @override
+    def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
+        self._rows.add(pod.spec.priority, row, change)
+
+    @override
+    def fork(self) -> "Priorities":
+        fork = Priorities()
+        fork._rows = self._rows.fork()
         return fork

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.controllers.cluster_role_aggregation import (
     ClusterRoleAggregationController,
 )
+from stellwerk_cluster.controllers.cron_job import CronJobController
 from stellwerk_cluster.controllers.daemon_set import DaemonSetController
 from stellwerk_cluster.controllers.deployment import DeploymentController
 from stellwerk_cluster.controllers.disruption import DisruptionController
@@ -19,6 +20,7 @@ from stellwerk_cluster.controllers.index import Index
 from stellwerk_cluster.controllers.job import JobController
 from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
+from stellwerk_cluster.controllers.pod_gc import PodGarbageCollector
 from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
@@ -26,6 +28,7 @@ from stellwerk_cluster.controllers.replica_set import (
 from stellwerk_cluster.controllers.resource_claim import ResourceClaimController
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
 from stellwerk_cluster.identity.service_accounts import ServiceAccountController
 
 if TYPE_CHECKING:
@@ -42,10 +45,13 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "statefulset-controller": StatefulSetController,
     "daemonset-controller": DaemonSetController,
     "job-controller": JobController,
+    "cronjob-controller": CronJobController,
+    "ttl-after-finished-controller": TtlAfterFinishedController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
     "resourceclaim-controller": lambda api, _index: ResourceClaimController(api),
     "garbage-collector-controller": GarbageCollector,
+    "pod-garbage-collector-controller": PodGarbageCollector,
     "namespace-controller": lambda api, _index: NamespaceController(api),
     "node-lifecycle-controller": NodeLifecycleController,
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),

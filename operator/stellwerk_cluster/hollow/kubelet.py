@@ -17,6 +17,7 @@ from typing_extensions import override
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
     Key,
+    controller_of,
     is_terminating,
     parse_timestamp,
     pick,
@@ -36,6 +37,8 @@ RUN_SECONDS_ANNOTATION: Final = "stellwerk.dev/run-seconds"
 """How long the containers of a pod with restartPolicy Never or OnFailure run before they
 succeed.
 """
+JOB_RUN_SECONDS: Final = 10.0
+"""How long the pods of Jobs run without that annotation; other pods run without end."""
 EXIT_CODE_ANNOTATION: Final = "stellwerk.dev/exit-code"
 _FIRST_POD_ADDRESS: Final = IPv4Address("10.64.0.1")
 _ADDRESSES: Final = 1 << 22
@@ -169,7 +172,10 @@ def _run_seconds(pod: JsonObject) -> float | None:
     if pod["spec"].get("restartPolicy") == "Always":
         return None
     text = (pod["metadata"].get("annotations") or EMPTY).get(RUN_SECONDS_ANNOTATION)
-    return None if text is None else float(text)
+    if text is None:
+        of_a_job = (controller_of(pod) or EMPTY).get("kind") == "Job"
+        return JOB_RUN_SECONDS if of_a_job else None
+    return float(text)
 
 
 def _node_address(node: JsonObject) -> str:

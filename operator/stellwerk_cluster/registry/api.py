@@ -56,6 +56,7 @@ from stellwerk_cluster.registry.write_rules import (
     kind_as_given,
     kind_causes,
     set_entries,
+    shown_warnings,
     specification,
     terminating_definition,
     terminating_namespace,
@@ -142,7 +143,7 @@ class Api(StoredObjects):
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
-        options.warnings.extend(strategy.warn(obj, None))
+        options.warnings.extend(shown_warnings(strategy.warn(obj, None)))
         if applied:
             obj["metadata"]["managedFields"] = applied
         if options.dry_run:
@@ -374,7 +375,7 @@ class Api(StoredObjects):
         set_entries(obj, managed, old)
         usage = {}
         if subresource != "status":
-            options.warnings.extend(strategy.warn(obj, old))
+            options.warnings.extend(shown_warnings(strategy.warn(obj, old)))
             usage = self._usage(obj, old, kind)
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)

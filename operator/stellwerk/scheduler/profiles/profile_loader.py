@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from stellwerk.errors import ProfileError
 from stellwerk.framework.handle import RandomNumbers, Services
+from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
@@ -81,6 +82,7 @@ class ProfileLoader:
         extenders: ExtenderPool,
         without_profile: PodsWithoutProfile,
         seeded: Callable[[int], RandomNumbers],
+        metrics: Metrics,
     ) -> None:
         """Prepare to serve.
 
@@ -91,6 +93,7 @@ class ProfileLoader:
             extenders: makes and closes extenders.
             without_profile: gives pods up when their profile comes, takes them when it goes.
             seeded: makes the generator of a profile with a `tieBreakSeed`.
+            metrics: counts the verdicts.
         """
         self._world = world
         self._services = services
@@ -98,6 +101,7 @@ class ProfileLoader:
         self._extenders = extenders
         self.without_profile = without_profile
         self._seeded = seeded
+        self._metrics = metrics
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
         self._assemblies: dict[str, Assembly] = {}
@@ -116,6 +120,7 @@ class ProfileLoader:
             if self.entries.pop(name, None) is None:
                 return
             logger.info("SchedulerProfile %s is gone", name)
+            self._metrics.profile_reloads.labels("gone").inc()
         else:
             entry = self.entries.get(name)
             if entry is not None and _same_object(entry.obj, obj):
@@ -295,6 +300,7 @@ class ProfileLoader:
                 self._random[profile.scheduler_name] = random
             self._assemblies[profile.scheduler_name] = Assembly(profile, services)
         logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
+        self._metrics.profile_reloads.labels("served").inc()
         return True
 
     def _queue_order(self) -> tuple[str, BaseModel | None] | None:
@@ -310,6 +316,7 @@ class ProfileLoader:
                 continue
             if entry.refusal is not None:
                 logger.error("SchedulerProfile %s is not accepted: %s", name, entry.refusal.message)
+                self._metrics.profile_reloads.labels("refused").inc()
             else:
                 logger.info("SchedulerProfile %s is accepted again", name)
 

@@ -7,6 +7,7 @@ until its attempt ends.
 """
 
 import asyncio
+from contextvars import Context
 from typing import Final
 
 from stellwerk.backend.queued_pod import POPPED
@@ -52,7 +53,9 @@ class PodsWithoutProfile:
         self._unreported[pod.uid] = None
         if self._reporting is None or self._reporting.done():
             loop = asyncio.get_running_loop()
-            self._reporting = loop.create_task(self._report_all(), name="pods without profile")
+            self._reporting = loop.create_task(
+                self._report_all(), name="pods without profile", context=Context()
+            )
         return True
 
     async def _report_all(self) -> None:
