@@ -81,6 +81,12 @@ class StoreClient(ClusterClient):
             return delete(self._api, pods, (namespace, name), DeleteOptions(uid=uid)).gone
 
     @override
+    async def delete(self, path: str, uid: str) -> None:
+        with _translated(f"delete {path}"):
+            target = self._target(path)
+            delete(self._api, target.kind, target.key, DeleteOptions(uid=uid))
+
+    @override
     async def get(self, path: str) -> JsonObject:
         collection, _, query = path.partition("?")
         if query:

@@ -30,6 +30,7 @@ from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
 )
+from stellwerk_cluster.controllers.resource_claim import ResourceClaimController
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
 from stellwerk_cluster.controllers.taint_eviction import TaintEvictionController
@@ -59,6 +60,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "ttl-after-finished-controller": TtlAfterFinishedController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
+    "resourceclaim-controller": lambda api, _index: ResourceClaimController(api),
     "garbage-collector-controller": GarbageCollector,
     "pod-garbage-collector-controller": PodGarbageCollector,
     "persistentvolume-binder-controller": VolumeBinder,
