@@ -168,10 +168,11 @@ def _verdicts(
         text = "Job has reached the specified backoff limit"
         yield Verdict(failed=True, reason="BackoffLimitExceeded", message=text)
     deadline, started = spec.get("activeDeadlineSeconds"), status.get("startTime")
-    counts = deadline is not None and started and not spec.get("suspend")
-    if counts and now - parse_timestamp(started) >= timedelta(seconds=deadline):
-        text = "Job was active longer than specified deadline"
-        yield Verdict(failed=True, reason="DeadlineExceeded", message=text)
+    if deadline is not None and started and not spec.get("suspend"):
+        is_over = now - parse_timestamp(started) >= timedelta(seconds=deadline)
+        if is_over:
+            text = "Job was active longer than specified deadline"
+            yield Verdict(failed=True, reason="DeadlineExceeded", message=text)
     most_failed = spec.get("maxFailedIndexes")
     if most_failed is not None and len(tally.failed_indexes) > most_failed:
         text = "Job has exceeded the specified maximal number of failed indexes"
