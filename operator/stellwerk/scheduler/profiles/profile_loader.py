@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from stellwerk.errors import ProfileError
+from stellwerk.errors import ProfileError, UnknownPluginError
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
@@ -50,6 +50,8 @@ class ProfileEntry:
     """The newest version, if it is valid in itself."""
     flaw: Refusal | None = None
     """Why the newest version is not valid."""
+    lacks_plugin: bool = False
+    """Whether the flaw is a plugin that is not installed."""
     good: LoadedProfile | None = None
     """The last version that was accepted."""
     good_spec: JsonObject | None = None
@@ -133,6 +135,21 @@ class ProfileLoader:
                 entry = self.entries[name] = ProfileEntry(obj)
                 self._restore(entry)
             self._load(entry)
+        self._serve_soon()
+
+    def lacks_plugins(self) -> bool:
+        """Whether a profile waits for a plugin to be installed."""
+        return any(entry.lacks_plugin for entry in self.entries.values())
+
+    def on_new_plugins(self) -> None:
+        """Plugins have joined those that profiles may name."""
+        for entry in self.entries.values():
+            if entry.lacks_plugin:
+                self._load(entry)
+        self._serve_soon()
+
+    def _serve_soon(self) -> None:
+        """Serve what changed now, or after the cycle that is under way."""
         if self._in_cycle:
             self._changed_in_cycle = True
         else:
@@ -159,8 +176,10 @@ class ProfileLoader:
     def _load(self, entry: ProfileEntry) -> None:
         try:
             entry.newest, entry.flaw = load_profile(entry.obj, self._known), None
+            entry.lacks_plugin = False
         except ProfileError as error:
             entry.newest, entry.flaw = None, Refusal(INVALID, str(error))
+            entry.lacks_plugin = isinstance(error, UnknownPluginError)
 
     def _restore(self, entry: ProfileEntry) -> None:
         """Find the last good version of an object that is new to this process in its status."""
