@@ -9,7 +9,7 @@ import logging
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 
@@ -26,6 +26,7 @@ from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
@@ -63,8 +64,10 @@ from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
+from stellwerk.scheduler.slow_specs import Fairness, SlowSpecs
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
 from stellwerk.serving.log_level import log_level_routes
@@ -133,6 +136,7 @@ class Operator:
             self.without_profile,
             random.Random,
             metrics,
+            options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
@@ -183,6 +187,7 @@ class Operator:
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
+            pods_on=world.cache.pods_on,
             preempting=world.preempting,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
@@ -206,7 +211,17 @@ class Operator:
             failures,
         )
         schedule_one = ScheduleOne(
-            world, self.loader, outbox, metrics, self.bindings, binding, failures, self.budget
+            world,
+            self.loader,
+            outbox,
+            metrics,
+            self.bindings,
+            binding,
+            failures,
+            Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+        )
+        self.explanations = Explanations(
+            world, schedule_one.records, lambda: self.without_profile.pods
         )
         return Scheduler(
             world,
@@ -276,7 +291,10 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
         ),
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
-        routes=log_level_routes(),
+        routes=[
+            *ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
+            *log_level_routes(),
+        ],
         guard=guard,
     )
 
@@ -311,8 +329,8 @@ def _leadership(
     )
 
 
-async def run(options: RunOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT.
+async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: None) -> None:
+    """Run the operator until SIGTERM or SIGINT; `on_port` is called with the port it serves on.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
@@ -339,7 +357,7 @@ async def run(options: RunOptions) -> None:
         stack.push_async_callback(operator.extenders.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
-        await server.start(options.port.bind_address)
+        on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
         ending = Ending()

@@ -1,4 +1,4 @@
-"""The embedded cluster: a Kubernetes API, controllers and hollow nodes, all in memory.
+"""The embedded cluster: a Kubernetes API, controllers and hollow nodes, in one process.
 
 `stellwerk cluster` and `stellwerk demo` serve it, and tests run on it. It is what kubectl and the
 scheduler need of a cluster, in one process and without containers: admission, bindings, evictions,

@@ -24,10 +24,12 @@ from stellwerk.models.profile import (
     TAKEOVER_PROFILE_MANIFEST,
 )
 from stellwerk_cluster.access_flags import AccessFlags
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table_file import read_fault_table
+from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _LARGEST_CLUSTER: Final = 100_000
@@ -40,6 +42,8 @@ def open_cluster(
     faults: FaultPlan | None = None,
     data_directory: DataDirectory | None = None,
     access: AccessFlags | None = None,
+    admission: frozenset[str] = DEFAULT_PLUGINS,
+    kubelet: KubeletOptions | None = None,
 ) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
@@ -51,7 +55,12 @@ def open_cluster(
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
-    options = ClusterOptions(faults=faults, data_directory=data_directory)
+    options = ClusterOptions(
+        faults=faults,
+        data_directory=data_directory,
+        admission_plugins=admission,
+        kubelet=kubelet or KubeletOptions(),
+    )
     if access is not None:
         options = access.applied(options)
     try:
@@ -72,6 +81,18 @@ def install_profiles(cluster: EmbeddedCluster) -> None:
         api.ensure(profiles, "", _copied(manifest))
 
 
+def admission_plugins(enabled: str, disabled: str) -> frozenset[str]:
+    """The admission plugins that two flags leave on.
+
+    Raises:
+        ConfigurationError: a flag names no plugin.
+    """
+    try:
+        return plugins(enabled, disabled)
+    except ValueError as error:
+        raise ConfigurationError(f"admission plugins: {error}") from error
+
+
 async def serve_cluster(
     nodes: str,
     port: int,
@@ -79,6 +100,8 @@ async def serve_cluster(
     faults: Path | None,
     data_directory: Path | None = None,
     access: AccessFlags | None = None,
+    admission: frozenset[str] = DEFAULT_PLUGINS,
+    kubelet: KubeletOptions | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, with the faults of a file, and keep the state in a directory.
 
@@ -88,7 +111,7 @@ async def serve_cluster(
     """
     plan = None if faults is None else _fault_plan(faults)
     data = None if data_directory is None else DataDirectory(data_directory)
-    cluster = open_cluster(nodes, port, plan, data, access)
+    cluster = open_cluster(nodes, port, plan, data, access, admission, kubelet)
     for note in () if data is None else data.notes:
         print(note)
     # Objects live as long as the cluster: the collector need not look at them again and again.

@@ -35,7 +35,7 @@ Request: TypeAlias = tuple[str, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What one phase cost the serving process."""
+    """What one phase cost the serving process, and what it holds at its end."""
 
     title: str
     stored: int
@@ -182,8 +182,8 @@ async def measure(pid: int, host: str, port: int, sizes: list[int], block: int) 
             await rod.send([creation(next(index)) for _ in range(size - stored)])
             stored = size
         made = [next(index) for _ in range(block)]
-        rates.append(await rod.measure("creations", stored, [creation(each) for each in made]))
         stored += block
+        rates.append(await rod.measure("creations", stored, [creation(each) for each in made]))
         rates.append(await rod.measure("bindings", stored, [binding(each) for each in made]))
     return rates
 
@@ -206,7 +206,7 @@ def main() -> None:
     for rate in rates:
         per_pod = (rate.resident_bytes - empty) / max(1, rate.stored)
         print(
-            f"{rate.title} with {rate.stored:,} pods stored and {_WATCHES} watches: "
+            f"{rate.title}, {rate.stored:,} pods stored at the end, {_WATCHES} watches: "
             f"{rate.per_cpu_second:,.0f}/s of CPU time; {rate.resident_bytes / 1e6:.0f} MB "
             f"resident, {per_pod / 1000:.1f} KB a pod"
         )

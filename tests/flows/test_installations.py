@@ -70,6 +70,16 @@ def test_the_chart_gives_what_the_files_give() -> None:
     assert rendered() == files
 
 
+def test_in_place_of_kube_scheduler_chart_and_overlay_are_one() -> None:
+    overlay = by_key(parsed(run(program_of(newest()), "kustomize", ROOT / "overlays" / "in-place")))
+    del overlay["Namespace", "", NAMESPACE]
+    chart = rendered("takeOverDefaultScheduler=true")
+    profile = ROOT / "manifests" / "profiles" / "optional" / "default-scheduler.yaml"
+    (made,) = parsed(profile.read_text())
+    assert chart.pop(("SchedulerProfile", "", "default-scheduler")) == made
+    assert chart == overlay
+
+
 def test_the_chart_passes_helms_own_look() -> None:
     assert "0 chart(s) failed" in run(helm(), "lint", "--strict", CHART)
 

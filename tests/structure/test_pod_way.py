@@ -6,7 +6,7 @@ from tests.structure.pod_way import PodWay, pod_way
 
 MODULES: Final = 32
 """Beside plugins, models, metrics and clock."""
-CHANGES: Final = 228
+CHANGES: Final = 229
 """Half of the 457 of the tree before the rearrangement (516aad6), by this same count; that tree has
 43 modules."""
 

@@ -68,6 +68,10 @@ def make_pod(
         "image": "registry.example/app:1",
         "resources": {"requests": wanted},
     }
+    # The API wants a limit for what is not overcommitted: extended resources.
+    extended = {name: amount for name, amount in wanted.items() if "/" in name}
+    if extended:
+        container["resources"] = {"limits": extended, "requests": wanted}
     pod: JsonObject = {
         "apiVersion": "v1",
         "kind": "Pod",

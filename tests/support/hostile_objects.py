@@ -1,22 +1,13 @@
-"""Objects that ask for more than any cluster holds, and what each of them costs the operator.
+"""Objects that ask for more than any cluster holds, each in a way of its own.
 
-CPU time of the loop's thread is measured, so that other work on the machine does not count.
+`hostile_fields` has the plain ones, field by field; `hostile_world` measures what both cost.
 """
 
-import asyncio
-import gc
-import time
-import tracemalloc
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, Self
+from collections.abc import Callable
+from typing import Any, Final
 
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import InProcess, make_profile, quiet, running
-
-MIB: Final = 1 << 20
 
 
 def _affinity(kind: str, **fields: Any) -> dict[str, Any]:
@@ -211,10 +202,6 @@ OBJECTS: Final[dict[str, Callable[[], JsonObject]]] = {
     "a node with 10,000 images": lambda: make_node(
         "hostile", images=[{"names": [f"image-{i}"], "sizeBytes": 1 << 30} for i in range(10000)]
     ),
-}
-
-
-BEYOND_THE_GOAL: Final[dict[str, Callable[[], JsonObject]]] = {
     "30,000 anti-affinity terms, bound": lambda: make_pod(
         "p",
         node_name="n0",
@@ -226,114 +213,3 @@ BEYOND_THE_GOAL: Final[dict[str, Callable[[], JsonObject]]] = {
         ),
     ),
 }
-"""What still takes longer than it should."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What an object cost."""
-
-    stall_ms: float
-    """The longest step of the loop while it was there: its events, decisions on it and others."""
-    left_mib: float
-    """Allocated memory that stayed after its deletion."""
-    message: str
-    """Of its condition PodScheduled; empty: it has none."""
-
-
-class LoopMeter:
-    """The longest step of the event loop, in CPU time of its thread."""
-
-    def __init__(self) -> None:
-        self.longest_seconds = 0.0
-        self._run = asyncio.Handle._run  # noqa: SLF001 a step of the loop has no public seam
-
-    def __enter__(self) -> Self:
-        run = self._run
-
-        def timed(handle: asyncio.Handle) -> None:
-            self.call(lambda: run(handle))
-
-        asyncio.Handle._run = timed  # type: ignore[method-assign, assignment] # noqa: SLF001
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        asyncio.Handle._run = self._run  # type: ignore[method-assign] # noqa: SLF001
-
-    def call(self, step: Callable[[], object]) -> None:
-        """Time one step."""
-        started = time.thread_time()
-        step()
-        self.longest_seconds = max(self.longest_seconds, time.thread_time() - started)
-
-
-class HostileWorld:
-    """A running operator that is shown objects as a watch shows them, and whose words are kept."""
-
-    def __init__(self, world: InProcess) -> None:
-        self._world = world
-        self.messages: dict[str, str] = {}
-        """Of the condition PodScheduled, by pod."""
-        world.client.patch_pod_status = self._patch_pod_status  # type: ignore[method-assign]
-
-    async def cost_of(self, obj: JsonObject, *, memory: bool = True) -> Cost:
-        """Show the object, decide on other pods beside it, add a node, delete all again."""
-        gc.collect()
-        with LoopMeter() as meter:
-            await self._live_through(obj, meter)
-        await quiet(1)
-        stall_ms = 1e3 * meter.longest_seconds
-        message, left = self.messages.pop(obj["metadata"]["name"], ""), 0
-        if memory:
-            tracemalloc.start()
-            try:
-                before = tracemalloc.get_traced_memory()[0]
-                await self._live_through(obj, meter=LoopMeter())
-                self.messages.clear()
-                gc.collect()
-                left = tracemalloc.get_traced_memory()[0] - before
-            finally:
-                tracemalloc.stop()
-        return Cost(stall_ms, left / MIB, message)
-
-    async def _live_through(self, obj: JsonObject, meter: LoopMeter) -> None:
-        world, kind = self._world, obj["kind"]
-        meter.call(lambda: self._show(kind, "ADDED", obj))
-        await quiet(50)
-        world.apply(make_pod("other", cpu="100m", labels={"app": "x"}))
-        await quiet(50)
-        late = make_node("late")
-        meter.call(lambda: self._show("Node", "ADDED", late))
-        await quiet(50)
-        meter.call(lambda: self._show(kind, "DELETED", obj))
-        await quiet(50)
-        world.delete("Pod", "other")
-        meter.call(lambda: self._show("Node", "DELETED", late))
-        world.apply(make_pod("another", cpu="100m"))
-        await quiet(50)
-        world.delete("Pod", "another")
-        await quiet(50)
-
-    def _show(self, kind: str, event_type: str, obj: JsonObject) -> None:
-        handlers = self._world.operator.handlers
-        (handlers.on_pod if kind == "Pod" else handlers.on_node)(event_type, obj)
-
-    async def _patch_pod_status(
-        self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
-    ) -> None:
-        assert namespace == "default", urgent
-        for condition in patch["status"].get("conditions", ()):
-            self.messages[name] = condition["message"]
-
-
-@asynccontextmanager
-async def hostile_world(nodes: int) -> AsyncIterator[HostileWorld]:
-    """An operator with so many nodes in three zones, and a pod on one of them."""
-    async with running() as world:
-        world.apply(
-            *(make_node(f"n{number}", zone=f"z{number % 3}") for number in range(nodes)),
-            make_profile("default-scheduler"),
-        )
-        world.apply(make_pod("first", cpu="100m"))
-        await quiet(100)
-        yield HostileWorld(world)

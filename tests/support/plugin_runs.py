@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
@@ -25,6 +26,7 @@ class PluginHandle:
 
     snapshot: Snapshot
     objects: IndexedObjectStore = field(default_factory=IndexedObjectStore)
+    nominations: Nominator = field(default_factory=Nominator)
     client: Any = None
 
     @classmethod

@@ -143,5 +143,7 @@ def _existing(
     matching = snapshot.pair_counts.existing_terms(intern_label_set(namespace, labels))
     return {
         (term.kind, term.topology_key, term.weight, term.matcher): _counts(snapshot, term)
-        for term in (*matching.required, *matching.required_anti, *matching.preferred)
+        for groups in (matching.required, matching.required_anti, matching.preferred)
+        for group in groups.values()
+        for term in group.terms
     }

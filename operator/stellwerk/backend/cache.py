@@ -7,13 +7,18 @@ arrives before the old one's deletion.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.copy_on_write import CopyOnWrite
+from stellwerk.snapshot.existing_terms import MANY_TERMS
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.snapshot.trial import Trial
 from stellwerk.snapshot.usage import Usage
+
+if TYPE_CHECKING:
+    from stellwerk.models.scheduling_spec import SchedulingSpec
 
 
 class NodeRecord:
@@ -59,6 +64,10 @@ class Cache:
         """Names of nodes that changed since the last update_snapshot, in order of change."""
         self._namespaces: dict[str, Mapping[str, str] | None] = {}
         """Namespaces changed since the last update_snapshot."""
+        self._large: dict[SchedulingSpec, None] = {}
+        """Specs with many terms whose pods came since the last `prepare`."""
+        self.unprepared = 0
+        """How often `prepare` has something to do before an update of the snapshot."""
 
     # --- nodes ----------------------------------------------------------------------------------
 
@@ -164,6 +173,15 @@ class Cache:
 
     # --- snapshot -------------------------------------------------------------------------------
 
+    def prepare(self) -> Iterator[None]:
+        """What pods with thousands of terms cost the next update_snapshot, done in steps before it.
+
+        Events may come between two steps. Without it, update_snapshot does all at once.
+        """
+        self.unprepared = max(0, self.unprepared - 1)
+        large, self._large = self._large, {}
+        return self.snapshot.pair_counts.prepare(large)
+
     def update_snapshot(self) -> Snapshot:
         """Write what changed since the last call; the only writer of the snapshot."""
         self._refuse_in_trial()
@@ -243,6 +261,8 @@ class Cache:
     def _put(self, pod: PodInfo) -> None:
         record = self._record(pod.node_name)
         self._pods[pod.uid] = record.pods[pod.uid] = pod
+        if pod.spec.pod_affinity.size > MANY_TERMS:
+            self._large[pod.spec] = None
         self._count(record, pod, 1)
 
     def _take(self, pod: PodInfo) -> None:
@@ -251,6 +271,9 @@ class Cache:
         self._count(record, pod, -1)
 
     def _count(self, record: NodeRecord, pod: PodInfo, change: int) -> None:
+        if pod.spec.pod_affinity.size > MANY_TERMS:
+            # Entered before the next update; what that one leaves idle is dropped before another.
+            self.unprepared = 2
         record.usage.count(pod, change)
         record.uncounted.append((pod, change))
         self._dirty[record.name] = None

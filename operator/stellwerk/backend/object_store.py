@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from typing_extensions import override
 
 from stellwerk.framework.services import ObjectStore
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.json_values import JsonObject, text
 from stellwerk.snapshot.changes import Changes
 from stellwerk.snapshot.copy_on_write import CopyOnWrite
 
@@ -57,13 +57,19 @@ class _Table:
         }
 
     def write(self, key: ObjectKey, obj: JsonObject | None) -> None:
-        """Show `obj` under the key from now on (None: nothing)."""
+        """Show `obj` under the key from now on (None: nothing); a malformed one changes nothing."""
+        indexed = {
+            index: value_of(obj) if obj is not None else ""
+            for index, value_of in self._value_of.items()
+        }
+        for value in indexed.values():
+            text(value)
         before = self.objects.pop(key, None) if obj is None else self.objects.get(key)
         if obj is not None:
             self.objects[key] = obj
         for index, value_of in self._value_of.items():
             old = value_of(before) if before is not None else ""
-            new = value_of(obj) if obj is not None else ""
+            new = indexed[index]
             if old != new:
                 self._move(self._found[index], key, old, new)
         self.changes.append(key)
@@ -117,8 +123,8 @@ class IndexedObjectStore(ObjectStore):
             if _resource_version(assumed) == _resource_version(obj):
                 table.replaced[key] = obj
                 return before
-            del table.replaced[key]
         table.write(key, obj)
+        table.replaced.pop(key, None)
         return before
 
     def remove(self, kind: str, obj: JsonObject) -> JsonObject | None:

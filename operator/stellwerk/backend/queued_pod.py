@@ -62,6 +62,7 @@ class QueueEvent(StrEnum):
     FORCE_ACTIVATE = "ForceActivate"
     UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
     PROFILE_CHANGE = "SchedulerProfileChange"
+    MANY_CHANGES = "ManyChanges"
     GATE_OPENED = "GateOpened"
 
 
@@ -92,6 +93,8 @@ class QueuedPod:
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     sort_key: tuple[float, ...] = ()
+    sorted_at: float = 0.0
+    """When it counts as queued in `sort_key`: later than it was, where it gives way to others."""
     sequence: int = 0
     """The number of its item in activeQ or backoffQ; 0: it has none."""
     backoff_expiration: float = 0.0

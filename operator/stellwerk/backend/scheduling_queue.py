@@ -14,6 +14,7 @@ from typing import Final
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
 from stellwerk.backend.change_actions import is_echo, own_changes
+from stellwerk.backend.fair_turns import FIRST, FairTurns
 from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.queue_contents import QueueContents
@@ -29,7 +30,9 @@ from stellwerk.backend.queued_pod import (
     QueueingStrategy,
 )
 from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
-from stellwerk.backend.unschedulable_pods import UnschedulablePods, WorthRequeuing
+from stellwerk.backend.requeue_backlog import MOVE_UNITS, Work
+from stellwerk.backend.requeueing import Requeueing
+from stellwerk.backend.unschedulable_pods import UnschedulablePods
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.pod import PodInfo
 
@@ -37,6 +40,8 @@ _log = logging.getLogger(__name__)
 
 MAX_UNSCHEDULABLE_SECONDS: Final = 300.0
 """`DefaultPodMaxInUnschedulablePodsDuration`."""
+RETRY_GIVES_WAY_SECONDS: Final = 60.0
+"""First attempts of equal priority pass a retry for so long, and no longer."""
 
 
 class SchedulingQueue(QueueContents):
@@ -52,18 +57,23 @@ class SchedulingQueue(QueueContents):
         wake: Callable[[], None] = lambda: None,
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
-        super().__init__()
+        super().__init__(max_unschedulable_seconds)
         self.nominator = nominator or Nominator()
         self._push = push
         self._policy = policy
         self._observer = observer
         self._wake = wake
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
-        self._max_unschedulable_seconds = max_unschedulable_seconds
         self._backoff_q = BackoffQueue()
-        self._unschedulable_pods = UnschedulablePods(policy.hints, observer)
+        self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
         self._in_flight = InFlightEvents()
         self._sequence = count(1)
+        self._turns = FairTurns()
+        self._waiting: dict[str, int] = {}
+        """Pods in activeQ by namespace."""
+        self._requeueing = Requeueing(self._unschedulable_pods, self._requeue)
+        self.backlog = self._requeueing.backlog
+        """What is left to be requeued; the scheduler works it off."""
 
     # --- what event handlers call ---------------------------------------------------------------
 
@@ -112,7 +122,8 @@ class SchedulingQueue(QueueContents):
         if entry is not None:
             self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
             self._put(entry, Place.ABSENT)
-        self.nominator.remove(uid)
+        if self.nominator.by_node:
+            self.nominator.remove(uid)
         return None if entry is None else entry.newest
 
     def move_all_to_active_or_backoff(
@@ -123,20 +134,17 @@ class SchedulingQueue(QueueContents):
         max_priority: int | None = None,
         except_uid: str = "",
     ) -> int:
-        """Requeue the unschedulable pods that a change in the cluster may help; returns how many.
+        """Requeue the unschedulable pods that a change in the cluster may help.
 
-        `max_priority` limits it to pods that a nomination of that priority stood in the way of;
-        `except_uid` is a pod that the change came from.
+        Returns how many it has moved; where many are concerned, the rest follows in slices
+        (`backlog`). `max_priority` limits it to pods that a nomination of that priority stood in
+        the way of; `except_uid` is a pod that the change came from.
         """
-        moved: WorthRequeuing = []
+        moved = 0
         if self._counts[Place.UNSCHEDULABLE] or self._counts[Place.GATED]:
-            moved = self._unschedulable_pods.worth_requeuing(change, max_priority)
-        if except_uid:
-            moved = [each for each in moved if each[0].pod.uid != except_uid]
-        for entry, strategy in moved:
-            self._requeue(entry, strategy, change.name, now)
+            moved = self._requeueing.after(change, now, max_priority, except_uid)
         self._in_flight.record(change)
-        return len(moved)
+        return moved
 
     # --- what the scheduling coroutine and binding tasks call -----------------------------------
 
@@ -184,10 +192,11 @@ class SchedulingQueue(QueueContents):
         self._set_rejectors(entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins))
         self._count_failure(entry, now)
         entry.pod = entry.newest
-        strategy = self._strategy_for_in_flight(entry)
+        changes = self._in_flight.since_popped(entry.pod) if entry.rejectors else None
         self._in_flight.end(uid)
-        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
+        strategy = self._requeueing.strategy_after(entry, changes)
         self.nominator.add(entry.pod)
+        self._requeue(entry, strategy, QueueEvent.ATTEMPT_FAILURE, now)
         return entry.place
 
     def done(self, uid: str) -> None:
@@ -202,6 +211,8 @@ class SchedulingQueue(QueueContents):
         entry = self.entries.get(pod.uid)
         if entry is not None:
             self.nominator.nominate(entry.newest, node_name)
+            if entry.place in UNSCHEDULABLE_PODS:
+                self._unschedulable_pods.add_or_update(entry)
 
     def activate(self, pods: Iterable[PodInfo], now: float) -> None:
         """Move pods to activeQ without backoff; one in flight will be retried if it fails."""
@@ -225,8 +236,8 @@ class SchedulingQueue(QueueContents):
     def retry_profile(self, scheduler_name: str, now: float) -> None:
         """Requeue every pod that a profile rejected or gated before it changed."""
         self._unschedulable_pods.refresh_hints(scheduler_name)
-        for entry in self._unschedulable_pods.of_profile(scheduler_name):
-            self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, QueueEvent.PROFILE_CHANGE, now)
+        rejected = self._unschedulable_pods.of_profile(scheduler_name)
+        self._requeueing.all_of(rejected, QueueEvent.PROFILE_CHANGE, now)
         self._in_flight.record(
             _everything(QueueEvent.PROFILE_CHANGE), scheduler_name=scheduler_name
         )
@@ -241,23 +252,23 @@ class SchedulingQueue(QueueContents):
 
     def flush_backoff(self, now: float) -> None:
         """Move pods whose backoff has passed to activeQ; due each whole second."""
-        for entry in self._backoff_q.pop_all_backoff_completed(now):
-            # PreEnqueue ran on the way into backoffQ.
-            self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
+        self.backlog.begin(self._backoff_flush(now))
 
     def flush_unschedulable(self, now: float) -> None:
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
-        for entry in self._unschedulable_pods.queued_before(now - self._max_unschedulable_seconds):
-            if entry.place is Place.UNSCHEDULABLE:
-                entry.was_flushed = True
-                event = QueueEvent.UNSCHEDULABLE_TIMEOUT
-                self._requeue(entry, QueueingStrategy.AFTER_BACKOFF, event, now)
+        forgotten = self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds)
+        ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
+        self._requeueing.all_of(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
 
     def in_flight_event_counts(self) -> Mapping[str, int]:
         """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
         return self._in_flight.counts()
 
-    # --- moving ---------------------------------------------------------------------------------
+    def _backoff_flush(self, now: float) -> Work:
+        for entry in self._backoff_q.pop_all_backoff_completed(now):
+            # PreEnqueue ran on the way into backoffQ.
+            self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
+            yield MOVE_UNITS
 
     def _enter(self, pod: PodInfo, event: QueueEvent, now: float) -> None:
         entry = self.entries[pod.uid] = QueuedPod(pod, pod, now)
@@ -296,7 +307,7 @@ class SchedulingQueue(QueueContents):
                 self.nominator.add(entry.pod)
         self._put(entry, Place.ACTIVE)
         self._note(entry, "active", event)
-        self._push_active(entry)
+        self._push_active(entry, self._turn(entry, now))
 
     def _move_to_backoff_q(self, entry: QueuedPod, event: str) -> None:
         # Run here and not when it leaves: an idle activeQ pops pods from here at any time.
@@ -330,18 +341,40 @@ class SchedulingQueue(QueueContents):
         self._counts[place] += 1
         # What lies in activeQ or backoffQ for it is stale from here on.
         entry.sequence = 0
+        if (before is Place.ACTIVE) is not (place is Place.ACTIVE):
+            self._count_waiting(entry.pod.namespace, 1 if place is Place.ACTIVE else -1)
         if place in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.add_or_update(entry)
         elif before in UNSCHEDULABLE_PODS:
             self._unschedulable_pods.delete(entry.pod.uid)
 
-    def _push_active(self, entry: QueuedPod) -> None:
-        entry.sort_key = self._policy.sort_key(entry.pod, entry.queued_at)
+    def _turn(self, entry: QueuedPod, now: float) -> float:
+        """When the pod counts as having come, among those of equal priority."""
+        namespace, retry = entry.pod.namespace, entry.attempts > 0
+        if retry and self.nominator.node_of(entry.pod.uid):
+            # Room is kept for it, which others are kept from.
+            return entry.queued_at
+        came_at = now + RETRY_GIVES_WAY_SECONDS if retry else entry.queued_at
+        waiting = self._waiting[namespace]
+        if waiting <= FIRST and namespace not in self._turns.taken:
+            return came_at
+        return self._turns.turn(namespace, came_at, waiting, retry=retry)
+
+    def _count_waiting(self, namespace: str, change: int) -> None:
+        waiting = self._waiting[namespace] = self._waiting.get(namespace, 0) + change
+        if not waiting:
+            del self._waiting[namespace]
+            self._turns.taken.pop(namespace, None)
+
+    def _push_active(self, entry: QueuedPod, sorted_at: float) -> None:
+        entry.sorted_at = sorted_at
+        entry.sort_key = self._policy.sort_key(entry.pod, entry.sorted_at)
         entry.sequence = next(self._sequence)
         self._push(ActiveItem(entry.sort_key, entry.sequence, entry))
 
     def _push_backoff(self, entry: QueuedPod) -> None:
-        entry.sort_key = self._policy.sort_key(entry.pod, entry.queued_at)
+        entry.sorted_at = entry.queued_at
+        entry.sort_key = self._policy.sort_key(entry.pod, entry.sorted_at)
         entry.sequence = next(self._sequence)
         self._backoff_q.push(entry, self._counts[entry.place])
 
@@ -349,10 +382,10 @@ class SchedulingQueue(QueueContents):
 
     def _update_order(self, entry: QueuedPod) -> None:
         """Sort an entry of activeQ or backoffQ anew if its key changed; its old item is stale."""
-        if self._policy.sort_key(entry.pod, entry.queued_at) == entry.sort_key:
+        if self._policy.sort_key(entry.pod, entry.sorted_at) == entry.sort_key:
             return
         if entry.place is Place.ACTIVE:
-            self._push_active(entry)
+            self._push_active(entry, entry.sorted_at)
         else:
             self._push_backoff(entry)
 
@@ -387,25 +420,6 @@ class SchedulingQueue(QueueContents):
         entry.queued_at = now
         entry.was_flushed = False
         set_backoff(entry, self._policy.backoff(entry.pod))
-
-    def _strategy_for_in_flight(self, entry: QueuedPod) -> QueueingStrategy:
-        """What the changes during the attempt mean (`determineSchedulingHintForInFlightPod`)."""
-        if not entry.rejectors:
-            return QueueingStrategy.AFTER_BACKOFF
-        changes = self._in_flight.since_popped(entry.pod)
-        if changes is None:
-            return QueueingStrategy.AFTER_BACKOFF
-        best = (
-            QueueingStrategy.IMMEDIATELY
-            if entry.pending_plugins
-            else QueueingStrategy.AFTER_BACKOFF
-        )
-        found = QueueingStrategy.SKIP
-        for change in changes:
-            found = max(found, self._unschedulable_pods.strategy_for(entry, change))
-            if found is best:
-                break
-        return found
 
     def _set_rejectors(
         self, entry: QueuedPod, unschedulable: frozenset[str], pending: frozenset[str]

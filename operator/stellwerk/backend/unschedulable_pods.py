@@ -1,9 +1,10 @@
 """unschedulablePods: rejected and gated pods, found by the changes that are worth an attempt.
 
-Part of the scheduling queue. Pods are grouped by the plugins that rejected them, then by spec, by
-the nodes they name, and by labels, so that a change costs one call of a hint function per distinct
-spec among those whose rejectors registered it, and nothing per pod. Invariant: an entry is found
-under what it was when it was last added or updated, whatever is changed in the entry meanwhile.
+Part of the scheduling queue. Pods are grouped by the plugins that rejected them, then by spec and
+nomination, by the nodes they name, and by labels, so that a change costs one call of a hint
+function per distinct spec among those whose rejectors registered it, and nothing per pod.
+Invariant: an entry is found under what it was when it was last added or updated, whatever is
+changed in the entry meanwhile.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ HintsFor: TypeAlias = Callable[[PodInfo], Mapping[str, Sequence[ClusterEventWith
 WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 
 _MAX_IDLE_GROUPS: Final = 256
+_SLICE: Final = 250
+"""So many specs are asked about in a row."""
 
 
 class _Bucket:
@@ -63,6 +66,10 @@ class _Bucket:
                 yield child
 
 
+_SpecKey: TypeAlias = tuple[SchedulingSpec, str]
+"""The spec, and the node that the pod is nominated to; empty: none."""
+
+
 class _Group:
     """The pods with one set of rejectors."""
 
@@ -71,7 +78,7 @@ class _Group:
     def __init__(self, rejectors: Rejectors, hints: RejectorHints) -> None:
         self.rejectors = rejectors
         self.hints = hints
-        self.by_spec: dict[SchedulingSpec, _Bucket] = {}
+        self.by_spec: dict[_SpecKey, _Bucket] = {}
 
     def entries(self) -> Iterator[QueuedPod]:
         for bucket in self.by_spec.values():
@@ -80,7 +87,7 @@ class _Group:
 
 class _Location(NamedTuple):
     group: _Group
-    spec: SchedulingSpec
+    spec_key: _SpecKey
     node_names: frozenset[str] | None
     label_set: LabelSet
     entry: QueuedPod
@@ -89,14 +96,23 @@ class _Location(NamedTuple):
 class UnschedulablePods:
     """An index of entries by rejectors and by what hint functions read of their pods."""
 
-    def __init__(self, hints: HintsFor, observer: QueueObserver | None = None) -> None:
+    def __init__(
+        self,
+        hints: HintsFor,
+        observer: QueueObserver | None = None,
+        nominated_node: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """`nominated_node`: of a pod by uid; when it changes, the entry is added again."""
         self._hints = hints
+        self._nominated_node = nominated_node
         self._observer = observer
         self._groups: dict[Rejectors, _Group] = {}
         self._locations: dict[str, _Location] = {}
         """By uid, in the order of queued_at: an update keeps its place in the dict."""
         self._routes: dict[tuple[Resource, Action], list[tuple[_Group, MatchingHints]]] = {}
         """Kind of change → the groups that it concerns, made when such a change first comes."""
+        self._relocated: list[list[QueuedPod]] = []
+        """For each evaluation under way, the entries that were moved in the index meanwhile."""
 
     def add_or_update(self, entry: QueuedPod) -> None:
         """Put in an entry, or move it to where its pod and rejectors belong now."""
@@ -104,13 +120,16 @@ class UnschedulablePods:
         known = self._locations.get(pod.uid)
         if known is not None:
             _take_out(known)
+            for relocated in self._relocated:
+                relocated.append(entry)
         group = self._group(entry)
-        of_spec = group.by_spec.get(pod.spec)
+        spec_key = pod.spec, self._nominated_node(pod.uid)
+        of_spec = group.by_spec.get(spec_key)
         if of_spec is None:
-            of_spec = group.by_spec[pod.spec] = _Bucket(pod)
+            of_spec = group.by_spec[spec_key] = _Bucket(pod)
         of_labels = of_spec.child(pod.node_names, pod).child(pod.label_set, pod)
         of_labels.children[pod.uid] = entry
-        self._locations[pod.uid] = _Location(group, pod.spec, pod.node_names, pod.label_set, entry)
+        self._locations[pod.uid] = _Location(group, spec_key, pod.node_names, pod.label_set, entry)
 
     def delete(self, uid: str) -> None:
         """Remove a pod that is in the index."""
@@ -147,22 +166,56 @@ class UnschedulablePods:
         With `max_priority`, only among pods of at most that priority. A change of everything
         (WILDCARD) bypasses the hints, and gated pods.
         """
-        found: WorthRequeuing = []
+        slices = self.worth_requeuing_in_slices(change, max_priority)
+        return [each for _, found in slices for each in found]
+
+    def worth_requeuing_in_slices(
+        self, change: ClusterChange, max_priority: int | None = None
+    ) -> Iterator[tuple[int, WorthRequeuing]]:
+        """`worth_requeuing` bit by bit, each with how many buckets were looked at for it.
+
+        The index may change between two of them: what is put in meanwhile is not looked at, what
+        is moved within is looked at by itself in the end.
+        """
         if change.resource is Resource.WILDCARD:
+            found: WorthRequeuing = []
             for group in self._groups.values():
                 if not group.rejectors.gating:
                     found += [(entry, QueueingStrategy.AFTER_BACKOFF) for entry in group.entries()]
-            return _at_most(found, max_priority)
+            yield len(self._groups), _at_most(found, max_priority)
+            return
+        relocated: list[QueuedPod] = []
+        self._relocated.append(relocated)
+        try:
+            yield from self._ask_in_slices(change, max_priority)
+            worth = [(entry, self.strategy_for(entry, change)) for entry in relocated]
+            yield (
+                len(worth),
+                [each for each in worth if each[1] is not QueueingStrategy.SKIP],
+            )
+        finally:
+            self._relocated = [each for each in self._relocated if each is not relocated]
+
+    def _ask_in_slices(
+        self, change: ClusterChange, max_priority: int | None
+    ) -> Iterator[tuple[int, WorthRequeuing]]:
         evaluation = HintEvaluation(change, self._observer)
-        for group, hints in self._route(change):
-            buckets = [
-                bucket
-                for spec, bucket in group.by_spec.items()
-                if max_priority is None or spec.priority <= max_priority
-            ]
-            if buckets:
-                found += _worth_requeuing(evaluation, hints, buckets)
-        return found
+        concerned = [
+            (
+                hints,
+                [
+                    bucket
+                    for (spec, _), bucket in group.by_spec.items()
+                    if max_priority is None or spec.priority <= max_priority
+                ],
+            )
+            for group, hints in self._route(change)
+            if group.by_spec
+        ]
+        for hints, buckets in concerned:
+            for start in range(0, len(buckets), _SLICE):
+                asked = buckets[start : start + _SLICE]
+                yield len(asked), _worth_requeuing(evaluation, hints, asked)
 
     def strategy_for(self, entry: QueuedPod, change: ClusterChange) -> QueueingStrategy:
         """What a change means for one pod, in the index or not (`isPodWorthRequeuing`)."""
@@ -203,8 +256,8 @@ class UnschedulablePods:
 
 def _take_out(location: _Location) -> None:
     """Take an entry out of its buckets, and buckets that are then empty out of theirs."""
-    group, spec, node_names, label_set, entry = location
-    of_spec = group.by_spec[spec]
+    group, spec_key, node_names, label_set, entry = location
+    of_spec = group.by_spec[spec_key]
     of_node_names = of_spec.child(node_names, of_spec.pod)
     of_labels = of_node_names.child(label_set, of_spec.pod)
     del of_labels.children[entry.pod.uid]
@@ -213,7 +266,7 @@ def _take_out(location: _Location) -> None:
         if not of_node_names.children:
             del of_spec.children[node_names]
             if not of_spec.children:
-                del group.by_spec[spec]
+                del group.by_spec[spec_key]
 
 
 def _worth_requeuing(

@@ -174,7 +174,7 @@ class ExtenderAnswer:
             raise self.failure(message)
 
     def _nonsense(self, value: object, field: str, what: str = "something else") -> ExtenderError:
-        excerpt = orjson.dumps(value)[:_EXCERPT_BYTES].decode(errors="replace")
+        excerpt = _excerpt(value)
         where = f" in {field}" if field else ""
         return self.failure(f"{self._who} answered {self._verb} with {what}{where}: {excerpt}")
 
@@ -218,3 +218,12 @@ class ExtenderAnswer:
         if not isinstance(value, dict):
             raise self._nonsense(value, field)
         return {key: cut(printable(self._text(text, field))) for key, text in value.items()}
+
+
+def _excerpt(value: object) -> str:
+    """The beginning of a value that has been read as JSON."""
+    try:
+        return orjson.dumps(value)[:_EXCERPT_BYTES].decode(errors="replace")
+    except orjson.JSONEncodeError:
+        # More can be read than written: 1,024 levels, and 254.
+        return "lists or objects too deep to be shown"

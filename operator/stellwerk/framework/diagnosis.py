@@ -12,7 +12,7 @@ import numpy as np
 
 from stellwerk.framework.status import Code, Status
 from stellwerk.framework.status_column import StatusColumn
-from stellwerk.snapshot.columns import Mask
+from stellwerk.snapshot.columns import Mask, RowColumn
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,13 @@ class Diagnosis:
     """Set when PreFilter rejected the pod as a whole."""
     unschedulable_plugins: frozenset[str] = frozenset()
     pending_plugins: frozenset[str] = frozenset()
+    numbers: RowColumn | None = None
+    """`rows` as a column, where there is one already: to make it takes as long as to filter."""
+
+    def row_numbers(self) -> RowColumn:
+        """(n,) intp, `rows` as a column; read only."""
+        numbers: RowColumn = np.array(self.rows, np.intp) if self.numbers is None else self.numbers
+        return numbers
 
     @classmethod
     def of_pre_filter(cls, rows: Sequence[int], rejection: Status) -> "Diagnosis":
@@ -37,11 +44,16 @@ class Diagnosis:
 
     @classmethod
     def of_filters(
-        cls, rows: Sequence[int], statuses: StatusColumn, restricted_by: Collection[str]
+        cls,
+        rows: Sequence[int],
+        numbers: RowColumn,
+        statuses: StatusColumn,
+        restricted_by: Collection[str],
     ) -> "Diagnosis":
         """The filters rejected node by node; plugins that named only some nodes rejected, too."""
         rejected, pending = rejecting_plugins(statuses.counts().keys())
-        return cls(rows, statuses, "", rejected | frozenset(restricted_by), pending)
+        rejected |= frozenset(restricted_by)
+        return cls(rows, statuses, "", rejected, pending, numbers)
 
 
 def among_all(statuses: StatusColumn, named: Mask, restricted_by: Collection[str]) -> StatusColumn:

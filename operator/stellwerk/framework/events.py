@@ -98,9 +98,9 @@ class HintScope(Enum):
     """
 
     SPEC = auto()
-    """pod.spec alone."""
+    """pod.spec, and the node that the pod is nominated to."""
     SPEC_AND_NODE_NAMES = auto()
-    """pod.spec and pod.node_names: everything the pod demands of a node but its volumes."""
+    """The same and pod.node_names: everything the pod demands of a node but its volumes."""
     SPEC_AND_LABELS = auto()
     """pod.spec and pod.label_set."""
     POD = auto()

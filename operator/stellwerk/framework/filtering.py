@@ -102,11 +102,11 @@ class FilterPhase:
 
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
         """Why no row takes the pod, node by node, filter by filter in the profile's order."""
-        rows = list(self._snapshot.row_of.values())
+        rows, numbers = self._snapshot.rows
         if not found.pre_filter.ok:
             return Diagnosis.of_pre_filter(rows, found.pre_filter)
-        statuses = self._statuses(found, pod, np.array(rows, dtype=np.intp))
-        return Diagnosis.of_filters(rows, statuses, found.restricted_by)
+        statuses = self._statuses(found, pod, numbers)
+        return Diagnosis.of_filters(rows, numbers, statuses, found.restricted_by)
 
     # --- PreFilter ------------------------------------------------------------------------------
 

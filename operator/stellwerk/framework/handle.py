@@ -4,7 +4,7 @@
 before it. Invariant: a handle serves one profile for as long as its framework lives.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
@@ -98,6 +98,8 @@ class Services:
     activate: Callable[[Iterable[PodInfo]], None]
     waiting_pods: WaitingPods
     wait_until: WaitUntil
+    pods_on: Callable[[str], Mapping[str, PodInfo]] | None = None
+    """The pods on a node by uid, by now; None: nothing comes between two snapshots."""
     preempting: AbstractSet[str] = frozenset()
     """Uids of the pods that still have victims to be deleted."""
     guard: PluginGuard = UNLIMITED
@@ -140,6 +142,13 @@ class ProfileHandle(Handle):
     @override
     def now_seconds(self) -> float:
         return self._services.now_seconds()
+
+    @override
+    def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
+        if self._services.pods_on is not None:
+            return self._services.pods_on(node_name)
+        row = self.snapshot.row_of.get(node_name)
+        return {} if row is None else self.snapshot.pods[row]
 
     @override
     def random(self, below: int) -> int:

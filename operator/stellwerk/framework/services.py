@@ -200,6 +200,10 @@ class Handle(Protocol):
         """Return the monotonic time."""
         ...
 
+    def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
+        """Return the pods on a node by uid, by now: hints are asked before the snapshot is new."""
+        ...
+
     def random(self, below: int) -> int:
         """Return a number from 0 to below − 1 from the profile's seeded generator."""
         ...

@@ -18,13 +18,14 @@ from stellwerk.snapshot.columns import Mask, VerdictColumn
 class StatusColumn(Sequence[Status]):
     """One status per node, as codes and the few that they stand for; read only."""
 
-    __slots__ = ("codes", "different")
+    __slots__ = ("_counts", "codes", "different")
 
     def __init__(self, different: Sequence[Status], codes: VerdictColumn) -> None:
         self.different = different
         """What the codes stand for; perhaps some that no node has, or equal ones."""
         self.codes = codes
         """(n,) int32, for each node the index of its status in `different`."""
+        self._counts: Counter[Status] | None = None
 
     @classmethod
     def of(cls, statuses: Iterable[Status]) -> "StatusColumn":
@@ -63,12 +64,15 @@ class StatusColumn(Sequence[Status]):
         return self.different[int(self.codes[index])]
 
     def counts(self) -> Mapping[Status, int]:
-        """The statuses that nodes have, each with their number."""
+        """The statuses that nodes have, each with their number; counted once."""
+        if self._counts is not None:
+            return self._counts
         nodes = np.bincount(self.codes, minlength=len(self.different)).tolist()
         counts: Counter[Status] = Counter()
         for status, having in zip(self.different, nodes, strict=True):
             if having:
                 counts[status] += having
+        self._counts = counts
         return counts
 
     def where(self, code: Code) -> Mask:

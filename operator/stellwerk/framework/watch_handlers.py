@@ -21,6 +21,13 @@ class WatchHandlers(Protocol):
 
     def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None: ...
 
+    def prepare(self, kind: str, obj: JsonObject) -> object:  # noqa: ARG002 - a default
+        """In a thread: what handling a large object would take long for; kept until it is handled.
+
+        What events say must not change by it.
+        """
+        return None
+
     def on_synced(self, kind: str) -> None:
         """The first list of the kind is complete (or the kind is absent, and so empty)."""
         ...

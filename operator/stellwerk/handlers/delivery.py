@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stellwerk.handlers.preparing import beside_the_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 EVENTS_PER_TURN: Final = 32
 """How many events are handled in a row before other tasks get their turn."""
+TURN_SECONDS: Final = 0.002
+"""The same, however few they are: of pods that are all different each takes its time."""
 _UNREAD: Final = ""
 """In place of a resourceVersion: whatever comes next is news."""
 _TITLE_CHARACTERS: Final = 200
@@ -112,6 +117,13 @@ class Delivery:
         elif before is None or before.resource_version != now.resource_version:
             self._known[uid] = now
             self._pass_on(event_type, obj, uid, now)
+
+    async def prepare(self, obj: JsonObject) -> object:
+        """Have a large object parsed in a thread while the loop turns; to be kept until delivered.
+
+        Of one kind, nothing else is delivered meanwhile.
+        """
+        return await beside_the_loop(partial(self._events.prepare, self.watched.kind, obj))
 
     def skip_event(self, event: object) -> None:
         """An event that is of no known type: it is counted, and named in the log."""

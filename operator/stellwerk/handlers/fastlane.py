@@ -26,7 +26,7 @@ from kopf._cogs.structs import references
 from kopf._core.reactor import observation, queueing
 
 from stellwerk.errors import in_words
-from stellwerk.handlers.watch_stream import WatchStream
+from stellwerk.handlers.watch_stream import LARGE_EVENT_CHARACTERS, LargeEvent, WatchStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -252,8 +252,15 @@ def _watch_of(
     return watch
 
 
+def _event(line: str) -> object:
+    event: object = orjson.loads(line)
+    if len(line) > LARGE_EVENT_CHARACTERS and isinstance(event, dict):
+        return LargeEvent(event)
+    return event
+
+
 class _Orjson:
     """What kopf's streams use of the json module."""
 
-    loads = staticmethod(orjson.loads)
+    loads = staticmethod(_event)
     JSONDecodeError = orjson.JSONDecodeError

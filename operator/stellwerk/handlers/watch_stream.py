@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.client.paging import checked_page, pages
 from stellwerk.errors import SchedulerError, Throttled, Unavailable
-from stellwerk.handlers.delivery import EVENTS_PER_TURN
+from stellwerk.handlers.delivery import EVENTS_PER_TURN, TURN_SECONDS
 
 if TYPE_CHECKING:
     from stellwerk.framework.services import ClusterClient
@@ -34,6 +35,14 @@ _LONGEST_VERSION: Final = 20
 """Digits of an unsigned integer of 64 bits."""
 _EXPIRED: Final = 410
 _EVENT_TYPES: Final = frozenset({"ADDED", "MODIFIED", "DELETED"})
+
+
+class LargeEvent(dict[str, Any]):
+    """An event of an object that takes long to parse, as a stream gives it."""
+
+
+LARGE_EVENT_CHARACTERS: Final = 1 << 17
+"""Objects that people write have a tenth of that."""
 
 Watch = Callable[[str], AsyncGenerator[Any, None]]
 """Opens a watch from a resourceVersion on; ends when the connection does."""
@@ -115,14 +124,16 @@ class WatchStream:
 
     async def _watch(self, events: AsyncIterator[Any]) -> bool:
         """Deliver until the stream ends; whether the next one may go on from there."""
-        expected, since_turn = self._echo, 0
-        async for event in events:
+        expected, since_turn, spent_seconds = self._echo, 0, 0.0
+        async for event in self._prepared(events):
             self._delivery.heard()
+            began_seconds = time.monotonic()
             if expected is None and self._usual(event):
                 since_turn += 1
-                if since_turn == EVENTS_PER_TURN:
-                    since_turn = 0
+                spent_seconds += time.monotonic() - began_seconds
+                if since_turn == EVENTS_PER_TURN or spent_seconds >= TURN_SECONDS:
                     await asyncio.sleep(0)
+                    since_turn, spent_seconds = 0, 0.0
                 continue
             event_type, obj = _taken_apart(event)
             if event_type == "ERROR":
@@ -144,6 +155,19 @@ class WatchStream:
             elif event_type != "BOOKMARK":
                 self._delivery.skip_event(event)
         return True
+
+    async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """The same events; a large one comes when its object has been parsed beside the loop."""
+        async for event in events:
+            if event.__class__ is not LargeEvent:
+                yield event
+                continue
+            # What was parsed is there to be taken for as long as it is kept.
+            kept = await self._delivery.prepare(event.get("object") or {})
+            yield event
+            # A quiet stream would hold what it gave last until there is news.
+            del kept
+            event.clear()
 
     def _usual(self, event: JsonObject) -> bool:
         """Deliver an event as nearly all are, without further looks; whether it was one."""

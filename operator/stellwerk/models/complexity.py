@@ -1,7 +1,8 @@
 """How much a pod asks to be evaluated, counted before any of it is compiled.
 
-`models.pod` asks for pods that could exceed a limit. Invariant: a count is linear in the object and
-compiles nothing, so that a pod that is refused for its complexity has cost next to nothing.
+`models.pod` asks for pods that could exceed a limit, and the profile loader for profiles.
+Invariant: a count is linear in the object and compiles nothing, so that what is refused for its
+complexity has cost next to nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,9 +36,10 @@ def pod_complexity(spec: JsonObject) -> int:
         KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
     """
     affinity = spec.get("affinity") or {}
-    listed = ("tolerations", "volumes", "resourceClaims", "nodeSelector", "overhead")
+    listed = ("tolerations", "resourceClaims", "nodeSelector", "overhead")
     return (
         sum(len(spec.get(field) or ()) for field in listed)
+        + volumes_complexity(spec)
         + sum(map(_selection, _node_terms(affinity.get("nodeAffinity") or {})))
         + sum(_PAIRWISE + _pairwise(term) for term in _pod_terms(affinity))
         + sum(_PAIRWISE + _pairwise(each) for each in spec.get("topologySpreadConstraints") or ())
@@ -45,6 +47,35 @@ def pod_complexity(spec: JsonObject) -> int:
         + sum(map(_container, spec.get("initContainers") or ()))
         + _resources(spec)
     )
+
+
+def too_many_defaults(spec: object, limit: int) -> str:
+    """Why the default constraints in a profile's spec cannot be used; empty: they can, or are none.
+
+    Each counts as one of the pod's own; what is malformed is left to validation.
+    """
+    configs = spec.get("pluginConfig") if isinstance(spec, dict) else None
+    for config in configs if isinstance(configs, list) else ():
+        args = config.get("args") if isinstance(config, dict) else None
+        constraints = args.get("defaultConstraints") if isinstance(args, dict) else None
+        count = _PAIRWISE * len(constraints) if isinstance(constraints, list) else 0
+        if count > limit:
+            return (
+                "defaultConstraints: too complex to schedule with: topology spread constraints "
+                f"count {_PAIRWISE} each ({count}, the limit is {limit})"
+            )
+    return ""
+
+
+def volumes_complexity(spec: JsonObject) -> int:
+    """Of the volumes alone, which no two pods have to share: each, and the monitors of disks.
+
+    Raises:
+        KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
+    """
+    volumes = spec.get("volumes") or ()
+    disks = [volume["rbd"] for volume in volumes if "rbd" in volume]
+    return len(volumes) + sum(len((disk or {}).get("monitors") or ()) for disk in disks)
 
 
 def _node_terms(affinity: JsonObject) -> Iterator[JsonObject]:
@@ -63,18 +94,21 @@ def _pod_terms(affinity: JsonObject) -> Iterator[JsonObject]:
 
 def _pairwise(term: JsonObject) -> int:
     """A pod affinity term or a spread constraint, without what it counts as a whole."""
-    return (
-        _selection(term.get("labelSelector") or {})
-        + _selection(term.get("namespaceSelector") or {})
-        + sum(
-            len(term.get(field) or ())
-            for field in ("namespaces", "matchLabelKeys", "mismatchLabelKeys")
-        )
-    )
+    # Of thousands of terms nearly all have none of these: no call for what is not there.
+    count = 2
+    for field in ("labelSelector", "namespaceSelector"):
+        if term.get(field):
+            count += _selection(term[field]) - 1
+    for field in ("namespaces", "matchLabelKeys", "mismatchLabelKeys"):
+        if field in term:
+            count += len(term[field] or ())
+    return count
 
 
 def _selection(selector: Mapping[str, Any]) -> int:
     """A label selector or a node selector term: itself, its expressions and their values."""
+    if not selector:
+        return 1
     count = 1 + len(selector.get("matchLabels") or ())
     for field in ("matchExpressions", "matchFields"):
         for expression in selector.get(field) or ():
@@ -83,7 +117,8 @@ def _selection(selector: Mapping[str, Any]) -> int:
 
 
 def _container(container: JsonObject) -> int:
-    return 1 + len(container.get("ports") or ()) + _resources(container)
+    count = 1 + len(container.get("ports") or ())
+    return count + _resources(container) if "resources" in container else count
 
 
 def _resources(owner: JsonObject) -> int:

@@ -91,6 +91,7 @@ def parse_node(obj: JsonObject) -> NodeInfo:
 def _image_sizes(images: Iterable[JsonObject]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for image in images:
+        size_bytes = whole_units(image.get("sizeBytes") or 0)
         for name in texts(image.get("names")):
-            sizes.setdefault(name, whole_units(image.get("sizeBytes") or 0))
+            sizes.setdefault(name, size_bytes)
     return sizes

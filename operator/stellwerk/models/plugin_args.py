@@ -7,7 +7,7 @@ immutable, comparable and complete, so that a reload can keep every plugin whose
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -31,9 +31,6 @@ _MAX_UTILIZATION: Final = 100
 _MAX_RESOURCE_WEIGHT: Final = 100
 _LONGEST_RESOURCE_NAME: Final = 317
 MAX_SCORED_RESOURCES: Final = 64
-
-ScoringStrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
-SCORING_STRATEGIES: Final[tuple[str, ...]] = get_args(ScoringStrategyType)
 
 
 class PluginArgs(ConfigModel):
@@ -86,11 +83,8 @@ def _default_if_empty(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec
     return resources or DEFAULT_RESOURCES
 
 
-ScoredResources = Annotated[
-    Items[ResourceSpec],
-    Field(max_length=MAX_SCORED_RESOURCES),
-    AfterValidator(_default_if_empty),
-]
+_ResourceSpecs = Annotated[Items[ResourceSpec], Field(max_length=MAX_SCORED_RESOURCES)]
+ScoredResources = Annotated[_ResourceSpecs, AfterValidator(_default_if_empty)]
 Shape = Items[UtilizationShapePoint]
 
 
@@ -118,7 +112,7 @@ class RequestedToCapacityRatioParam(ConfigModel):
 class ScoringStrategy(ConfigModel):
     """How NodeResourcesFit scores a node."""
 
-    type: ScoringStrategyType
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
     """Which strategy scores: the emptiest node, the fullest, or a shape over utilization."""
 
     resources: ScoredResources = DEFAULT_RESOURCES
@@ -412,3 +406,44 @@ class LegacyRequestedToCapacityRatioArgs(LegacyLeastAllocatedArgs):
     def _shape_rises(self) -> "LegacyRequestedToCapacityRatioArgs":
         _check_shape(self.shape, "shape")
         return self
+
+
+class GpuShareArgs(PluginArgs):
+    """Arguments of GpuShare."""
+
+    device_selection: Literal["BestFit", "Random"] = "BestFit"
+    """Which of the devices that have room a share gets: the fullest, or any at random. Goes after
+    the choice of a score plugin that tries devices, such as FragmentationGradientDescent."""
+
+
+class TypicalPodKind(ConfigModel):
+    """A kind of pod that the cluster is typically asked to run."""
+
+    cpu_millis: Annotated[int, Field(ge=0, le=INT64_MAX)]
+    """What it requests of cpu, in millicores."""
+
+    gpu_milli: Annotated[int, Field(ge=0, le=1000)] = 0
+    """What it requests of each device, in thousandths; 0: no GPU."""
+
+    devices: Annotated[int, Field(ge=0, le=64)] = 1
+    """How many devices it requests."""
+
+    models: Items[Annotated[str, Field(min_length=1)]] = ()
+    """The models that it admits, by the label gpu.stellwerk.dev/model; none: all."""
+
+    count: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    """How often such pods occur, in relation to the other kinds."""
+
+
+class FragmentationGradientDescentArgs(PluginArgs):
+    """Arguments of FragmentationGradientDescent."""
+
+    typical_pods: Items[TypicalPodKind]
+    """The kinds of pods for which devices are to stay useful."""
+
+    @field_validator("typical_pods")
+    @classmethod
+    def _some(cls, kinds: tuple[TypicalPodKind, ...]) -> tuple[TypicalPodKind, ...]:
+        if not kinds:
+            raise invalid("", "needs at least one kind of pod")
+        return kinds

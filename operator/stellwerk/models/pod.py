@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
 from stellwerk.models.json_values import (
     JsonObject,
     number_or_none,
@@ -69,6 +70,8 @@ class PodInfo:
     """The types of all conditions in their order, which patches have to name."""
     owner: tuple[str, str, str] | None
     """(apiVersion kind, name, uid) of the controlling owner."""
+    gpu_devices: tuple[int, ...]
+    """The numbers of its GPUs on the node; Reserve writes them into an assumed pod's own copy."""
 
     @property
     def key(self) -> str:
@@ -170,6 +173,8 @@ def parse_pod(
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
+        # Of a pod without a node the annotation is a user's, or of an attempt that failed.
+        gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
     )
 
 
@@ -196,6 +201,10 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
 
 def _reports_resize(spec: JsonObject, status: JsonObject) -> bool:
     return not _RESIZE_REPORTS.isdisjoint(status) and is_resized(spec, status)
+
+
+def _gpu_devices(annotations: Mapping[str, str] | None) -> tuple[int, ...]:
+    return parse_device_ids(text_or_empty(annotations.get(DEVICE_IDS))) if annotations else ()
 
 
 def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:

@@ -7,6 +7,10 @@ of counts.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
+
+import orjson
+from typing_extensions import override
 
 from stellwerk.models.json_values import (
     JsonObject,
@@ -18,6 +22,15 @@ from stellwerk.models.json_values import (
 )
 from stellwerk.models.selectors import LabelSelector, parse_label_selector
 
+_SELECTION: Final = (
+    "labelSelector",
+    "namespaceSelector",
+    "namespaces",
+    "matchLabelKeys",
+    "mismatchLabelKeys",
+)
+"""The fields of a term that say which pods it speaks of."""
+
 
 @dataclass(frozen=True, slots=True)
 class PodMatcher:
@@ -28,6 +41,16 @@ class PodMatcher:
     """Matches further namespaces by their labels; None adds none, an empty selector adds all."""
     selector: LabelSelector | None
     """None matches no pod."""
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Worked out once: terms are looked up again and again, and there may be thousands."""
+
+    def __post_init__(self) -> None:
+        parts = (self.namespaces, self.namespace_selector, self.selector)
+        object.__setattr__(self, "_hash", hash(parts))
+
+    @override
+    def __hash__(self) -> int:
+        return self._hash
 
     def matches(
         self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
@@ -67,10 +90,13 @@ class PodAffinity:
     preferred_anti: tuple[WeightedTerm, ...] = ()
     empty: bool = field(init=False, repr=False, compare=False)
     """Whether there is no term at all, as with most pods."""
+    size: int = field(init=False, repr=False, compare=False)
+    """How many terms there are in all."""
 
     def __post_init__(self) -> None:
-        terms = self.required or self.preferred or self.required_anti or self.preferred_anti
-        object.__setattr__(self, "empty", not terms)
+        terms = (self.required, self.preferred, self.required_anti, self.preferred_anti)
+        object.__setattr__(self, "size", sum(map(len, terms)))
+        object.__setattr__(self, "empty", not self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +122,26 @@ def parse_pod_affinity(
 ) -> PodAffinity:
     """PodAffinity and podAntiAffinity of a pod in that namespace and with those labels."""
     attract, repel = affinity.get("podAffinity") or {}, affinity.get("podAntiAffinity") or {}
+    matchers: dict[bytes, PodMatcher] = {}
+
+    def parse(term: JsonObject) -> AffinityTerm:
+        # Terms mostly differ in their topology key alone.
+        selection = orjson.dumps([term.get(name) for name in _SELECTION])
+        matcher = matchers.get(selection)
+        if matcher is None:
+            matcher = matchers[selection] = _parse_matcher(term, namespace, labels)
+        return AffinityTerm(matcher, text_or_empty(term.get("topologyKey")))
 
     def required(terms: JsonObject) -> tuple[AffinityTerm, ...]:
         listed = terms.get("requiredDuringSchedulingIgnoredDuringExecution") or ()
-        return tuple(_parse_term(term, namespace, labels) for term in listed)
+        return tuple(map(parse, listed))
 
     def preferred(terms: JsonObject) -> tuple[WeightedTerm, ...]:
         listed = terms.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
         return tuple(
             WeightedTerm(
                 whole_number(item["weight"]),
-                _parse_term(item["podAffinityTerm"], namespace, labels),
+                parse(item["podAffinityTerm"]),
             )
             for item in listed
         )
@@ -114,7 +149,7 @@ def parse_pod_affinity(
     return PodAffinity(required(attract), preferred(attract), required(repel), preferred(repel))
 
 
-def _parse_term(term: JsonObject, namespace: str, labels: Mapping[str, str]) -> AffinityTerm:
+def _parse_matcher(term: JsonObject, namespace: str, labels: Mapping[str, str]) -> PodMatcher:
     selector = parse_label_selector(term.get("labelSelector"))
     if selector is not None:
         # A no-op where the API server has merged the keys already: requirements are not repeated.
@@ -126,10 +161,7 @@ def _parse_term(term: JsonObject, namespace: str, labels: Mapping[str, str]) -> 
     namespace_selector = parse_label_selector(term.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:
         namespaces = frozenset({namespace})
-    return AffinityTerm(
-        PodMatcher(namespaces, namespace_selector, selector),
-        text_or_empty(term.get("topologyKey")),
-    )
+    return PodMatcher(namespaces, namespace_selector, selector)
 
 
 def parse_spread_constraints(

@@ -5,15 +5,15 @@ quantities are summed exactly and rounded up once, at the end, as kube-scheduler
 (`resource.PodRequests`, v1.36).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.quantity import parse_quantity, saturate
+from stellwerk.models.quantity import Amount, billionths, saturate
 
-Requests: TypeAlias = dict[str, Fraction]
+Requests: TypeAlias = dict[str, Amount]
+"""In billionths of a unit, by resource."""
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"
@@ -23,8 +23,8 @@ PODS: Final = "pods"
 DEFAULT_CPU_MILLIS: Final = 100
 DEFAULT_MEMORY_BYTES: Final = 200 * 1024 * 1024
 _SCORING_DEFAULTS: Final[Requests] = {
-    CPU: Fraction(DEFAULT_CPU_MILLIS, 1000),
-    MEMORY: Fraction(DEFAULT_MEMORY_BYTES),
+    CPU: DEFAULT_CPU_MILLIS * 10**6,
+    MEMORY: DEFAULT_MEMORY_BYTES * 10**9,
 }
 
 
@@ -48,22 +48,21 @@ class ResourceAmounts:
 
 def resource_amounts(spec: JsonObject, status: JsonObject | None = None) -> ResourceAmounts:
     """The amounts of a pod spec; with a status, in-place resizes count (`UseStatusResources`)."""
-    effective = _effective_requests(status)
+    needs = _needs(spec, _effective_requests(status))
+    overhead = _parsed(spec.get("overhead"))
     pod_level = _pod_level_requests(spec, status)
-    requests = _total(spec, effective, pod_level, {})
-    missing = {
-        resource: amount
-        for resource, amount in _SCORING_DEFAULTS.items()
-        if not pod_level or resource not in requests
-    }
-    nonzero = _rounded(_total(spec, effective, pod_level, missing))
+    total = _peak(needs)
+    requests = _rounded(_sum(total | pod_level, overhead))
+    scoring_requests = _rounded(_sum(total | _peak(_with_defaults(needs)), overhead))
+    # A pod-level request stands for what containers are silent about.
+    nonzero = scoring_requests | requests if pod_level else scoring_requests
     return ResourceAmounts(
-        requests=_rounded(requests),
+        requests=requests,
         nonzero_cpu_millis=nonzero.get(CPU, 0),
         nonzero_memory_bytes=nonzero.get(MEMORY, 0),
-        scoring_requests=_rounded(_total(spec, effective, {}, _SCORING_DEFAULTS)),
+        scoring_requests=scoring_requests,
         limits=_limits(spec),
-        overhead=_rounded(_parsed(spec.get("overhead"))),
+        overhead=_rounded(overhead),
     )
 
 
@@ -95,10 +94,10 @@ def is_resized(spec: JsonObject, status: JsonObject) -> bool:
 def _limits(spec: JsonObject) -> dict[str, int]:
     """Limits by the rules of requests; overhead is added where there is a limit (`PodLimits`)."""
 
-    def of(container: JsonObject, _: JsonObject) -> Requests:
+    def limits_of(container: JsonObject, _: JsonObject) -> Requests:
         return _parsed((container.get("resources") or {}).get("limits"))
 
-    limits = _containers_total(spec, of, {}, plain=of)
+    limits = _peak(_needs(spec, limits_of, limits_of))
     pod_level = _parsed((spec.get("resources") or {}).get("limits"))
     limits |= {name: value for name, value in pod_level.items() if _is_pod_level_resource(name)}
     for resource, amount in _parsed(spec.get("overhead")).items():
@@ -166,55 +165,79 @@ def _pod_level_requests(spec: JsonObject, status: JsonObject | None) -> Requests
     allocated = _parsed(status.get("allocatedResources"))
     infeasible = _resize_is_infeasible(status)
     effective = _maximum((actual, allocated) if infeasible else (declared, actual, allocated))
-    return {name: effective.get(name, Fraction(0)) for name in requests}
+    return {name: effective.get(name, 0) for name in requests}
 
 
-def _total(
-    spec: JsonObject, effective: _Effective, pod_level: Requests, missing: Requests
-) -> Requests:
-    """Containers (`missing` where one says nothing), then pod-level requests, then overhead."""
-    total = _containers_total(spec, effective, missing)
-    total.update(pod_level)
-    _add(total, _parsed(spec.get("overhead")))
-    return total
+class _Needs(NamedTuple):
+    """What each container of a pod requests."""
+
+    containers: Sequence[Requests]
+    init_containers: Sequence[tuple[bool, Requests]]
+    """(whether it is a sidecar, its requests), in the order in which they start."""
 
 
-def _containers_total(
-    spec: JsonObject, effective: _Effective, missing: Requests, plain: _Effective | None = None
-) -> Requests:
-    """Sum of containers and sidecars, or the largest need while an init container runs."""
+def _needs(spec: JsonObject, read: _Effective, read_plain: _Effective | None = None) -> _Needs:
+    read_plain = read_plain or _declared
 
-    def requests_of(container: JsonObject, read: _Effective) -> Requests:
-        declared = (container.get("resources") or {}).get("requests") or {}
-        return {**missing, **read(container, declared)}
+    def requests_of(container: JsonObject, how: _Effective) -> Requests:
+        return how(container, (container.get("resources") or {}).get("requests") or {})
 
-    plain = plain or _declared
+    def init(container: JsonObject) -> tuple[bool, Requests]:
+        sidecar = container.get("restartPolicy") == "Always"
+        # A plain init container is gone before a resize could be reported: no status.
+        return sidecar, requests_of(container, read if sidecar else read_plain)
+
+    return _Needs(
+        [requests_of(container, read) for container in spec.get("containers") or ()],
+        [init(container) for container in spec.get("initContainers") or ()],
+    )
+
+
+def _with_defaults(needs: _Needs) -> _Needs:
+    """What scores count of the resources that have a default."""
+
+    def filled(requests: Requests) -> Requests:
+        return {
+            resource: requests.get(resource, default)
+            for resource, default in _SCORING_DEFAULTS.items()
+        }
+
+    return _Needs(
+        [filled(requests) for requests in needs.containers],
+        [(sidecar, filled(requests)) for sidecar, requests in needs.init_containers],
+    )
+
+
+def _peak(needs: _Needs) -> Requests:
+    """Sum of containers and sidecars, or the largest need while an init container runs.
+
+    Linear in what is requested: what a container does not name is as it was before it.
+    """
     total: Requests = {}
-    for container in spec.get("containers") or ():
-        _add(total, requests_of(container, effective))
     sidecars: Requests = {}
-    largest_init: Requests = {}
-    for container in spec.get("initContainers") or ():
-        if container.get("restartPolicy") == "Always":
-            requests = requests_of(container, effective)
-            _add(total, requests)
-            _add(sidecars, requests)
-            while_starting = sidecars
-        else:
-            # A plain init container is gone before a resize could be reported: no status.
-            while_starting = requests_of(container, plain)
-            _add(while_starting, sidecars)
-        largest_init = _maximum((largest_init, while_starting))
-    return _maximum((total, largest_init))
+    while_starting: Requests = {}
+    for requests in needs.containers:
+        for resource, amount in requests.items():
+            total[resource] = total.get(resource, 0) + amount
+    for is_sidecar, requests in needs.init_containers:
+        for resource, amount in requests.items():
+            now = sidecars.get(resource, 0) + amount
+            if is_sidecar:
+                total[resource] = total.get(resource, 0) + amount
+                sidecars[resource] = now
+            if resource not in while_starting or now > while_starting[resource]:
+                while_starting[resource] = now
+    return _maximum((total, while_starting)) if while_starting else total
 
 
 def _parsed(requests: JsonObject | None) -> Requests:
-    return {resource: parse_quantity(quantity) for resource, quantity in (requests or {}).items()}
+    if not requests:
+        return {}
+    return {resource: billionths(quantity) for resource, quantity in requests.items()}
 
 
-def _add(total: Requests, requests: Requests) -> None:
-    for resource, amount in requests.items():
-        total[resource] = total.get(resource, Fraction(0)) + amount
+def _sum(one: Requests, other: Requests) -> Requests:
+    return one | {resource: one.get(resource, 0) + amount for resource, amount in other.items()}
 
 
 def _maximum(alternatives: Iterable[Requests]) -> Requests:
@@ -229,6 +252,6 @@ def _maximum(alternatives: Iterable[Requests]) -> Requests:
 def _rounded(requests: Requests) -> dict[str, int]:
     return {
         # The API refuses negative amounts; taken at their word they would make room on a node.
-        resource: max(0, saturate(-(-(amount * 1000 if resource == CPU else amount) // 1)))
+        resource: max(0, saturate(-(-amount // (10**6 if resource == CPU else 10**9))))
         for resource, amount in requests.items()
     }

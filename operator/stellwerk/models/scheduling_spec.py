@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from stellwerk.models.complexity import too_complex
+from stellwerk.models.complexity import too_complex, volumes_complexity
 from stellwerk.models.json_values import (
     JsonObject,
     text_map,
@@ -113,10 +113,11 @@ def intern_spec(
         max_complexity: the limit; None: there is none.
     """
     key = _key(spec, affinity, namespace, labels, priority, policy)
-    if max_complexity is not None and len(key) > max_complexity:  # no part has less than a byte
+    # No part has less than a byte; volumes are no part of the key.
+    if max_complexity is not None and len(key) + volumes_complexity(spec) > max_complexity:
         reason = too_complex(spec, max_complexity)
         if reason:
-            spec, affinity, key = _reduced(spec, affinity or {}, key)
+            spec, affinity, key = _reduced(spec, affinity or {}, key + reason.encode())
             found = _specs.get(key)
             if found is None:
                 compiled = _compile(spec, affinity, namespace, labels, priority, policy, len(key))

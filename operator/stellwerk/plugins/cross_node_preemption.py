@@ -24,7 +24,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.preemption.blocking_pods import BlockingPods
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.victim_order import by_importance, is_leaving_as_victim
+from stellwerk.plugins.preemption.victim_order import by_importance
 from stellwerk.plugins.preemption.victim_search import (
     Limits,
     Target,
@@ -32,6 +32,7 @@ from stellwerk.plugins.preemption.victim_search import (
     VictimSearch,
     VictimSet,
 )
+from stellwerk.plugins.shared.victims import is_leaving_as_victim
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.trial import Trial
 

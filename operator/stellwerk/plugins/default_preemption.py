@@ -29,10 +29,11 @@ from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.dry_run import DryRun
+from stellwerk.plugins.preemption.dry_run import NO_VICTIMS, DryRun
 from stellwerk.plugins.preemption.dry_run_results import DryRunResults
-from stellwerk.plugins.preemption.victim_order import best_candidates, is_leaving_as_victim
-from stellwerk.snapshot.columns import RowColumn
+from stellwerk.plugins.preemption.victim_order import best_candidates
+from stellwerk.plugins.shared.victims import is_leaving_as_victim
+from stellwerk.snapshot.columns import Mask, RowColumn
 
 _NAME: Final = "DefaultPreemption"
 ASKED: Final = "DefaultPreemptionAsked"
@@ -95,14 +96,14 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         obstacle = self._why_not_eligible(pod, diagnosis)
         if obstacle:
             return PostFilterResult(unschedulable(_NAME, f"preemption: {obstacle}"))
-        rows = _resolvable_rows(diagnosis)
-        found = self._find(state, pod, rows)
+        resolvable = diagnosis.statuses.where(Code.UNSCHEDULABLE)
+        found = self._find(state, pod, diagnosis.row_numbers()[resolvable])
         if found.candidates:
             return PostFilterResult(OK, tuple(found.candidates), best_candidates)
         failures = [status for status in found.statuses.values() if status.code is Code.ERROR]
         if failures:
             return PostFilterResult(error(_NAME, f"preemption: {_aggregate(failures)}"))
-        message = self._nothing_found(diagnosis, found)
+        message = _nothing_found(diagnosis, resolvable, found)
         return PostFilterResult(
             unschedulable(_NAME, f"preemption: {message}"), clear_nomination=True
         )
@@ -125,8 +126,13 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         if state.get(_NAME, EveryCandidate) is None and wanted:
             wanted = self._enough(len(rows))
             rows = np.roll(rows, -self._handle.random(len(rows)))
+        snapshot = self._handle.snapshot
+        # The others are no candidates, and thousands of pods that fit nowhere find no other.
+        rows = rows[snapshot.priorities.below(pod.spec.priority, snapshot.size)[rows]]
+        if not len(rows):
+            return _Findings((), {})
         dry_run = DryRun(self._handle, state, pod, self._budgets, self._results)
-        row_of = self._handle.snapshot.row_of
+        row_of = snapshot.row_of
         nominated = {row_of.get(name) for name in self._handle.nominations.by_node}
         harmless: list[Candidate] = []
         harmful: list[Candidate] = []
@@ -151,11 +157,18 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         share = nodes * self._args.min_candidate_nodes_percentage // 100
         return min(max(share, self._args.min_candidate_nodes_absolute), nodes)
 
-    @staticmethod
-    def _nothing_found(diagnosis: Diagnosis, found: _Findings) -> str:
-        """How many nodes cannot be cleared, and why."""
-        statuses = (found.statuses.get(row, _NOT_HELPFUL) for row in diagnosis.rows)
-        return fit_error(Diagnosis(diagnosis.rows, StatusColumn.of(statuses)))
+
+def _nothing_found(diagnosis: Diagnosis, resolvable: Mask, found: _Findings) -> str:
+    """How many nodes cannot be cleared, and why; `resolvable` are those that were looked at."""
+    different = [_NOT_HELPFUL, NO_VICTIMS]
+    codes = resolvable.astype(np.int32)
+    if found.statuses:
+        code_of = {status: code for code, status in enumerate(different)}
+        for position in np.flatnonzero(resolvable).tolist():
+            status = found.statuses.get(diagnosis.rows[position], NO_VICTIMS)
+            codes[position] = code_of.setdefault(status, len(code_of))
+        different = list(code_of)
+    return fit_error(Diagnosis(diagnosis.rows, StatusColumn(different, codes)))
 
 
 def _next_batch(
@@ -171,12 +184,6 @@ def _next_batch(
         if likely == count:
             return rows[: index + 1]
     return rows
-
-
-def _resolvable_rows(diagnosis: Diagnosis) -> RowColumn:
-    """Rows of the nodes on which taking pods away may help."""
-    rows: RowColumn = np.array(diagnosis.rows, np.intp)
-    return rows[diagnosis.statuses.where(Code.UNSCHEDULABLE)]
 
 
 def _code_at(row: int, diagnosis: Diagnosis) -> Code:

@@ -38,6 +38,7 @@ from stellwerk.plugins.pairwise.affinity_hints import affinity_hints
 from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDeltas
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
+from stellwerk.snapshot.existing_terms import TermGroup, TermsByKey
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pair_terms import AffinitySelection, PodTerm, matches_as_existing
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 _NAME: Final = "InterPodAffinity"
 _MAX_SPECS: Final = 2048
 """Specs whose terms are remembered; with unique specs, those of bound pods would pile up."""
+_FEW_TERMS: Final = 8
+"""Of existing pods with the same topology key: so many sums by domain are kept term by term."""
 
 # The first reason to fail, in kube-scheduler's order, has the highest code.
 _EXISTING_ANTI: Final = 1
@@ -137,6 +140,7 @@ class InterPodAffinity(
 
     def __init__(self, handle: Handle, args: InterPodAffinityArgs | None = None) -> None:
         self._counts: PairCounts = handle.snapshot.pair_counts
+        self._labels = handle.snapshot.labels
         self._topology = handle.snapshot.topology
         self._args = args or InterPodAffinityArgs()
         self._own: WeakKeyDictionary[SchedulingSpec, _OwnTerms] = WeakKeyDictionary()
@@ -149,8 +153,7 @@ class InterPodAffinity(
         if affinity.empty and not self._counts.pods_with_terms:
             return SKIP_FILTER
         existing_anti = self._summed(
-            (term, term.topology_key, 1)
-            for term in self._counts.existing_terms(pod.label_set).required_anti
+            ((self._counts.existing_terms(pod.label_set).required_anti, 1),)
         )
         if not existing_anti and not affinity.required and not affinity.required_anti:
             return SKIP_FILTER
@@ -234,15 +237,13 @@ class InterPodAffinity(
         prefers = bool(affinity.preferred or affinity.preferred_anti)
         if self._args.ignore_preferred_terms_of_existing_pods and not prefers:
             return SKIP
-        weighted: list[tuple[CountedTerm, str, int]] = []
-        if prefers:
-            weighted += self._own_terms(pod).preferred
+        own = self._own_terms(pod).preferred if prefers else ()
         matches = self._counts.existing_terms(pod.label_set)
         hard_weight = self._args.hard_pod_affinity_weight
+        existing = [(matches.preferred, 1)]
         if hard_weight:
-            weighted += ((term, term.topology_key, hard_weight) for term in matches.required)
-        weighted += ((term, term.topology_key, term.weight) for term in matches.preferred)
-        tables = self._summed(weighted)
+            existing.append((matches.required, hard_weight))
+        tables = self._summed(existing, own)
         if not tables:
             return SKIP
         state.write(f"{_NAME}/score", _ScoreState(tuple(tables.values())))
@@ -284,19 +285,46 @@ class InterPodAffinity(
         topology = self._topology(topology_key)
         return _Table(topology, term.by_domain(topology).totals)
 
-    def _summed(self, weighted: Iterable[tuple[CountedTerm, str, int]]) -> dict[str, _Table]:
-        """Per topology key the sums of weight × pods; keys without any counted pod are left out."""
+    def _summed(
+        self,
+        existing: Iterable[tuple[TermsByKey, int]],
+        own: Iterable[tuple[CountedTerm, str, int]] = (),
+    ) -> dict[str, _Table]:
+        """Per topology key the sums of weight × pods; keys without any counted pod are left out.
+
+        Args:
+            existing: terms of existing pods, and what their own weights are multiplied with.
+            own: terms of the pod, each with its topology key and weight.
+        """
         tables: dict[str, _Table] = {}
-        for term, key, weight in weighted:
-            if not term.counts_in(self._topology(key)):
-                continue
-            table = self._table(term, key)
-            if weight != 1:
-                table.totals = table.totals * weight
+
+        def add(key: str, totals: IntColumn, weight: int) -> None:
+            weighted = totals * weight if weight != 1 else totals
             if key in tables:
-                table.totals = table.totals + tables[key].totals
-            tables[key] = table
+                tables[key].totals = tables[key].totals + weighted
+            else:
+                tables[key] = _Table(self._topology(key), weighted)
+
+        for term, key, weight in own:
+            if term.counts_in(self._topology(key)):
+                add(key, self._table(term, key).totals, weight)
+        for groups, weight in existing:
+            for key in self._labels.known(groups.keys()):
+                for totals, own_weight in self._totals(groups[key], self._topology(key)):
+                    add(key, totals, weight * own_weight)
         return tables
+
+    def _totals(self, group: TermGroup, topology: Topology) -> Iterator[tuple[IntColumn, int]]:
+        """(D,) counted pods with the weight of each, of the terms of a group, or of all at once."""
+        if len(group.terms) <= _FEW_TERMS:
+            for term in group.terms:
+                if term.counts_in(topology):
+                    yield term.by_domain(topology).totals, term.weight or 1
+            return
+        totals = topology.sums(group.counts(len(topology.has)), None)
+        # Weights may cancel each other out; then the first term decides.
+        if totals.any() or any(term.counts_in(topology) for term in group.terms):
+            yield totals, 1
 
 
 def _prepare(affinity: PodAffinity, counts: PairCounts) -> _OwnTerms:

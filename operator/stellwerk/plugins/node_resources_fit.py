@@ -42,8 +42,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.plugins.resources.amounts import is_counted, offered, row_of, used
+from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.resources.strategies import strategy_of
-from stellwerk.plugins.shared.hints import changed_node, had_node
+from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.node_view import NodeView
 
@@ -69,10 +70,11 @@ class NodeResourcesFit(
     needs_pre_filter: ClassVar[bool] = True
     score_reuse: ClassVar[Reuse] = Reuse.USAGE
 
-    def __init__(self, _handle: Handle, args: NodeResourcesFitArgs) -> None:
+    def __init__(self, handle: Handle, args: NodeResourcesFitArgs) -> None:
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._strategy = strategy_of(args.scoring_strategy)
+        self._freed_room = FreedRoom(handle)
 
     # --- PreFilter and Filter -------------------------------------------------------------------
 
@@ -125,7 +127,7 @@ class NodeResourcesFit(
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         return (
-            ClusterEventWithHint(Resource.POD, Action.DELETE, _was_removed),
+            ClusterEventWithHint(Resource.POD, Action.DELETE, self._has_freed_room),
             ClusterEventWithHint(
                 Resource.POD, Action.UPDATE_POD_SCALE_DOWN, self._frees_something, HintScope.POD
             ),
@@ -133,6 +135,10 @@ class NodeResourcesFit(
                 Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, _offers_more_of_enough
             ),
         )
+
+    def _has_freed_room(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
+        """Whether the deleted pod had a node, or was nominated to one, and left room to this."""
+        return queue_if(self._freed_room.may_help(pod, change))
 
     def _frees_something(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
         """Whether the pod itself shrank, or a pod on a node now requests less of what it wants."""
@@ -207,11 +213,6 @@ def _everything_wanted(pod: PodInfo) -> Wanted:
         for name, amount in pod.amounts.requests.items()
         if amount > 0 and is_counted(name)
     )
-
-
-def _was_removed(_: PodInfo, change: ClusterChange) -> QueueingHint:
-    """Whether the deleted pod had a node, or was nominated to one."""
-    return queue_if(not isinstance(change.old, PodInfo) or had_node(change.old))
 
 
 def _offers_more_of_enough(pod: PodInfo, change: ClusterChange) -> QueueingHint:

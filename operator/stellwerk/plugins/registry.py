@@ -23,6 +23,12 @@ from stellwerk.plugins.cross_node_preemption import CrossNodePreemption
 from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
+from stellwerk.plugins.gpu_best_fit import GpuBestFit
+from stellwerk.plugins.gpu_clustering import GpuClustering
+from stellwerk.plugins.gpu_dot_product import GpuDotProduct
+from stellwerk.plugins.gpu_packing import GpuPacking
+from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.plugins.image_locality import ImageLocality
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
 from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
@@ -77,6 +83,12 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     LegacyRequestedToCapacityRatio,
     SelectorSpread,
     CrossNodePreemption,
+    GpuShare,
+    GpuDotProduct,
+    GpuClustering,
+    GpuPacking,
+    GpuBestFit,
+    FragmentationGradientDescent,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 
@@ -91,7 +103,7 @@ def describe(plugin: PluginClass) -> PluginDescription:
 
 
 def known_plugins() -> Mapping[str, PluginDescription]:
-    """Every plugin by name and by alias; those that `add_installed` finds join the mapping."""
+    """Every plugin by name and by alias that is known now; the mapping stays as it is."""
     return MappingProxyType(_registry().known)
 
 
@@ -143,7 +155,8 @@ class _Registry:
         found = out_of_tree(new, self.plugins.keys())
         described = {name: describe(plugin) for name, plugin in found.items()}
         self.plugins |= found
-        self.known |= described
+        # Anew, since profiles are also parsed in threads.
+        self.known = self.known | described
         return described
 
 

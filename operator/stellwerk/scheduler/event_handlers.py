@@ -6,10 +6,11 @@ pod that the change may help has been moved.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
@@ -18,13 +19,14 @@ from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.outbox import StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.prepared_object import PreparedObject
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
@@ -107,6 +109,10 @@ class EventHandlers(WatchHandlers):
     """Pods without a priority whose class has not been seen yet, by uid."""
     _durations: dict[str, Histogram] = field(default_factory=dict)
     """By label."""
+    _prepared: WeakValueDictionary[int, PreparedObject[Any]] = field(
+        default_factory=WeakValueDictionary
+    )
+    """Large objects that were parsed beside the loop, by their id, until they are handled."""
 
     # --- pods -----------------------------------------------------------------------------------
 
@@ -119,7 +125,7 @@ class EventHandlers(WatchHandlers):
         """What happened to the pod, as the metric calls it."""
         if event_type == DELETED:
             return self._pod_gone(obj, now, deleted=True)
-        pod = _well_formed(self._parse, obj)
+        pod = self._parsed(self._parse, obj)
         if pod.finished:
             return self._pod_gone(obj, now, deleted=False)
         if self.raw.wants_any:
@@ -138,6 +144,28 @@ class EventHandlers(WatchHandlers):
             # Its class may only be listed later: then the pod is parsed again.
             self._unresolved[uid] = obj
         return pod
+
+    @override
+    def prepare(self, kind: str, obj: JsonObject) -> object:
+        parse: Callable[[JsonObject], object]
+        if kind == "Pod":
+            parse = partial(parse_pod, max_complexity=self.max_pod_complexity)
+        elif kind == "Node":
+            parse = parse_node
+        elif kind == "SchedulerProfile":
+            parse = self.loader.parse
+        else:
+            return None
+        prepared = PreparedObject(obj, partial(_well_formed, parse))
+        if kind != "Pod" or _says_priority(obj):
+            self._prepared[id(obj)] = prepared
+        # Of another pod the compiled spec is interned: handling the event finds it.
+        return prepared
+
+    def _parsed(self, parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Parsed:
+        """What the object says, parsed now unless it has been."""
+        prepared = self._prepared.get(id(obj))
+        return _well_formed(parse, obj) if prepared is None else prepared.parsed()
 
     def _priorities_known(self, uids: Iterable[str], now: float) -> None:
         for uid in uids:
@@ -231,7 +259,8 @@ class EventHandlers(WatchHandlers):
             change = ClusterChange(Resource.ASSIGNED_POD, Action.DELETE, removed, None)
             world.queue.move_all_to_active_or_backoff(change, now)
         counted = removed is not None and not assumed
-        if counted or (obj.get("spec") or {}).get("nodeName"):
+        spec = obj.get("spec")
+        if counted or (isinstance(spec, dict) and spec.get("nodeName")):
             return f"AssignedPod{_change(deleted=deleted, known=counted)}"
         return f"UnschedulablePod{_change(deleted=deleted, known=pending is not None)}"
 
@@ -249,7 +278,7 @@ class EventHandlers(WatchHandlers):
                 world.queue.move_all_to_active_or_backoff(change, started)
             self._observe("NodeDelete", started)
             return
-        node = _well_formed(parse_node, obj)
+        node = self._parsed(parse_node, obj)
         if self.raw.wants_any:
             self.raw.on_node(node.name, obj)
         before = world.cache.set_node(node)
@@ -271,9 +300,10 @@ class EventHandlers(WatchHandlers):
             if gone:
                 self.world.priority_classes.remove(obj["metadata"]["name"])
             else:
-                self._priorities_known(self.world.priority_classes.set(obj), started)
+                known = _well_formed(self.world.priority_classes.set, obj)
+                self._priorities_known(known, started)
         elif kind == "SchedulerProfile":
-            self.loader.on_object(obj, gone=gone)
+            self.loader.on_object(obj, gone=gone, parse=partial(self._parsed, self.loader.parse))
         else:
             self._keep(kind, obj, started, gone=gone)
         change = _change(deleted=gone, known=event_type == "MODIFIED")
@@ -283,12 +313,13 @@ class EventHandlers(WatchHandlers):
         world, metadata = self.world, obj["metadata"]
         namespace, name = metadata.get("namespace") or "", metadata["name"]
         before = world.objects.get(kind, namespace, name)
+        labels = None if gone else _well_formed(_labels, obj)
         if gone:
             world.objects.remove(kind, obj)
         else:
-            world.objects.set(kind, obj)
+            _well_formed(partial(world.objects.set, kind), obj)
         if kind == "Namespace":
-            world.cache.set_namespace(name, None if gone else metadata.get("labels") or {})
+            world.cache.set_namespace(name, labels)
         resource = _RESOURCES.get(kind)
         if resource is not None and not (gone and before is None):
             action = (
@@ -337,6 +368,15 @@ def _well_formed(parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Pars
         return parse(obj)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def _labels(obj: JsonObject) -> Mapping[str, str]:
+    return text_map(obj["metadata"].get("labels"))
+
+
+def _says_priority(pod: JsonObject) -> bool:
+    spec = pod.get("spec")
+    return isinstance(spec, dict) and spec.get("priority") is not None
 
 
 def _uid(metadata: JsonObject) -> str:

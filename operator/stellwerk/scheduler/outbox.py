@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from contextvars import Context
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -36,8 +37,9 @@ class StatusReports:
     def __init__(self, client: ClusterClient, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self.pending: dict[str, Report] = {}
-        """By the uid of the pod, in the order in which they are written."""
+        self.pending: OrderedDict[str, Report] = OrderedDict()
+        """By the uid of the pod, in the order in which they are written; a plain dict walks past
+        all that were taken from its front before."""
         self.writing: dict[str, asyncio.Event] = {}
         """Uids of the pods whose report is being written → set when it is."""
         self._writers: set[asyncio.Task[None]] = set()

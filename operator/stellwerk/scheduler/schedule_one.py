@@ -10,8 +10,8 @@ import logging
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.time_budget import TimeBudget
 from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
@@ -24,6 +24,7 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import apply
 from stellwerk.world.failure import Failure
@@ -34,9 +35,6 @@ logger = logging.getLogger(__name__)
 
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
-
-SLOW_ATTEMPT_SECONDS: Final = 0.1
-"""Deciding longer than this, extenders aside, is counted and logged."""
 
 
 class ScheduleOne:
@@ -51,7 +49,7 @@ class ScheduleOne:
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
-        budget: TimeBudget,
+        fairness: Fairness,
     ) -> None:
         self._world = world
         self._loader = loader
@@ -60,9 +58,11 @@ class ScheduleOne:
         self._bindings = bindings
         self._binding_cycle = binding_cycle
         self._failures = failures
-        self._budget = budget
+        self._budget, self._slow_specs = fairness
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
+        self.records = DecisionRecords(world.clock.monotonic)
+        """Read by explanations."""
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
@@ -75,15 +75,12 @@ class ScheduleOne:
             self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic
-        started_seconds = now()
-        slow = ""
-        if len(world.profiles.served) > 1:
-            # Its pods have to leave time to those of others.
-            slow = self._budget.exceeded(profile.scheduler_name)
+        started_seconds, foreign_seconds = now(), self._budget.taken_seconds
+        gives_way = self._gives_way(pod, profile)
         self._attempts += 1
         ATTEMPT.set(self._attempts)
-        if slow:
-            self._set_back(queued, profile, Failure.set_back(slow), started_seconds)
+        if gives_way:
+            self._set_back(queued, profile, Failure.set_back(gives_way), started_seconds)
             return
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
@@ -97,8 +94,9 @@ class ScheduleOne:
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
         self._algorithm_duration.observe(decided_seconds - started_seconds)
-        if decided_seconds - started_seconds > SLOW_ATTEMPT_SECONDS and profile.extenders is None:
-            self._note_slow(pod, profile, decided_seconds - started_seconds)
+        seconds = decided_seconds - started_seconds
+        if (seconds > SLOW_ATTEMPT_SECONDS or self._slow_specs.specs) and profile.extenders is None:
+            self._note_slow(pod, profile, seconds, self._budget.taken_seconds - foreign_seconds)
         if logger.isEnabledFor(logging.DEBUG):
             log_decision(pod, profile.scheduler_name, decision)
         if isinstance(decision, Failure):
@@ -110,6 +108,7 @@ class ScheduleOne:
         if effects.bind is None:
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
+        self.records.keep(decision, queued.attempts, decided_seconds)
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
         # that waits for something there holds up no other pod.
         found = decision.search.found
@@ -124,16 +123,34 @@ class ScheduleOne:
         )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
 
+    def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:
+        """Why a pod has to leave time to others, or an empty text."""
+        slow = ""
+        if len(self._world.profiles.served) > 1:
+            slow = self._budget.exceeded(profile.scheduler_name)
+        slow_specs = self._slow_specs
+        if not slow and slow_specs.specs and slow_specs.waits(pod.spec):
+            return SET_BACK
+        return slow
+
     def _set_back(
         self, queued: QueuedPod, profile: ServedProfile, failure: Failure, started_seconds: float
     ) -> None:
-        """Leave a pod for later, since foreign code of its profile is too slow."""
+        """Leave a pod for later: it has to leave time to others."""
         if logger.isEnabledFor(logging.DEBUG):
             log_decision(queued.pod, profile.scheduler_name, failure)
         self._failures.handle(queued, profile, failure, started_seconds)
 
-    def _note_slow(self, pod: PodInfo, profile: ServedProfile, seconds: float) -> None:
-        """Count and log an attempt that held every other pod up."""
+    def _note_slow(
+        self, pod: PodInfo, profile: ServedProfile, seconds: float, foreign_seconds: float
+    ) -> None:
+        """Count and log an attempt that held every other pod up, and set the next ones back.
+
+        What foreign code took is no fault of the spec: the profile has a budget for it.
+        """
+        self._slow_specs.took(pod.spec, seconds - foreign_seconds)
+        if seconds <= SLOW_ATTEMPT_SECONDS:
+            return
         self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
         logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
 

@@ -96,7 +96,7 @@ class HttpServer:
         metrics: Callable[[], bytes],
         resource_metrics: Callable[[], Iterable[bytes]],
         *,
-        routes: web.RouteTableDef | None = None,
+        routes: Iterable[web.AbstractRouteDef] = (),
         guard: Guard | None = None,
     ) -> None:
         """Prepare the endpoints.
@@ -125,8 +125,7 @@ class HttpServer:
         self._add_probe("/livez", probes.live)
         self._add_probe("/readyz", every_check)
         self._add_probe("/healthz", {**probes.live, **probes.healthy})
-        if routes is not None:
-            self._app.add_routes(routes)
+        self._app.add_routes(routes)
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self, bind_address: str = DEFAULT_BIND_ADDRESS) -> int:

@@ -49,6 +49,14 @@ class CountColumn:
         else:
             del self._few[row]
 
+    def add_to(self, counts: IntColumn, weight: int) -> None:
+        """Add every count, times the weight, to a column of at least as many rows."""
+        if self._array is None:
+            for row, count in self._few.items():
+                counts[row] += weight * count
+        else:
+            counts += weight * self.dense(len(counts))
+
     def dense(self, rows: int) -> IntColumn:
         """(rows,) int64, read only: it may be the column itself."""
         if self._array is None:

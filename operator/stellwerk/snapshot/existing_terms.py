@@ -4,16 +4,19 @@
 pending pod. Invariant: whatever the order of events, every count equals one made from scratch.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from stellwerk.models.pod import LabelSet
-from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
+from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity, PodMatcher
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import Requirement
+from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.copy_on_write import Counts
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.pair_terms import NamespaceLabels, matches_as_existing
@@ -21,6 +24,10 @@ from stellwerk.snapshot.term_index import TermIndex
 
 _MAX_MATCHES: Final = 4096
 """LabelSets of pending pods whose matches are remembered; most stay in use when bound."""
+MANY_TERMS: Final = 1000
+"""A spec with more is entered and dropped step by step where there is time for that."""
+_STEP: Final = 500
+"""Terms of a step: about a millisecond."""
 
 
 class TermKind(Enum):
@@ -55,13 +62,42 @@ class ExistingTerm(CountedTerm):
         return self.matcher.selector.requirements if self.matcher.selector is not None else ()
 
 
+class TermGroup:
+    """Terms of one kind and topology key that match a pod."""
+
+    __slots__ = ("_changes", "_counted_at", "_counts", "terms")
+
+    def __init__(self, terms: list[ExistingTerm], changes: Callable[[], int]) -> None:
+        self.terms = terms
+        self._changes = changes
+        self._counted_at = -1
+        self._counts: IntColumn = np.zeros(0, np.int64)
+
+    def counts(self, rows: int) -> IntColumn:
+        """(rows,) int64, pods times weights of all terms, required ones with 1; read only.
+
+        Added up anew only when a pod with terms has come or gone: one pod may have thousands.
+        """
+        changes = self._changes()
+        if changes != self._counted_at or rows != len(self._counts):
+            counts: IntColumn = np.zeros(rows, np.int64)
+            for term in self.terms:
+                term.column.add_to(counts, term.weight or 1)
+            self._counts, self._counted_at = counts, changes
+        return self._counts
+
+
+TermsByKey: TypeAlias = Mapping[str, TermGroup]
+"""By topology key."""
+
+
 @dataclass(frozen=True, slots=True)
 class MatchingTerms:
     """The existing pods' terms that match a pending pod."""
 
-    required: tuple[ExistingTerm, ...] = ()
-    required_anti: tuple[ExistingTerm, ...] = ()
-    preferred: tuple[ExistingTerm, ...] = ()
+    required: TermsByKey = field(default_factory=dict)
+    required_anti: TermsByKey = field(default_factory=dict)
+    preferred: TermsByKey = field(default_factory=dict)
 
 
 _NO_TERMS: Final = MatchingTerms()
@@ -79,6 +115,10 @@ class ExistingTerms:
         self._terms_of: dict[SchedulingSpec, tuple[ExistingTerm, ...]] = {}
         self._index: TermIndex[ExistingTerm] = TermIndex()
         self._matching: WeakKeyDictionary[LabelSet, MatchingTerms] = WeakKeyDictionary()
+        self._changes = 0
+        """How often a pod with terms has come or gone."""
+        self._idle: dict[SchedulingSpec, None] = {}
+        """Specs with many terms of which there is no pod, or not yet; their terms count nothing."""
 
     def __len__(self) -> int:
         return len(self._terms)
@@ -107,6 +147,34 @@ class ExistingTerms:
         if self._counted:
             self._count(row, spec, change)
 
+    def prepare(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
+        """Enter specs with many terms that are soon to be counted, and drop idle ones, in steps.
+
+        What is counted is the same without it, and between any two steps.
+        """
+        for spec in list(self._idle):
+            if spec not in self._idle:
+                continue
+            del self._idle[spec]
+            terms = self._terms_of.pop(spec)
+            for start in range(0, len(terms), _STEP):
+                self._leave(terms[start : start + _STEP])
+                yield
+        for spec in specs:
+            if self._counted and spec not in self._terms_of:
+                yield from self._enter_ahead(spec)
+
+    def _enter_ahead(self, spec: SchedulingSpec) -> Iterator[None]:
+        entered: list[ExistingTerm] = []
+        for each in _terms_of(spec.pod_affinity):
+            entered.append(self._entered(*each))
+            if len(entered) % _STEP == 0:
+                yield
+        if spec in self._terms_of:  # counted between two steps
+            self._leave(tuple(entered))
+        else:
+            self._terms_of[spec], self._idle[spec] = tuple(entered), None
+
     def fork(self) -> "ExistingTerms":
         """The terms of the same pods."""
         return ExistingTerms(self._pods.fork())
@@ -121,25 +189,31 @@ class ExistingTerms:
         terms = self._terms_of.get(spec)
         if terms is None:
             terms = self._terms_of[spec] = self._enter(spec.pod_affinity)
+        self._changes += 1
         for term in terms:
             term.add(row, change)
         if change < 0 and spec not in self._pods:
+            if len(terms) > MANY_TERMS:
+                self._idle[spec] = None
+                return
             del self._terms_of[spec]
             self._leave(terms)
+        elif self._idle:
+            self._idle.pop(spec, None)
 
     def _enter(self, affinity: PodAffinity) -> tuple[ExistingTerm, ...]:
         """The terms of a spec of which there are pods now."""
-        entered = []
-        for kind, affinity_term, weight in _terms_of(affinity):
-            key = (kind, affinity_term, weight)
-            term = self._terms.get(key)
-            if term is None:
-                term = self._terms[key] = ExistingTerm(kind, affinity_term, weight)
-                self._index.add(term, term.requirements)
-                self.forget_matches()
-            term.specs += 1
-            entered.append(term)
-        return tuple(entered)
+        return tuple([self._entered(*each) for each in _terms_of(affinity)])
+
+    def _entered(self, kind: TermKind, affinity_term: AffinityTerm, weight: int) -> ExistingTerm:
+        key = (kind, affinity_term, weight)
+        term = self._terms.get(key)
+        if term is None:
+            term = self._terms[key] = ExistingTerm(kind, affinity_term, weight)
+            self._index.add(term, term.requirements)
+            self.forget_matches()
+        term.specs += 1
+        return term
 
     def _leave(self, terms: tuple[ExistingTerm, ...]) -> None:
         """Drop the terms of a spec of which no pod is left, unless other specs have them."""
@@ -152,19 +226,34 @@ class ExistingTerms:
                 self.forget_matches()
 
     def _find(self, label_set: LabelSet, namespaces: NamespaceLabels) -> MatchingTerms:
-        found: dict[TermKind, list[ExistingTerm]] = {kind: [] for kind in TermKind}
+        found: dict[TermKind, dict[str, list[ExistingTerm]]] = {kind: {} for kind in TermKind}
+        verdicts: dict[PodMatcher, bool] = {}  # thousands of terms may share a matcher
         for term in self._index.candidates(label_set.labels):
-            if matches_as_existing(term.matcher, label_set, namespaces):
-                found[term.kind].append(term)
+            matches = verdicts.get(term.matcher)
+            if matches is None:
+                matches = matches_as_existing(term.matcher, label_set, namespaces)
+                verdicts[term.matcher] = matches
+            if matches:
+                found[term.kind].setdefault(term.topology_key, []).append(term)
+
+        def groups(kind: TermKind) -> TermsByKey:
+            return {
+                key: TermGroup(terms, lambda: self._changes) for key, terms in found[kind].items()
+            }
+
         return MatchingTerms(
-            tuple(found[TermKind.REQUIRED]),
-            tuple(found[TermKind.REQUIRED_ANTI]),
-            tuple(found[TermKind.PREFERRED]),
+            groups(TermKind.REQUIRED),
+            groups(TermKind.REQUIRED_ANTI),
+            groups(TermKind.PREFERRED),
         )
 
 
 def _terms_of(affinity: PodAffinity) -> Iterator[tuple[TermKind, AffinityTerm, int]]:
-    """(what it does, term, weight as in ExistingTerm) of every term that a pod has."""
+    """(what it does, term, weight as in ExistingTerm) of every term that can match a pod."""
+    return (each for each in _all_terms_of(affinity) if each[1].matcher.selector is not None)
+
+
+def _all_terms_of(affinity: PodAffinity) -> Iterator[tuple[TermKind, AffinityTerm, int]]:
     for term in affinity.required:
         yield TermKind.REQUIRED, term, 0
     for term in affinity.required_anti:

@@ -6,7 +6,7 @@ kept up to date from when it was first asked for; a topology that is still valid
 anew.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, KeysView
 from typing import Final
 
 from typing_extensions import override
@@ -42,6 +42,10 @@ class NodeLabels(Book):
         if column is None:
             column = self._columns[known] = self._made(known)
         return column
+
+    def known(self, keys: KeysView[str]) -> Iterable[str]:
+        """Those of the keys that some node has; made-up ones cost nothing."""
+        return keys & self._nodes_with.keys()
 
     def topology(self, key: str) -> Topology:
         """The domains of a topology key; good until a node's labels change."""

@@ -11,6 +11,7 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.models.pod import LabelSet, PodInfo
+from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import Requirement
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.copy_on_write import Counts
@@ -96,6 +97,10 @@ class PairCounts(Book):
         if not pod.spec.pod_affinity.empty:
             self.pods_with_terms += change
             self._existing.count_pods(row, pod.spec, change)
+
+    def prepare(self, specs: Iterable[SchedulingSpec]) -> Iterator[None]:
+        """Enter specs with many terms whose pods are to be counted, step by step."""
+        return self._existing.prepare(specs)
 
     def set_namespace(self, namespace: str, labels: Mapping[str, str] | None) -> None:
         """A namespace's labels; None: it is gone."""

@@ -6,7 +6,7 @@ books. Invariant: after `Cache.update_snapshot` every column and book equals a r
 cache's nodes and pods; the change logs name every row that differs from any earlier state.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import numpy as np
@@ -30,7 +30,7 @@ from stellwerk.snapshot.columns import (
 from stellwerk.snapshot.images import Images
 from stellwerk.snapshot.node_labels import NodeLabels
 from stellwerk.snapshot.pair_counts import PairCounts
-from stellwerk.snapshot.pod_books import HostPorts, VolumeUsers
+from stellwerk.snapshot.pod_books import HostPorts, Priorities, VolumeUsers
 from stellwerk.snapshot.resource_rows import ResourceRows
 from stellwerk.snapshot.topology import Topology
 from stellwerk.snapshot.usage import NATIVE_RESOURCES, Usage
@@ -79,6 +79,7 @@ class Snapshot:
         self.record_changes = ChangeLog()
         """Rows with newer records of the same pods, of which nothing that is counted changed."""
         self._visit_order: RowColumn | None = None
+        self._rows: tuple[Sequence[int], RowColumn] | None = None
         self.open_trials = 0
         """While there is one, only its changes are written."""
         self._books: dict[type[Book], Book] = {}
@@ -118,6 +119,7 @@ class Snapshot:
         self.host_ports = self.book(HostPorts)
         self.volume_users = self.book(VolumeUsers)
         self.pair_counts = self.book(PairCounts)
+        self.priorities = self.book(Priorities)
 
     def book(self, kind: type[BookT]) -> BookT:
         """The book of that class, registered when first asked for.
@@ -158,6 +160,14 @@ class Snapshot:
                 dtype=np.intp,
             )
         return self._visit_order
+
+    @property
+    def rows(self) -> tuple[Sequence[int], RowColumn]:
+        """The rows that hold a node in the order in which they came, also as (alive,) intp."""
+        if self._rows is None:
+            rows = tuple(self.row_of.values())
+            self._rows = rows, _read_only(np.array(rows, np.intp))
+        return self._rows
 
     def names(self, rows: Iterable[int]) -> list[str]:
         """Node names of rows that are alive."""
@@ -273,7 +283,7 @@ class Snapshot:
         self._write_taints(row, ())
         self._free.append(row)
         self.node_count -= 1
-        self._visit_order = None
+        self._visit_order = self._rows = None
         self.node_changes.append(row)
         self.usage_changes.append(row)
 
@@ -314,7 +324,7 @@ class Snapshot:
         self.row_of[name] = row
         self._alive[row] = True
         self.node_count += 1
-        self._visit_order = None
+        self._visit_order = self._rows = None
         self._publish()
         return row
 

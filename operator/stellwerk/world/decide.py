@@ -19,7 +19,7 @@ from stellwerk.framework.scoring import Scores
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.extenders import ExtenderFilterResult
@@ -85,6 +85,10 @@ class Decision:
     """How many nodes there were to choose from."""
     scores: Scores | None = None
     """None: there was nothing to choose."""
+    total: IntColumn | None = None
+    """(n,) int64, the scores' total with what extenders added; None as `scores`."""
+    tied: int = 1
+    """How many nodes share the best total."""
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     """What PostFilter found; None: it was not run."""
@@ -163,7 +167,7 @@ def score(search: Search) -> Scores | None:
 def choose(
     search: Search, scores: Scores | None, by_extenders: IntColumn | None = None
 ) -> Decision:
-    """The nominated node, the only one, or one of the best at random (`selectHost`).
+    """The nominated node, the only one, or one of the best (`selectHost`) by tieBreak.
 
     `by_extenders` is added to the totals.
     """
@@ -175,10 +179,21 @@ def choose(
         return Decision(search, snapshot.node_at(row).name, feasible=1)
     total = scores.total if by_extenders is None else scores.total + by_extenders
     best = np.flatnonzero(total == total.max())
-    position = int(best[search.profile.framework.handle.random(len(best)) if len(best) > 1 else 0])
     view = scores.nodes
+    position = int(best[_broken_tie(search, view, best) if len(best) > 1 else 0])
     row = position if view.whole else int(view.row_numbers()[position])
-    return Decision(search, snapshot.node_at(row).name, feasible=view.size, scores=scores)
+    name = snapshot.node_at(row).name
+    return Decision(search, name, None, None, view.size, scores, total, len(best))
+
+
+def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:
+    """Which of several positions with the highest total is chosen."""
+    if search.profile.loaded.spec.tie_break == "Random":
+        return search.profile.framework.handle.random(len(best))
+    snapshot = search.snapshot
+    rank = np.empty(snapshot.size, np.intp)
+    rank[snapshot.visit_order] = np.arange(len(snapshot.visit_order))
+    return int(rank[view.row_numbers()[best]].argmin())
 
 
 # --- no node takes the pod ----------------------------------------------------------------------

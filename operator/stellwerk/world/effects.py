@@ -107,7 +107,8 @@ def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> 
         world.cache.assume_pod(assumed)
     except ValueError as refused:
         return requeue(world, queued, Failure.error(str(refused)))
-    world.nominator.remove(assumed.uid)
+    if world.nominator.by_node:
+        world.nominator.remove(assumed.uid)
     framework, state = search.profile.framework, search.found.state
     failures: list[PluginFailure] = []
     try:

@@ -28,8 +28,10 @@ class Amounts:
     def add(self, amounts: JsonObject) -> None:
         """Add amounts as an object has them."""
         for name, text in amounts.items():
-            self.values[name] = self.values.get(name, Fraction(0)) + parse_quantity(text)
-            self._like.setdefault(name, str(text))
+            before = self.values.get(name, Fraction(0))
+            self.values[name] = before + parse_quantity(text)
+            if not before:
+                self._like[name] = str(text)
 
     def plus(self, amounts: JsonObject) -> Amounts:
         """These amounts and some more."""

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.quantity import milli_units, parse_quantity
+from stellwerk.models.quantity import milli_units
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
@@ -229,7 +229,8 @@ def user_id(holder: JsonValue, key: str, field: str) -> Iterator[Cause]:
 
 def quantity_not_negative(amount: JsonValue, field: str) -> Iterator[Cause]:
     """An amount of at least 0."""
-    if parse_quantity(amount) < 0:
+    # Amounts are in canonical form here: only one below zero begins with a minus.
+    if str(amount).startswith("-"):
         yield bad_value(field, str(amount), NEGATIVE)
 
 

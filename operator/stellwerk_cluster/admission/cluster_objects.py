@@ -1,23 +1,23 @@
-"""The rules of small kinds: Namespace, ConfigMap, Secret, Lease, PodDisruptionBudget.
+"""The rules of small kinds: Namespace, Lease, PodDisruptionBudget.
 
 Called through their strategies. Invariant: a namespace has its own name as a label.
 """
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.checks import qualified_name
 from stellwerk_cluster.admission.placement_validation import label_selector_causes
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
     forbidden,
-    forbidden_field,
     unsupported,
 )
-from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue
+from stellwerk_cluster.apimachinery.internal_form import internal_form
+from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue, is_terminating
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PROTECTED_NAMESPACES: Final = ("default", "kube-system", "kube-public")
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
-_CONFIG_KEY: Final = "[-._a-zA-Z0-9]+"
+_STANDARD_FINALIZERS: Final = ("kubernetes", "orphan", "foregroundDeletion")
 _PERCENT: Final = "[0-9]+%"
 _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
@@ -69,56 +69,32 @@ def protect_namespace(namespace: JsonObject, kind: ResourceKind) -> None:
         raise forbidden(kind, name, "this namespace may not be deleted")
 
 
-def default_secret(secret: JsonObject) -> None:
-    """Plain texts are encoded, the type is Opaque."""
-    plain = secret.pop("stringData", None) or {}
-    if plain:
-        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-        secret["data"] = dict(sorted({**(secret.get("data") or {}), **encoded}.items()))
-    secret.setdefault("type", "Opaque")
+def validate_namespace(namespace: JsonObject) -> Iterator[Cause]:
+    """What is wrong with a namespace: finalizers of its specification."""
+    for name in namespace["spec"].get("finalizers") or ():
+        field = "spec.finalizers"
+        yield from qualified_name(name, field)
+        if "/" not in name and name not in _STANDARD_FINALIZERS:
+            text = "name is neither a standard finalizer name nor is it fully qualified"
+            yield bad_value(field, name, text)
 
 
-def validate_config_map(config_map: JsonObject) -> list[Cause]:
-    """What is wrong with the keys of a config map."""
-    data, binary = config_map.get("data") or EMPTY, config_map.get("binaryData") or EMPTY
-    causes = [*_config_key_causes(data, "data"), *_config_key_causes(binary, "binaryData")]
-    shared = [key for key in data if key in binary]
-    return [
-        *causes,
-        *(
-            bad_value(f"data[{key}]", key, "duplicate of key present in binaryData")
-            for key in shared
-        ),
-    ]
-
-
-def validate_secret(secret: JsonObject) -> list[Cause]:
-    """What is wrong with the keys of a secret."""
-    return list(_config_key_causes(secret.get("data") or EMPTY, "data"))
-
-
-def _config_key_causes(data: JsonObject, field: str) -> Iterator[Cause]:
-    for key in data:
-        if not re.fullmatch(_CONFIG_KEY, key):
-            yield bad_value(
-                f"{field}[{key}]",
-                key,
-                "a valid config key must consist of alphanumeric characters, '-', '_' or "
-                "'.' (e.g. 'key.name',  "
-                f"or 'KEY_NAME',  or 'key-name', regex used for validation is '{_CONFIG_KEY}')",
-            )
-
-
-def validate_config_map_update(new: JsonObject, old: JsonObject, _subresource: str) -> list[Cause]:
-    """What is wrong with a change of a config map or secret."""
-    causes = validate_config_map(new)
-    if old.get("immutable"):
-        text = "field is immutable when `immutable` is set"
-        changed = [
-            name for name in ("immutable", "data", "binaryData") if new.get(name) != old.get(name)
-        ]
-        causes += [forbidden_field(name, text) for name in changed]
-    return causes
+def validate_namespace_update(
+    new: JsonObject, _old: JsonObject, subresource: str
+) -> Iterator[Cause]:
+    """What is wrong with a change: the phase says whether the namespace is going."""
+    if subresource != "status":
+        yield from validate_namespace(new)
+        return
+    phase = new["status"].get("phase", "")
+    going = is_terminating(new)
+    if phase != ("Terminating" if going else "Active"):
+        text = (
+            "may only be 'Terminating' if `deletionTimestamp` is not empty"
+            if going
+            else "may only be 'Active' if `deletionTimestamp` is empty"
+        )
+        yield bad_value("status.Phase", phase, text)
 
 
 def validate_lease(lease: JsonObject) -> list[Cause]:
@@ -144,18 +120,17 @@ def validate_budget(budget: JsonObject) -> list[Cause]:
     spec = budget["spec"]
     causes = []
     if "minAvailable" in spec and "maxUnavailable" in spec:
-        shown = {
-            "MinAvailable": spec["minAvailable"],
-            "Selector": spec.get("selector"),
-            "MaxUnavailable": spec["maxUnavailable"],
-            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
-        }
+        shown = internal_form("PodDisruptionBudgetSpec", spec)
         causes.append(
             bad_value("spec", shown, "minAvailable and maxUnavailable cannot be both set")
         )
     for name in ("minAvailable", "maxUnavailable"):
         if name in spec:
             causes += int_or_percent_causes(spec[name], f"spec.{name}")
+            percent = re.fullmatch("([0-9]{1,9})%", str(spec[name]))
+            if percent and int(percent[1]) > 100:  # noqa: PLR2004  (per cent)
+                text = "must not be greater than 100%"
+                causes.append(bad_value(f"spec.{name}", spec[name], text))
     causes += label_selector_causes(spec.get("selector") or EMPTY, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in _EVICTION_POLICIES:

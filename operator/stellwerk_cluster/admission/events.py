@@ -40,12 +40,23 @@ _IMMUTABLE: Final = (
 
 def validate_old_event(event: JsonObject) -> list[Cause]:
     """What is wrong with an event of the core group."""
+    return list(_old_event_causes(event))
+
+
+def _old_event_causes(event: JsonObject) -> Iterator[Cause]:
     regarding = event["involvedObject"].get("namespace", "")
     namespace = event["metadata"].get("namespace", "")
-    if regarding and regarding != namespace:
-        text = "does not match event.namespace"
-        return [bad_value("involvedObject.namespace", regarding, text)]
-    return []
+    # What has no namespace belongs to the default one.
+    if namespace != regarding and (regarding or namespace != "default"):
+        yield bad_value("involvedObject.namespace", regarding, "does not match event.namespace")
+    if event.get("eventTime"):
+        yield from _reporter_causes(event, "reportingComponent")
+        for name in ("action", "reason"):
+            if not event.get(name):
+                yield required(name)
+            else:
+                yield from _length_causes(event, name, _LONGEST_WORD)
+        yield from _length_causes(event, "message", _LONGEST_NOTE)
 
 
 def validate_old_event_update(new: JsonObject, _old: JsonObject, _subresource: str) -> list[Cause]:
@@ -76,12 +87,12 @@ def _new_event_causes(event: JsonObject) -> Iterator[Cause]:
             yield bad_value(name, "", "needs to be unset")
 
 
-def _reporter_causes(event: JsonObject) -> Iterator[Cause]:
+def _reporter_causes(event: JsonObject, shown: str = "reportingController") -> Iterator[Cause]:
     controller = event.get("reportingComponent", "")
     if not controller:
-        yield required("reportingController")
+        yield required(shown)
     for error in qualified_name_errors(controller):
-        yield bad_value("reportingController", controller, error)
+        yield bad_value(shown, controller, error)
     if not event.get("reportingInstance"):
         yield required("reportingInstance")
     else:

@@ -93,7 +93,7 @@ def _order_causes(limit: JsonObject, field: str, name: str) -> Iterator[Cause]:
     """Amounts of one resource that are in the wrong order."""
     texts = {part: (limit.get(part) or EMPTY).get(name) for part in _PARTS}
     values = {part: parse_quantity(text) for part, text in texts.items() if text is not None}
-    for low, high, shown_at, shown, words in (
+    for low, high, shown_at, part, words in (
         ("min", "max", "min", "min", ("min", "max")),
         ("min", "defaultRequest", "defaultRequest", "defaultRequest", ("min", "default request")),
         ("defaultRequest", "max", "defaultRequest", "defaultRequest", ("default request", "max")),
@@ -109,15 +109,16 @@ def _order_causes(limit: JsonObject, field: str, name: str) -> Iterator[Cause]:
     ):
         if low in values and high in values and values[low] > values[high]:
             text = f"{words[0]} value {texts[low]} is greater than {words[1]} value {texts[high]}"
-            yield bad_value(f"{field}.{shown_at}[{name}]", texts[shown], text)
+            yield bad_value(f"{field}.{shown_at}[{name}]", texts[part], text)
     ratio = values.get("maxLimitRequestRatio")
     if ratio is not None:
-        where, text = f"{field}.maxLimitRequestRatio[{name}]", str(texts["maxLimitRequestRatio"])
+        where, shown = f"{field}.maxLimitRequestRatio[{name}]", texts["maxLimitRequestRatio"]
         if ratio < 1:
-            yield bad_value(where, text, f"ratio {text} is less than 1")
+            yield bad_value(where, shown, f"ratio {shown} is less than 1")
         if values.get("min") and "max" in values and ratio > values["max"] / values["min"]:
             largest = float(values["max"] / values["min"])
-            yield bad_value(where, text, f"ratio {text} is greater than max/min = {largest:f}")
+            text = f"ratio {shown} is greater than max/min = {largest:f}"
+            yield bad_value(where, shown, text)
     differ = values.get("default") != values.get("defaultRequest")
     if {"default", "defaultRequest"} <= values.keys() and differ and not is_overcommitted(name):
         text = (
@@ -127,8 +128,8 @@ def _order_causes(limit: JsonObject, field: str, name: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.defaultRequest[{name}]", texts["defaultRequest"], text)
 
 
-def give_default_limits(pod: JsonObject, cluster: Reader) -> None:
-    """Give containers the requests and limits that the namespace has for them."""
+def give_default_limits(pod: JsonObject, cluster: Reader) -> bool:
+    """Give containers the requests and limits of the namespace; whether there were any to give."""
     given = []
     for limit in _limits(pod, cluster, "Container"):
         for group, shown in (("containers", "container"), ("initContainers", "init container")):
@@ -143,6 +144,7 @@ def give_default_limits(pod: JsonObject, cluster: Reader) -> None:
         text = f"LimitRanger plugin set: {'; '.join(given)}"
         annotations = {**(metadata.get("annotations") or {}), _ANNOTATION: text}
         metadata["annotations"] = dict(sorted(annotations.items()))
+    return bool(given)
 
 
 def _fill(container: JsonObject, part: str, defaults: JsonObject) -> list[str]:

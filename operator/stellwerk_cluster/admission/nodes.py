@@ -50,8 +50,10 @@ def default_node(node: JsonObject) -> None:
         spec["podCIDR"] = spec["podCIDRs"][0]
 
 
-def prepare_node(node: JsonObject, _cluster: Reader) -> None:
+def prepare_node(node: JsonObject, cluster: Reader) -> None:
     """Add the not-ready taint (TaintNodesByCondition admission), whatever the body says."""
+    if not cluster.enabled("TaintNodesByCondition"):
+        return
     taints = node["spec"].get("taints") or []
     if not any(
         taint.get("key") == NOT_READY and taint.get("effect") == "NoSchedule" for taint in taints

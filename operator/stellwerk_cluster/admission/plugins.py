@@ -13,7 +13,6 @@ DEFAULT_PLUGINS: Final = frozenset(
         "DefaultStorageClass",
         "DefaultTolerationSeconds",
         "LimitRanger",
-        "NamespaceLifecycle",
         "PersistentVolumeClaimResize",
         "PodTopologyLabels",
         "Priority",

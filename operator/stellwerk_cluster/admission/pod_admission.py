@@ -39,8 +39,8 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
         StatusError: one of them refuses the pod (403).
     """
     spec = pod["spec"]
-    if cluster.enabled("LimitRanger"):
-        give_default_limits(pod, cluster)
+    if cluster.enabled("LimitRanger") and give_default_limits(pod, cluster):
+        pod["status"] = {**pod["status"], "qosClass": qos_class(spec)}
     if cluster.enabled("Priority"):
         _admit_priority(pod, cluster, kind)
     if cluster.enabled("DefaultTolerationSeconds"):
@@ -51,9 +51,8 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
         tolerate_extended_resources(spec)
     if cluster.enabled("RuntimeClass"):
         _admit_runtime_class(pod, cluster, kind)
-    pod["status"] = {**pod["status"], "qosClass": qos_class(spec)}
     if spec.get("schedulingGates"):
-        pod["status"]["conditions"] = [_gated_condition(cluster)]
+        pod["status"] = {**pod["status"], "conditions": [_gated_condition(cluster)]}
 
 
 def check_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:

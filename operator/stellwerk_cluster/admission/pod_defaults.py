@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk.models.quantity import parse_quantity
+from stellwerk_cluster.admission.amounts import pod_amounts
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ _PROBE_DEFAULTS: Final = {
     "successThreshold": 1,
     "failureThreshold": 3,
 }
+_POD_LEVEL: Final = ("cpu", "memory")
 _FILE_MODE: Final = 0o644
 _MODE_SOURCES: Final = ("configMap", "secret", "downwardAPI", "projected")
 
@@ -32,8 +35,8 @@ def default_pod(pod: JsonObject) -> None:
     default_pod_spec(spec)
     for container in containers_of(spec):
         _default_requests(container)
-    if "resources" in spec:
-        _default_requests(spec)
+    if (spec.get("resources") or EMPTY).get("limits"):
+        _default_pod_requests(spec)
     if spec.get("enableServiceLinks") is None:
         spec["enableServiceLinks"] = True
     if spec.get("hostNetwork"):
@@ -117,6 +120,24 @@ def _default_requests(holder: JsonObject) -> None:
     holder["resources"] = {**resources, "requests": dict(sorted(requests.items()))}
 
 
+def _default_pod_requests(spec: JsonObject) -> None:
+    """A pod with limits of its own requests what its containers do, or else its limits."""
+    resources = spec["resources"]
+    limits, requests = resources["limits"], resources.get("requests") or {}
+    own = {
+        name: amount
+        for name, amount in pod_amounts(spec, "requests", whole_pod=False).items()
+        if name in _POD_LEVEL
+    }
+    known = {
+        name: amount
+        for name, amount in limits.items()
+        if name in _POD_LEVEL or name.startswith("hugepages-")
+    }
+    filled = {**known, **own, **requests}
+    spec["resources"] = {**resources, "requests": dict(sorted(filled.items()))}
+
+
 def _default_host_ports(spec: JsonObject) -> None:
     for container in containers_of(spec):
         for port in container.get("ports") or ():
@@ -163,11 +184,15 @@ def qos_class(spec: JsonObject) -> str:
         for resource in ("cpu", "memory")
     ]
     amounts = [
-        ((requests or EMPTY).get(name), (limits or EMPTY).get(name))
+        ((requests or EMPTY).get(name, "0"), (limits or EMPTY).get(name, "0"))
         for name, requests, limits in pairs
     ]
-    if not any(request or limit for request, limit in amounts):
+    if all(request == limit == "0" for request, limit in amounts):
         return "BestEffort"
-    if all(limit is not None and request == limit for request, limit in amounts):
+    if all(limit != "0" and _equal(request, limit) for request, limit in amounts):
         return "Guaranteed"
     return "Burstable"
+
+
+def _equal(request: str, limit: str) -> bool:
+    return request == limit or parse_quantity(request) == parse_quantity(limit)

@@ -11,18 +11,23 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.admission.container_resources import container_resource_causes
 from stellwerk_cluster.admission.placement_validation import toleration_causes
 from stellwerk_cluster.admission.pod_admission import PRIORITY_CLASSES
+from stellwerk_cluster.admission.pod_warnings import DEPRECATED_LABELS
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
+    duplicate,
     forbidden,
     forbidden_field,
     required,
     unsupported,
 )
-from stellwerk_cluster.apimachinery.names import label_errors
+from stellwerk_cluster.apimachinery.internal_form import internal_form
+from stellwerk_cluster.apimachinery.names import label_causes, label_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
@@ -32,6 +37,7 @@ SYSTEM_CLASSES: Final = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
+_MOST_COMPARED: Final = 100
 _POLICIES: Final = ("PreemptLowerPriority", "Never")
 
 
@@ -70,10 +76,11 @@ def validate_priority_class(priority_class: JsonObject) -> list[Cause]:
     causes = []
     name, value = priority_class["metadata"].get("name", ""), priority_class["value"]
     if name.startswith("system-"):
-        if SYSTEM_CLASSES.get(name) != value:
+        why = _not_of_system(priority_class, name, value)
+        if why:
             text = (
                 "priority class names with 'system-' prefix are reserved for system use only. "
-                f"error: {name} is not a known system priority class"
+                f"error: {why}"
             )
             causes.append(forbidden_field("metadata.name", text))
     elif value > HIGHEST_USER_PRIORITY:
@@ -84,6 +91,18 @@ def validate_priority_class(priority_class: JsonObject) -> list[Cause]:
             unsupported("preemptionPolicy", priority_class["preemptionPolicy"], _POLICIES)
         )
     return causes
+
+
+def _not_of_system(priority_class: JsonObject, name: str, value: int) -> str:
+    """Why a class is not one of the system's, or nothing."""
+    known = SYSTEM_CLASSES.get(name)
+    if known is None:
+        return f"{name} is not a known system priority class"
+    if known != value:
+        return f"value of {name} PriorityClass must be {known}"
+    if priority_class.get("globalDefault"):
+        return f"globalDefault of {name} PriorityClass must be false"
+    return ""
 
 
 def validate_priority_class_update(
@@ -118,14 +137,31 @@ def validate_runtime_class(runtime_class: JsonObject) -> list[Cause]:
     ]
     overhead = (runtime_class.get("overhead") or EMPTY).get("podFixed") or EMPTY
     causes += container_resource_causes({"limits": overhead}, "overhead")
-    tolerations = (runtime_class.get("scheduling") or EMPTY).get("tolerations") or ()
-    return [*causes, *toleration_causes(tolerations, "scheduling.tolerations")]
+    scheduling = runtime_class.get("scheduling") or EMPTY
+    causes += label_causes(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
+    tolerations = scheduling.get("tolerations") or []
+    causes += toleration_causes(tolerations, "scheduling.tolerations")
+    seen: list[JsonObject] = []
+    for position, toleration in enumerate(tolerations):
+        if toleration in seen[:_MOST_COMPARED]:
+            shown = internal_form("Toleration", toleration)
+            causes.append(duplicate(f"scheduling.tolerations[{position}]", shown))
+        seen.append(toleration)
+    return causes
+
+
+def runtime_class_warnings(runtime_class: JsonObject, _old: JsonObject | None) -> Iterator[str]:
+    """What deserves a word about a class: labels of nodes that went."""
+    for key in (runtime_class.get("scheduling") or EMPTY).get("nodeSelector") or ():
+        if key in DEPRECATED_LABELS:
+            yield f"scheduling.nodeSelector: {DEPRECATED_LABELS[key]}"
 
 
 def validate_runtime_class_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> list[Cause]:
     """What is wrong with a change of a class."""
+    causes = validate_runtime_class(new)
     if new["handler"] != old["handler"]:
-        return [bad_value("handler", new["handler"], "field is immutable")]
-    return []
+        causes.append(bad_value("handler", new["handler"], "field is immutable"))
+    return causes

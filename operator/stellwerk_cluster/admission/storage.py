@@ -53,7 +53,7 @@ def default_claim(claim: JsonObject) -> None:
 
 def prepare_claim(claim: JsonObject, cluster: Reader) -> None:
     """A new claim is protected; one without a class gets the default class."""
-    if claim["spec"].get("storageClassName") is None:
+    if cluster.enabled("DefaultStorageClass") and claim["spec"].get("storageClassName") is None:
         defaults = [
             each
             for each in cluster.all(STORAGE_CLASSES)
@@ -64,7 +64,7 @@ def prepare_claim(claim: JsonObject, cluster: Reader) -> None:
             ordered = sorted(defaults, key=lambda each: each["metadata"]["name"])
             newest = max(ordered, key=lambda each: each["metadata"]["creationTimestamp"])
             claim["spec"]["storageClassName"] = newest["metadata"]["name"]
-    protect(claim, "kubernetes.io/pvc-protection")
+    protect(claim, "kubernetes.io/pvc-protection", cluster)
 
 
 def admit_claim_update(
@@ -81,7 +81,7 @@ def admit_claim_update(
         )
         for each in (new, old)
     )
-    if size <= was:
+    if size <= was or not cluster.enabled("PersistentVolumeClaimResize"):
         return
     name = new["metadata"]["name"]
     if old["status"].get("phase") != "Bound":

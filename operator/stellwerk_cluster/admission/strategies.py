@@ -5,16 +5,19 @@ Asked by the verbs. Invariant: a kind without a line here has no rules of its ow
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission import (
     access_rules,
     claims,
     cluster_objects,
+    config_data,
     definitions,
     events,
     jobs,
     limit_ranges,
+    networking,
     nodes,
     pod_admission,
     pod_defaults,
@@ -44,6 +47,10 @@ if TYPE_CHECKING:
 _PLAIN: Final = Strategy()
 
 
+def _no_default(_obj: JsonObject) -> None:
+    return
+
+
 def _no_change(*_: object) -> Iterator[Cause]:
     return iter(())
 
@@ -67,6 +74,21 @@ def _workload(
         validate_update=validate_update,
         warn=workload_validation.workload_warnings,
         metadata_layers=layers,
+    )
+
+
+def _stored(
+    validate: Callable[[JsonObject], Iterator[Cause]],
+    default: Callable[[JsonObject], None] = _no_default,
+    layers: tuple[int, int] = (1, 0),
+) -> Strategy:
+    """The strategy of a kind whose objects may change at will, as long as they are valid."""
+
+    def validate_update(new: JsonObject, _old: JsonObject, subresource: str) -> Iterator[Cause]:
+        return iter(()) if subresource else validate(new)
+
+    return Strategy(
+        default=default, validate=validate, validate_update=validate_update, metadata_layers=layers
     )
 
 
@@ -112,37 +134,43 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         default=cluster_objects.default_namespace,
         prepare_create=cluster_objects.prepare_namespace,
         prepare_update=cluster_objects.prepare_namespace_update,
+        validate=cluster_objects.validate_namespace,
+        validate_update=cluster_objects.validate_namespace_update,
         admit_delete=cluster_objects.protect_namespace,
         name_errors=label_errors,
     ),
     "PriorityClass": Strategy(
         default=scheduling_classes.default_priority_class,
-        admit_create=scheduling_classes.admit_priority_class,
+        check_create=scheduling_classes.admit_priority_class,
         admit_update=scheduling_classes.admit_priority_class_update,
         validate=scheduling_classes.validate_priority_class,
         validate_update=scheduling_classes.validate_priority_class_update,
         admit_delete=scheduling_classes.protect_priority_class,
-    ),
-    "RuntimeClass": Strategy(
-        validate=scheduling_classes.validate_runtime_class,
-        validate_update=scheduling_classes.validate_runtime_class_update,
+        metadata_layers=(1, 0),
     ),
     "PodDisruptionBudget": Strategy(
         validate=cluster_objects.validate_budget,
         validate_update=cluster_objects.validate_budget_update,
+        metadata_layers=(0, 1),
     ),
     "Lease": Strategy(
         validate=cluster_objects.validate_lease,
         validate_update=cluster_objects.validate_lease_update,
+        metadata_layers=(1, 0),
     ),
     "ConfigMap": Strategy(
-        validate=cluster_objects.validate_config_map,
-        validate_update=cluster_objects.validate_config_map_update,
+        validate=config_data.validate_config_map,
+        validate_update=config_data.validate_config_map_update,
     ),
     "Secret": Strategy(
-        default=cluster_objects.default_secret,
-        validate=cluster_objects.validate_secret,
-        validate_update=cluster_objects.validate_config_map_update,
+        default=config_data.default_secret,
+        validate=config_data.validate_secret,
+        validate_update=config_data.validate_secret_update,
+    ),
+    "RuntimeClass": Strategy(
+        validate=scheduling_classes.validate_runtime_class,
+        validate_update=scheduling_classes.validate_runtime_class_update,
+        warn=scheduling_classes.runtime_class_warnings,
     ),
     "Service": Strategy(
         default=services.default_service,
@@ -232,33 +260,49 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate_update=jobs.validate_cron_job_update,
         metadata_layers=(1, 0),
     ),
-    "HorizontalPodAutoscaler": Strategy(default=stored_only.default_autoscaler),
-    "HorizontalPodAutoscalerV1": Strategy(default=stored_only.default_autoscaler),
-    "NetworkPolicy": Strategy(default=stored_only.default_network_policy),
+    "HorizontalPodAutoscaler": _stored(
+        networking.validate_autoscaler, stored_only.default_autoscaler
+    ),
+    "HorizontalPodAutoscalerV1": _stored(
+        networking.validate_autoscaler, stored_only.default_autoscaler
+    ),
+    "Ingress": replace(_stored(networking.validate_ingress), admit_create=networking.admit_ingress),
+    "NetworkPolicy": _stored(
+        networking.validate_network_policy, stored_only.default_network_policy
+    ),
+    "Endpoints": _stored(networking.validate_endpoints, stored_only.default_endpoints, (1, 1)),
+    "EndpointSlice": Strategy(
+        default=stored_only.default_endpoint_slice,
+        validate=networking.validate_endpoint_slice,
+        validate_update=networking.validate_endpoint_slice_update,
+        metadata_layers=(0, 1),
+    ),
     "Role": Strategy(
         validate=access_rules.validate_role,
         validate_update=access_rules.validate_role_update,
         name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
     ),
     "ClusterRole": Strategy(
         validate=access_rules.validate_cluster_role,
         validate_update=access_rules.validate_cluster_role_update,
         name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
     ),
     "RoleBinding": Strategy(
         default=stored_only.default_role_binding,
         validate=access_rules.validate_role_binding,
         validate_update=access_rules.validate_role_binding_update,
         name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
     ),
     "ClusterRoleBinding": Strategy(
         default=stored_only.default_role_binding,
         validate=access_rules.validate_cluster_role_binding,
         validate_update=access_rules.validate_cluster_role_binding_update,
         name_errors=access_rules.path_segment_errors,
+        metadata_layers=(1, 2),
     ),
-    "Endpoints": Strategy(default=stored_only.default_endpoints),
-    "EndpointSlice": Strategy(default=stored_only.default_endpoint_slice),
     "PodTemplate": Strategy(default=workloads.default_pod_template),
 }
 

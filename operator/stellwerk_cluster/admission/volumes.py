@@ -53,11 +53,13 @@ def default_volume(volume: JsonObject) -> None:
 def prepare_volume(volume: JsonObject, cluster: Reader) -> None:
     """A new volume is protected, and its phase begins now."""
     volume["status"]["lastPhaseTransitionTime"] = timestamp(cluster.now())
-    protect(volume, "kubernetes.io/pv-protection")
+    protect(volume, "kubernetes.io/pv-protection", cluster)
 
 
-def protect(obj: JsonObject, finalizer: str) -> None:
+def protect(obj: JsonObject, finalizer: str, cluster: Reader) -> None:
     """Keep an object from going while it is in use (StorageObjectInUseProtection)."""
+    if not cluster.enabled("StorageObjectInUseProtection"):
+        return
     metadata = obj["metadata"]
     finalizers = metadata.get("finalizers") or []
     if finalizer not in finalizers:

@@ -97,6 +97,8 @@ _NEEDS_PROCESS: Final = {
     "proxy": "server to talk to",
 }
 """Subresources of pods that answer with what a process says, and what of it is missing."""
+_CHOOSES: Final = ("labelSelector", "fieldSelector", "limit", "continue")
+"""Parameters that say which objects of a collection are deleted."""
 _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
@@ -357,7 +359,7 @@ class HttpServer:
             kind,
             target.namespace,
             "",
-            {name: query[name] for name in ("labelSelector", "fieldSelector") if name in query},
+            {name: query[name] for name in _CHOOSES if name in query},
         )
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)

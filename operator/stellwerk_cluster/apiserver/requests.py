@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 _JSON: Final = "application/json"
 _YAML: Final = "application/yaml"
+_JSON_TYPES: Final = {bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+_OBJECTS: Final = ("metadata", "target", "deleteOptions", "preconditions", "spec")
 _LONGEST_MANAGER: Final = 128
 _SHOWN_BYTES: Final = 200
 _VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
@@ -163,6 +165,11 @@ def object_body(
         )
         raise _unrecognized(kind, why, content.hex())
     _check_kind(body, kind, kinds)
+    for name in ("metadata", *(("target",) if kind.kind == "Binding" else ())):
+        if not isinstance(body.get(name) or {}, dict):
+            found = _JSON_TYPES.get(type(body[name]), "string")
+            why = f"json: cannot unmarshal {found} into Go struct field {kind.kind}.{name}"
+            raise bad_request(f"the object provided is unrecognized: {why}")
     return body
 
 
@@ -195,6 +202,12 @@ def _unrecognized(kind: ResourceKind, why: str, shown: str) -> Exception:
 
 
 def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
+    for name in ("kind", "apiVersion"):
+        if not isinstance(body.get(name) or "", str):
+            found = _JSON_TYPES[type(body[name])]
+            why = f"json: cannot unmarshal {found} into Go struct field .{name} of type string"
+            shown = orjson.dumps(body)[:_SHOWN_BYTES].decode("utf-8", "replace")
+            raise _unrecognized(kind, why, shown)
     given_kind, given_version = (
         body.get("kind") or kind.kind,
         body.get("apiVersion") or kind.api_version,

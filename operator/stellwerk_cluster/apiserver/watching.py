@@ -266,7 +266,9 @@ class WatchServer:
         )
         end = self._clock.monotonic() + timeout
         bookmark_at = self._next_bookmark(options, timeout, end)
-        while (now := self._clock.monotonic()) < end and not self._closed:
+        while (
+            (now := self._clock.monotonic()) < end and not self._closed and not watcher.overflowed
+        ):
             lines = feed.lines(watcher.drain())
             if now >= bookmark_at:
                 lines.append(feed.bookmark())

@@ -48,7 +48,7 @@ class ServiceAccountGate(WriteGate):
             spec["serviceAccountName"] = spec["serviceAccount"] = DEFAULT_ACCOUNT
         account = self._account(kind, obj, spec["serviceAccountName"])
         if _wants_token(spec, account):
-            _mount_token(spec, self._api.generated_name(_VOLUME_PREFIX))
+            _mount_token(spec, self._api.random_name(_VOLUME_PREFIX))
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
             spec["imagePullSecrets"] = [dict(each) for each in account["imagePullSecrets"]]
 

@@ -56,6 +56,7 @@ from stellwerk_cluster.registry.write_rules import (
     kind_as_given,
     kind_causes,
     set_entries,
+    shown_warnings,
     specification,
     terminating_definition,
     terminating_namespace,
@@ -76,6 +77,8 @@ if TYPE_CHECKING:
 
 _SUFFIX_LENGTH: Final = 5
 _LONGEST_PREFIX: Final = 58
+_GENERATED_NAMES: Final = 8
+"""Tried before a name that is taken is refused."""
 DEFINITIONS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 """Where definitions are stored."""
 
@@ -140,7 +143,7 @@ class Api(StoredObjects):
         key: Key = (namespace, obj["metadata"]["name"])
         if self.store.collection(kind.storage_name).get(key) is not None:
             raise already_exists(kind, key[1])
-        options.warnings.extend(strategy.warn(obj, None))
+        options.warnings.extend(shown_warnings(strategy.warn(obj, None)))
         if applied:
             obj["metadata"]["managedFields"] = applied
         if options.dry_run:
@@ -281,7 +284,7 @@ class Api(StoredObjects):
             raise internal(message)
         prefix = metadata.get("generateName", "")
         if prefix and not metadata.get("name"):
-            metadata["name"] = self.generated_name(prefix)
+            metadata["name"] = self._generated_name(kind, namespace, prefix)
         for name in NEVER_GIVEN:
             metadata.pop(name, None)
         if namespace:
@@ -302,10 +305,20 @@ class Api(StoredObjects):
         else:
             obj["status"] = empty_field(kind.type_name, "status")
 
-    def generated_name(self, prefix: str) -> str:
-        """A name that begins so and ends like no other."""
+    def random_name(self, prefix: str) -> str:
+        """A name that begins with the prefix and ends like hardly another."""
         suffix = "".join(self._random.choices(NAME_ALPHABET, k=_SUFFIX_LENGTH))
         return prefix[:_LONGEST_PREFIX] + suffix
+
+    def _generated_name(self, kind: ResourceKind, namespace: str, prefix: str) -> str:
+        """A random name that is free, unless luck fails several times."""
+        collection = self.store.collection(kind.storage_name)
+        name = ""
+        for _ in range(_GENERATED_NAMES):
+            name = self.random_name(prefix)
+            if collection.get((namespace, name)) is None:
+                break
+        return name
 
     def _check_namespace(self, kind: ResourceKind, namespace: str, obj: JsonObject) -> None:
         if kind.custom:
@@ -362,7 +375,7 @@ class Api(StoredObjects):
         set_entries(obj, managed, old)
         usage = {}
         if subresource != "status":
-            options.warnings.extend(strategy.warn(obj, old))
+            options.warnings.extend(shown_warnings(strategy.warn(obj, old)))
             usage = self._usage(obj, old, kind)
         if options.dry_run:
             return Entry(stored.key, obj, stored.revision)

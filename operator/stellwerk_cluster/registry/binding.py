@@ -86,7 +86,7 @@ def _binding_conflict(kind: ResourceKind, name: str, why: str) -> StatusError:
 
 def _bound(pod: JsonObject, node_name: str, metadata: JsonObject, api: Api) -> JsonObject:
     node = api.store.collection("nodes").get(("", node_name))
-    node_labels = node.labels if node else EMPTY
+    node_labels = node.labels if node and api.enabled("PodTopologyLabels") else EMPTY
     labels = {
         **labels_of(pod),
         **(metadata.get("labels") or {}),

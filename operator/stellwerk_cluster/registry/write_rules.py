@@ -25,12 +25,15 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.objects import JsonValue, Key, go_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue, Key
     from stellwerk_cluster.registry.entries import Entry
 
 
+_LONGEST_WARNINGS: Final = 4096
 _SERVER_OWNED: Final = (
     "uid",
     "creationTimestamp",
@@ -85,6 +88,18 @@ def kind_causes(kind: ResourceKind, body: JsonObject) -> list[Cause]:
     if not kind.custom or given == kind.kind:
         return []
     return [bad_value("kind", given, f"must be {kind.kind}")]
+
+
+def shown_warnings(texts: Iterable[str]) -> list[str]:
+    """The warnings that an answer carries: each once, and together no more than a page."""
+    shown: dict[str, None] = {}
+    letters = 0
+    for text in texts:
+        letters += 0 if text in shown else len(text)
+        if letters > _LONGEST_WARNINGS:
+            break
+        shown[text] = None
+    return list(shown)
 
 
 def keep_server_owned(obj: JsonObject, old: JsonObject) -> None:

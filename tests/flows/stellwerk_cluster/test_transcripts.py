@@ -15,6 +15,7 @@ from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.token_file import StaticToken
+from tests.support.invariants import check_unaltered
 from tests.support.recordings import transcript, transcript_modules
 from tests.support.served_cluster import served
 
@@ -39,7 +40,7 @@ USERS = (
 TOKENS = {"admin": "admin", "scheduler": "scheduler", "alice": "alicetoken"}
 
 NOT_YET: dict[str, dict[int, str]] = {
-    "apply": {25: _GO_DUMP},
+    "apply": {},
     "auth": {},
     "health": {8: _CHECKS, 9: _CHECKS, 10: _CHECKS, 11: _CHECKS, 12: _CHECKS, 15: _VERSION},
     "health-more": {4: _CHECKS},
@@ -155,4 +156,5 @@ def test_every_step_is_answered_as_recorded(scenario: str, replay: ModuleType) -
             differences += [(line["step"], line["note"], *each) for each in found]
         for watch in client.watches.values():
             watch["conn"].close()
+    check_unaltered(cluster.store)
     assert differences == []

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queued_pod import ActiveItem, Place, QueuedPod
+from stellwerk.backend.scheduling_queue import RETRY_GIVES_WAY_SECONDS
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
@@ -71,6 +72,8 @@ HINTS = {
 }
 """Extender is missing on purpose: every event requeues its pods."""
 BACKLOG = 5
+NAMESPACES = 16
+"""So many that none has more pods than count as having come when they came."""
 PLUGINS = ("Fit", "Spread", "Own", "Deaf", "Extender")
 
 
@@ -81,6 +84,8 @@ class ModelPod:
     pod: PodInfo
     newest: PodInfo
     queued_at: float
+    sorted_at: float = 0.0
+    attempts: int = 0
     place: Place = Place.ABSENT
     unschedulable: set[str] = field(default_factory=set)
     pending: set[str] = field(default_factory=set)
@@ -152,7 +157,13 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
                 broken = not (model.unschedulable or model.pending)
                 model.place = Place.ERROR_BACKOFF if broken else Place.BACKOFF
             else:
-                model.place = Place.ACTIVE
+                self.make_active(model)
+
+    def make_active(self, model: ModelPod) -> None:
+        """First attempts pass retries for a while."""
+        now = self.driver.now
+        model.place = Place.ACTIVE
+        model.sorted_at = now + RETRY_GIVES_WAY_SECONDS if model.attempts else model.queued_at
 
     def happens(self, change: ClusterChange, max_priority: int = 1000) -> None:
         for model in self.pods.values():
@@ -190,6 +201,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         self.made += 1
         pod = pod_info(
             f"p{self.made}",
+            namespace=f"ns-{self.made % NAMESPACES}",
             cpu=str(cpu),
             labels={"tier": tier},
             priority=priority,
@@ -231,6 +243,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         before = model.newest
         pod = pod_info(
             before.name,
+            namespace=before.namespace,
             cpu=str(cpu),
             labels={"tier": tier},
             priority=priority,
@@ -281,7 +294,11 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         def active_order(model: ModelPod) -> tuple[float, ...]:
             priority = model.pod.priority
             reverse = self.driver.policy.reversed_sort
-            return (priority if reverse else -priority, model.queued_at)
+            waits = model.place is Place.ACTIVE
+            return (
+                priority if reverse else -priority,
+                model.sorted_at if waits else model.queued_at,
+            )
 
         def backoff_order(model: ModelPod) -> tuple[float, ...]:
             return (model.backoff_expiration, *active_order(model))
@@ -299,6 +316,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
             assert backoff_order(model) == min(map(backoff_order, backing_off))
         assert entry.pod is model.pod
         model.place, model.missed = Place.IN_FLIGHT, []
+        model.attempts += 1
         model.unschedulable, model.pending = set(), set()
         self.popped[entry.pod.uid] = entry
 
@@ -395,7 +413,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         if model.missed is not None:
             model.missed.append(None)
         elif model.place in {Place.BACKOFF, Place.ERROR_BACKOFF}:
-            model.place = Place.ACTIVE
+            self.make_active(model)
         elif model.place in {Place.UNSCHEDULABLE, Place.GATED}:
             self.requeue(model, 2)
 
@@ -418,7 +436,7 @@ class SchedulingQueueMachine(RuleBasedStateMachine):
         for model in self.pods.values():
             over = model.backoff_expiration < math.floor(self.driver.now)
             if over and model.place in {Place.BACKOFF, Place.ERROR_BACKOFF}:
-                model.place = Place.ACTIVE
+                self.make_active(model)
 
     @rule(seconds=st.sampled_from([100.0, 400.0]))
     def flush_leftovers(self, seconds: float) -> None:

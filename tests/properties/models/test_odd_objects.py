@@ -180,9 +180,9 @@ def odd(draw: st.DrawFn, usual: JsonObject) -> JsonObject:
         place: Any = obj
         for step in above:
             place = place[step]
-        value = deepcopy(draw(st.sampled_from(ODD)))
-        if value is not DELETED:
-            place[last] = value
+        value = draw(st.sampled_from(ODD))
+        if value is not DELETED:  # a copy would be another one
+            place[last] = deepcopy(value)
         else:
             place.pop(last)
     return obj

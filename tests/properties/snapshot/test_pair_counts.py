@@ -29,6 +29,9 @@ NODE_NAMES = [f"n{index}" for index in range(5)]
 POD_NAMES = [f"p{index}" for index in range(8)]
 FEW_ROWS = "stellwerk.snapshot.counted_terms._SPARSE_ROWS"
 MAX_TERMS = "stellwerk.snapshot.pair_counts._MAX_TERMS"
+FEW_TERMS = "stellwerk.plugins.inter_pod_affinity._FEW_TERMS"
+MANY_TERMS = ("stellwerk.snapshot.existing_terms.MANY_TERMS", "stellwerk.backend.cache.MANY_TERMS")
+STEP = "stellwerk.snapshot.existing_terms._STEP"
 
 put_node = st.sampled_from(NODE_NAMES).flatmap(
     lambda name: st.tuples(st.just("node"), st.just(name), strategies.nodes(name))
@@ -176,6 +179,42 @@ def test_answers_equal_those_of_a_rebuild(
             rebuilt = Decider(objects.rebuilt().snapshot)
             for pod in pods:
                 assert list(decider.answers(pod)) == list(rebuilt.answers(pod))
+
+
+@given(
+    history=st.lists(steps, min_size=1, max_size=25),
+    pending=strategies.pending_pods(constraints=strategies.no_constraints),
+    steps_ahead=st.integers(0, 3),
+)
+def test_terms_that_are_entered_in_steps_and_added_up_count_the_same(
+    history: list[Step], pending: JsonObject, steps_ahead: int
+) -> None:
+    pod = parse_pod(pending)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in MANY_TERMS:
+            patch.setattr(name, 0)
+        patch.setattr(STEP, 1)
+        cache, objects = Cache(), Objects()
+        decider = Decider(cache.snapshot)
+        for step in history:
+            objects.apply(cache, step)
+            ahead = cache.prepare()
+            for _ in range(steps_ahead):
+                next(ahead, None)
+            cache.update_snapshot()
+            for _ in ahead:  # as if events had come between two steps
+                pass
+            patch.setattr(FEW_TERMS, 0)
+            answers = list(decider.answers(pod))
+            patch.setattr(FEW_TERMS, 8)
+            assert answers == list(Decider(objects.rebuilt().snapshot).answers(pod))
+        for name, obj in list(objects.pods.items()):
+            objects.apply(cache, ("pod", name, None))
+            assert cache.pod(uid_of(obj)) is None
+        cache.update_snapshot()
+        for _ in cache.prepare():
+            pass
+        assert cache.snapshot.pair_counts.held() == (0, 0)
 
 
 @given(history=st.lists(steps, min_size=1, max_size=25))

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from typing_extensions import override
 
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.invariants import check_unaltered
 from tests.support.odd_requests import GOOD_BODIES, THINGS, OddRequest, odd_requests
 from tests.support.served_cluster import send, served
 
@@ -40,6 +41,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
             status, answer = send(cluster.url, "POST", path, orjson.dumps(body), json)
             assert status in {201, 409}, answer
         yield cluster
+        check_unaltered(cluster.store)
 
 
 @pytest.fixture

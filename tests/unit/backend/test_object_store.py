@@ -32,6 +32,20 @@ def test_an_object_is_found_by_kind_namespace_and_name() -> None:
     assert store.get("PersistentVolume", "default", "data") is None
 
 
+@pytest.mark.parametrize("claim", ["text", {"namespace": "a"}, [5]])
+def test_a_malformed_volume_changes_nothing(claim: Any) -> None:
+    volume = make_volume("disk")
+    store = store_with("PersistentVolume", volume)
+    malformed = versioned({**volume, "spec": {**volume["spec"], "claimRef": claim}}, 5)
+    with pytest.raises((KeyError, TypeError, AttributeError)):
+        store.set("PersistentVolume", malformed)
+    assert store.get("PersistentVolume", "", "disk") is volume
+    mended = versioned(volume, 6)
+    store.set("PersistentVolume", mended)
+    assert store.get("PersistentVolume", "", "disk") is mended
+    assert store.remove("PersistentVolume", mended) is mended
+
+
 def test_listing_a_namespace_leaves_the_others_out() -> None:
     elsewhere = make_claim("b")
     elsewhere["metadata"]["namespace"] = "other"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from copy import copy
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from typing_extensions import override
 from stellwerk.errors import ApiError, NotAList, Unavailable
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.handlers.delivery import Delivery
-from stellwerk.handlers.watch_stream import WatchError, WatchStream
+from stellwerk.handlers.watch_stream import LargeEvent, WatchError, WatchStream
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
@@ -24,6 +25,13 @@ class Events(WatchHandlers):
 
     def __init__(self) -> None:
         self.pods: dict[str, str] = {}
+        self.prepared: list[tuple[str, str, list[str]]] = []
+        """(kind, name, pods known by then) of each object that was parsed ahead."""
+
+    @override
+    def prepare(self, kind: str, obj: JsonObject) -> object:
+        self.prepared.append((kind, obj["metadata"]["name"], list(self.pods)))
+        return None
 
     @override
     def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
@@ -93,7 +101,7 @@ class Server(MemoryClient):
     async def watch(self, since: str) -> AsyncGenerator[Any, None]:
         """What has happened since, and the end of the stream."""
         self.asked.append("watch")
-        events = [event for version, event in self.history if version > int(since)]
+        events = [copy(event) for version, event in self.history if version > int(since)]
         noise, self.noise = self.noise, []
         for event in [*events[:-1], *noise, *events[-1:]]:
             yield event
@@ -260,6 +268,17 @@ def test_an_odd_event_costs_itself_only(bench: Bench, event: Any) -> None:
     assert bench.round() == ["version", "watch"]
     assert bench.is_true()
     assert not bench.stream.must_list
+
+
+def test_a_large_object_is_parsed_ahead_and_delivered_in_its_turn(bench: Bench) -> None:
+    bench.round()
+    bench.server.change("ADDED", "large")
+    version, event = bench.server.history[-1]
+    bench.server.history[-1] = (version, LargeEvent(event))
+    bench.server.change("MODIFIED", "large")
+    bench.round()
+    assert bench.is_true()
+    assert bench.events.prepared == [("Pod", "large", ["a", "b"])], "before it was delivered"
 
 
 def test_the_silence_is_counted_from_the_last_sign_of_life(bench: Bench) -> None:

@@ -37,3 +37,21 @@ async def test_equal_nodes_get_equal_shares_by_chance() -> None:
         shares = Counter(map(world.node_of, names))
         # 200 draws of 4: more than 4 standard deviations (6.1) off 50 is no chance.
         assert all(abs(shares[f"n{number}"] - 50) <= 25 for number in range(4)), shares
+
+
+def preemption_attempts(metrics: Metrics) -> float:
+    lines = exposition(metrics).decode().splitlines()
+    name = "scheduler_preemption_attempts_total "
+    return next(float(line.removeprefix(name)) for line in lines if line.startswith(name))
+
+
+async def test_only_attempts_that_come_to_preemption_count_as_such() -> None:
+    claim = {"name": "v", "persistentVolumeClaim": {"claimName": "absent"}}
+    async with running() as world:
+        world.apply(make_profile("a"), make_node("n", cpu="1"))
+        world.apply(make_pod("without-claim", scheduler_name="a", volumes=[claim]))
+        await eventually(lambda: world.condition("without-claim"))
+        assert preemption_attempts(world.metrics) == 0, "PreFilter made PostFilter stop before it"
+        world.apply(make_pod("large", cpu="2", scheduler_name="a"))
+        await eventually(lambda: world.condition("large"))
+        assert preemption_attempts(world.metrics) == 1

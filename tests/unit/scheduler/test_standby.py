@@ -3,10 +3,13 @@
 import asyncio
 
 from stellwerk.clock import VirtualClock
+from stellwerk.handlers.watched import WATCHED
 from stellwerk.scheduler.standby import stand_by
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import InProcess, make_profile
+from tests.support.in_process import InProcess, eventually, make_profile
 from tests.support.skipped_time import run_skipping
+
+DECIDES_WITHIN_SECONDS = 0.1
 
 
 def bound(name: str) -> dict[str, object]:
@@ -34,5 +37,27 @@ def test_what_others_bind_does_not_pile_up() -> None:
         entry = (await active.next()).entry
         assert entry is not None
         assert entry.pod.name == "waiting"
+
+    run_skipping(flow)
+
+
+def test_what_waits_is_bound_at_once_when_the_lease_is_there() -> None:
+    async def flow(clock: VirtualClock) -> None:
+        here = InProcess(clock)
+        here.apply(make_node("n1", pods="100"), make_profile("default-scheduler"))
+        names = [f"p{number}" for number in range(50)]
+        here.apply(*map(make_pod, names))
+        for watched in WATCHED:
+            here.operator.handlers.on_synced(watched.kind)
+        leading = asyncio.Event()
+        scheduling = asyncio.create_task(here.operator.schedule(leading))
+        await asyncio.sleep(10.5)
+        assert not any(map(here.node_of, names))
+        leading.set()
+        taken_at = clock.monotonic()
+        await eventually(lambda: all(map(here.node_of, names)))
+        assert clock.monotonic() - taken_at < DECIDES_WITHIN_SECONDS
+        scheduling.cancel()
+        await asyncio.wait({scheduling})
 
     run_skipping(flow)

@@ -7,6 +7,7 @@ existing pods have anti-affinity to the pod, a namespace begins to match a names
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from stellwerk.framework.events import (
     QUEUE,
@@ -25,6 +26,8 @@ from stellwerk.models.pod_affinity import AffinityTerm
 from stellwerk.plugins.shared.hints import changed_node, had_node
 from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pair_terms import matches_as_existing, matches_as_incoming
+
+_MANY_TERMS: Final = 256
 
 
 def affinity_hints(counts: PairCounts) -> Sequence[ClusterEventWithHint]:
@@ -65,6 +68,9 @@ class _AffinityHints:
             return QUEUE
         if not had_node(gone):
             return QUEUE_SKIP
+        if len(gone.spec.pod_affinity.required_anti) > _MANY_TERMS:
+            # An attempt in vain costs less than so many terms, which each rejected pod is asked of.
+            return QUEUE
         return queue_if(
             any(self._matches(term, gone) for term in pod.spec.pod_affinity.required_anti)
             or any(
@@ -96,7 +102,7 @@ class _AffinityHints:
         affinity = {term.topology_key for term in pod.spec.pod_affinity.required}
         anti_affinity = {term.topology_key for term in pod.spec.pod_affinity.required_anti}
         of_existing_pods = self._counts.existing_terms(pod.label_set).required_anti
-        anti_affinity |= {term.topology_key for term in of_existing_pods}
+        anti_affinity |= of_existing_pods.keys()
         if old is None:
             # A node without the topology key takes any pod with anti-affinity.
             return queue_if(bool(anti_affinity) or not affinity.isdisjoint(new.labels))

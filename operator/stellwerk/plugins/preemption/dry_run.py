@@ -24,7 +24,7 @@ from stellwerk.plugins.preemption.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 
-_NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
+NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class DryRun:
         lower = [self._lower(row) for row in rows.tolist()]
         # Nodes without victims are answered without looking at them.
         inhabited = [index for index, pods in enumerate(lower) if pods]
-        outcomes: list[Outcome] = [_NO_VICTIMS] * len(rows)
+        outcomes: list[Outcome] = [NO_VICTIMS] * len(rows)
         found = self._clear(rows[inhabited], [lower[index] for index in inhabited])
         for index, outcome in zip(inhabited, found, strict=True):
             outcomes[index] = outcome

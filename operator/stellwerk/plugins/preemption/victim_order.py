@@ -16,23 +16,7 @@ NOT_STARTED: Final = float("inf")
 _PRIORITY_OFFSET: Final = 1 << 31
 """Makes every priority at least 0: more victims of negative priority never look like less."""
 
-PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
-"""The reason of the condition that marks a victim."""
-
 Loss: TypeAlias = Callable[[Candidate], float]
-
-
-def is_leaving_as_victim(pod: PodInfo) -> bool:
-    """Whether the pod is terminating because it was preempted (`podTerminatingByPreemption`)."""
-    if not pod.terminating:
-        return False
-    for condition in pod.conditions:
-        if condition.get("type") == "DisruptionTarget":
-            return (
-                condition.get("status") == "True"
-                and condition.get("reason") == PREEMPTION_BY_SCHEDULER
-            )
-    return False
 
 
 @lru_cache(maxsize=1 << 16)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Final
 
-from stellwerk.plugins.registry import add_installed, installed_points
+from stellwerk.plugins.registry import add_installed, installed_points, known_plugins
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 
 logger = logging.getLogger(__name__)
@@ -39,4 +39,4 @@ class NewPlugins:
         found = add_installed(await asyncio.to_thread(self.installed))
         if found:
             logger.info("newly installed plugins: %s", ", ".join(sorted(found)))
-            self.loader.on_new_plugins()
+            self.loader.on_new_plugins(known_plugins())

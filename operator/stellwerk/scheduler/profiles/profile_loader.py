@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from stellwerk.errors import ProfileError, UnknownPluginError
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.metrics import Metrics
+from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
@@ -85,6 +86,7 @@ class ProfileLoader:
         without_profile: PodsWithoutProfile,
         seeded: Callable[[int], RandomNumbers],
         metrics: Metrics,
+        max_complexity: int = DEFAULT_MAX_POD_COMPLEXITY,
     ) -> None:
         """Prepare to serve.
 
@@ -96,6 +98,7 @@ class ProfileLoader:
             without_profile: gives pods up when their profile comes, takes them when it goes.
             seeded: makes the generator of a profile with a `tieBreakSeed`.
             metrics: counts the verdicts.
+            max_complexity: of what a profile adds to pods, as of pods themselves.
         """
         self._world = world
         self._services = services
@@ -104,6 +107,7 @@ class ProfileLoader:
         self.without_profile = without_profile
         self._seeded = seeded
         self._metrics = metrics
+        self._max_complexity = max_complexity
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
         self._assemblies: dict[str, Assembly] = {}
@@ -115,8 +119,24 @@ class ProfileLoader:
 
     # --- what event handlers tell ---------------------------------------------------------------
 
-    def on_object(self, obj: JsonObject, *, gone: bool) -> None:
-        """An object was added, changed or deleted."""
+    def parse(self, obj: JsonObject) -> LoadedProfile | ProfileError:
+        """The profile checked and resolved, or why it cannot be used; in any thread."""
+        reason = too_many_defaults(obj.get("spec"), self._max_complexity)
+        if reason:
+            return ProfileError("spec.pluginConfig", reason)
+        try:
+            return load_profile(obj, self._known)
+        except ProfileError as error:
+            return error.with_traceback(None)
+
+    def on_object(
+        self,
+        obj: JsonObject,
+        *,
+        gone: bool,
+        parse: Callable[[JsonObject], LoadedProfile | ProfileError] | None = None,
+    ) -> None:
+        """An object was added, changed or deleted; `parse` may know what `self.parse` gives."""
         name = obj["metadata"]["name"]
         if gone:
             if self.entries.pop(name, None) is None:
@@ -134,18 +154,19 @@ class ProfileLoader:
             else:
                 entry = self.entries[name] = ProfileEntry(obj)
                 self._restore(entry)
-            self._load(entry)
+            self._load(entry, (parse or self.parse)(obj))
         self._serve_soon()
 
     def lacks_plugins(self) -> bool:
         """Whether a profile waits for a plugin to be installed."""
         return any(entry.lacks_plugin for entry in self.entries.values())
 
-    def on_new_plugins(self) -> None:
-        """Plugins have joined those that profiles may name."""
+    def on_new_plugins(self, known_plugins: Mapping[str, PluginDescription]) -> None:
+        """Plugins have joined those that profiles may name; here are all of them."""
+        self._known = known_plugins
         for entry in self.entries.values():
             if entry.lacks_plugin:
-                self._load(entry)
+                self._load(entry, self.parse(entry.obj))
         self._serve_soon()
 
     def _serve_soon(self) -> None:
@@ -173,13 +194,12 @@ class ProfileLoader:
 
     # --- loading one object ---------------------------------------------------------------------
 
-    def _load(self, entry: ProfileEntry) -> None:
-        try:
-            entry.newest, entry.flaw = load_profile(entry.obj, self._known), None
-            entry.lacks_plugin = False
-        except ProfileError as error:
-            entry.newest, entry.flaw = None, Refusal(INVALID, str(error))
-            entry.lacks_plugin = isinstance(error, UnknownPluginError)
+    def _load(self, entry: ProfileEntry, parsed: LoadedProfile | ProfileError) -> None:
+        entry.lacks_plugin = isinstance(parsed, UnknownPluginError)
+        if isinstance(parsed, ProfileError):
+            entry.newest, entry.flaw = None, Refusal(INVALID, str(parsed))
+        else:
+            entry.newest, entry.flaw = parsed, None
 
     def _restore(self, entry: ProfileEntry) -> None:
         """Find the last good version of an object that is new to this process in its status."""
@@ -191,13 +211,15 @@ class ProfileLoader:
             **entry.obj["metadata"],
             "generation": status.get("lastGoodGeneration") or 0,
         }
-        try:
-            entry.good = load_profile({"metadata": metadata, "spec": spec}, self._known)
-            entry.good_spec = spec
-        except ProfileError as error:
+        parsed = self.parse({"metadata": metadata, "spec": spec})
+        if isinstance(parsed, ProfileError):
             logger.warning(
-                "the last good version of SchedulerProfile %s cannot be used: %s", entry.name, error
+                "the last good version of SchedulerProfile %s cannot be used: %s",
+                entry.name,
+                parsed,
             )
+        else:
+            entry.good, entry.good_spec = parsed, spec
 
     # --- serving all of them --------------------------------------------------------------------
 

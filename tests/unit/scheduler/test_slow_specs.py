@@ -1,0 +1,92 @@
+"""Pods that take long to decide on let others pass."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stellwerk.clock import VirtualClock
+from stellwerk.scheduler.slow_specs import SlowSpecs
+from stellwerk.snapshot.snapshot import Snapshot
+from tests.support.builders import make_node, make_pod, pod_info
+from tests.support.in_process import InProcess, make_profile, quiet, running
+
+SLOW = pod_info("slow", cpu="1").spec
+OTHER = pod_info("other", cpu="2").spec
+
+
+@pytest.fixture(name="clock")
+def a_clock() -> VirtualClock:
+    return VirtualClock()
+
+
+def slow_specs(clock: VirtualClock, *, waiting: int) -> SlowSpecs:
+    return SlowSpecs(range(waiting), clock.monotonic)
+
+
+def test_a_spec_is_set_back_nine_times_what_its_second_slow_attempt_took(
+    clock: VirtualClock,
+) -> None:
+    specs = slow_specs(clock, waiting=1)
+    specs.took(SLOW, 0.2)
+    assert not specs.waits(SLOW), "caches may have been cold"
+    specs.took(SLOW, 0.2)
+    assert specs.waits(SLOW)
+    assert not specs.waits(OTHER)
+    clock.advance(1.7)
+    assert specs.waits(SLOW)
+    clock.advance(0.2)
+    assert not specs.waits(SLOW)
+
+
+def test_where_no_pod_waits_none_is_set_back(clock: VirtualClock) -> None:
+    specs = slow_specs(clock, waiting=0)
+    specs.took(SLOW, 5.0)
+    specs.took(SLOW, 5.0)
+    assert not specs.waits(SLOW)
+
+
+def test_a_quick_attempt_ends_it(clock: VirtualClock) -> None:
+    specs = slow_specs(clock, waiting=1)
+    specs.took(SLOW, 5.0)
+    specs.took(SLOW, 5.0)
+    specs.took(SLOW, 0.1)
+    assert not specs.waits(SLOW)
+
+
+@contextmanager
+def time_passes_in_each_attempt(world: InProcess, seconds: float) -> Iterator[None]:
+    """Deciding takes so long, for pods whose attempt updates the snapshot."""
+    update = world.cache.update_snapshot
+
+    def slowly() -> Snapshot:
+        world.clock.advance(seconds)
+        return update()
+
+    world.cache.update_snapshot = slowly  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        world.cache.update_snapshot = update  # type: ignore[method-assign]
+
+
+async def test_slow_attempts_are_counted_logged_and_set_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as world:
+        world.apply(make_node("n0", cpu="4"), make_profile("default-scheduler"))
+        await quiet(20)
+        with time_passes_in_each_attempt(world, 0.3):
+            world.apply(*(make_pod(f"p{number}", cpu="100m") for number in range(4)))
+            await quiet(50)
+        slow = world.metrics.slow_attempts.labels("default-scheduler").value
+        assert slow >= 2
+        assert "deciding took 300 ms" in caplog.text
+        reason, message = world.condition("p2") or ("", "")
+        assert reason == "Slow"
+        assert "more than 100 ms" in message
+        assert world.node_of("p3"), "no pod was waiting then"
+        world.clock.advance(30)
+        world.queue.flush_backoff(world.clock.monotonic())
+        await quiet(50)
+        assert all(world.node_of(f"p{number}") for number in range(4))

@@ -1,0 +1,74 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import orjson
+import pytest
+
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.in_process import eventually
+
+BARE: Final = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+_MEGABYTE: Final = 1_000_000
+
+
+@asynccontextmanager
+async def opened(cluster: EmbeddedCluster, path: str) -> AsyncIterator[asyncio.StreamReader]:
+    """A watch whose answer has begun, and of which nothing more is read unless the test does."""
+    host, _, port = cluster.url.rpartition("/")[2].partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 16)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
+    await reader.readuntil(b"\r\n\r\n")
+    try:
+        async with asyncio.timeout(30):
+            yield reader
+    finally:
+        writer.transport.abort()
+
+
+async def test_a_client_that_does_not_read_is_cut_off() -> None:
+    async with (
+        EmbeddedCluster(0, options=BARE) as cluster,
+        opened(cluster, "/api/v1/configmaps?watch=true") as reader,
+    ):
+        kind = cluster.api.kinds.resource("configmaps")
+        watchers = cluster.store.collection("configmaps").watchers
+        large = {"metadata": {"name": "large"}, "data": {"a": "x" * _MEGABYTE}}
+        entry = cluster.api.create(kind, "default", large)
+        for number in range(90):
+            cluster.api.patch(kind, entry.key, {"data": {"number": str(number)}})
+            await asyncio.sleep(0)
+        await eventually(lambda: not list(watchers))
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(90 * _MEGABYTE)
+
+
+async def test_a_stream_ends_with_the_server() -> None:
+    cluster = EmbeddedCluster(0, options=BARE)
+    await cluster.start()
+    async with opened(cluster, "/api/v1/configmaps?watch=true") as reader:
+        await cluster.stop()
+        assert (await reader.read()).endswith(b"0\r\n\r\n")
+
+
+async def test_a_stream_ends_when_its_time_is_over() -> None:
+    path = "/api/v1/configmaps?watch=true&timeoutSeconds=1"
+    async with EmbeddedCluster(0, options=BARE) as cluster, opened(cluster, path) as reader:
+        assert (await reader.readuntil(b"0\r\n\r\n")).endswith(b"0\r\n\r\n")
+
+
+async def test_a_long_list_comes_whole() -> None:
+    async with EmbeddedCluster(0, options=BARE) as cluster:
+        kind = cluster.api.kinds.resource("configmaps")
+        for number in range(4):
+            data = {"a": str(number) * _MEGABYTE}
+            body = {"metadata": {"name": f"large-{number}"}, "data": data}
+            cluster.api.create(kind, "default", body)
+        content = b""
+        async with opened(cluster, "/api/v1/configmaps") as reader:
+            while size := int(await reader.readline(), 16):
+                content += await reader.readexactly(size)
+                await reader.readexactly(2)
+        listed = orjson.loads(content)
+        assert [len(each["data"]["a"]) for each in listed["items"]] == [_MEGABYTE] * 4
