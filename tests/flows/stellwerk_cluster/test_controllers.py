@@ -73,7 +73,7 @@ def test_the_pods_of_a_stateful_set_get_volumes_in_their_zones() -> None:
                 "resources": {"requests": {"storage": "1Gi"}},
             },
         }
-        claims = {"volumeClaimTemplates": [claim], "serviceName": "web"}
+        claims: JsonObject = {"volumeClaimTemplates": [claim], "serviceName": "web"}
         world.apply(storage_class, workload("StatefulSet", "db", replicas=3, **claims))
         await world.until(lambda: len(world.pods) == 3)
         await world.settle()
@@ -111,7 +111,7 @@ def test_a_daemon_set_reaches_every_node_and_a_cordoned_one_keeps_its_pod() -> N
 
 def test_a_job_of_many_indexes_runs_to_its_end() -> None:
     async def story(world: VirtualCluster) -> None:
-        indexed = {"completions": 20, "parallelism": 5, "completionMode": "Indexed"}
+        indexed: JsonObject = {"completions": 20, "parallelism": 5, "completionMode": "Indexed"}
         job = workload("Job", "j", "batch/v1", pod={"restartPolicy": "Never"}, **indexed)
         world.apply(job)
 
