@@ -135,6 +135,7 @@ class Operator:
             self.without_profile,
             random.Random,
             metrics,
+            options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
@@ -181,10 +182,12 @@ class Operator:
             client=outbox.client,
             recorder=outbox.recorder,
             now_seconds=world.clock.monotonic,
+            now=world.clock.now,
             random=world.random,
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
+            in_background=outbox.follow_ups.start,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
             guard=self.guard,

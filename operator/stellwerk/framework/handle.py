@@ -7,14 +7,17 @@ before it. Invariant: a handle serves one profile for as long as its framework l
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from datetime import datetime
+from typing import Final, Protocol, TypeAlias
 
 from typing_extensions import override
 
+from stellwerk.clock import VirtualClock
 from stellwerk.framework.containment import UNLIMITED, PluginGuard
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
 from stellwerk.framework.filtering import FilterPhase
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
     FilterRunner,
@@ -29,6 +32,9 @@ from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
+
+STANDING_CLOCK: Final = VirtualClock()
+"""The wall clock where none is given: plugins that run alone."""
 
 
 class RandomNumbers(Protocol):
@@ -68,6 +74,10 @@ StopwatchOf: TypeAlias = Callable[[str, PluginsByPoint], Stopwatch]
 """(schedulerName, its plugins) → what measures them."""
 
 
+def _left_undone(_: FollowUp) -> None:
+    """There is no cluster to write to."""
+
+
 def _unmeasured(_: str, __: PluginsByPoint) -> Stopwatch:
     return UNMEASURED
 
@@ -104,6 +114,10 @@ class Services:
     """Uids of the pods that still have victims to be deleted."""
     guard: PluginGuard = UNLIMITED
     """Limits the time of plugins that do not come with Stellwerk."""
+    now: Callable[[], datetime] = STANDING_CLOCK.now
+    """The wall clock, for what is compared with times in objects."""
+    in_background: Callable[[FollowUp], None] = _left_undone
+    """Carries out what a plugin does not wait for; without a cluster, nothing does."""
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
@@ -144,6 +158,10 @@ class ProfileHandle(Handle):
         return self._services.now_seconds()
 
     @override
+    def now(self) -> datetime:
+        return self._services.now()
+
+    @override
     def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
         if self._services.pods_on is not None:
             return self._services.pods_on(node_name)
@@ -178,6 +196,10 @@ class ProfileHandle(Handle):
             return framework.filtering.find_feasible(pod, state, sample=False).fits
         finally:
             framework.stopwatch.attempt(state)
+
+    @override
+    def in_background(self, follow_up: FollowUp) -> None:
+        self._services.in_background(follow_up)
 
     @override
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

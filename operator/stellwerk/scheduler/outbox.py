@@ -15,10 +15,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.errors import NotFound, NotLeader, SchedulerError
+from stellwerk.scheduler.follow_ups import FollowUps
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
@@ -104,3 +105,8 @@ class Outbox:
     client: ClusterClient
     recorder: Recorder
     reports: StatusReports
+    follow_ups: FollowUps = field(init=False)
+    """What plugins want written and do not wait for."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "follow_ups", FollowUps(self.client))

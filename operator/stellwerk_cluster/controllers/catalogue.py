@@ -30,8 +30,10 @@ from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
 )
+from stellwerk_cluster.controllers.resource_claim import ResourceClaimController
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.controllers.taint_eviction import TaintEvictionController
 from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
 from stellwerk_cluster.controllers.volume_binder import VolumeBinder
 from stellwerk_cluster.controllers.volume_protection import (
@@ -58,6 +60,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "ttl-after-finished-controller": TtlAfterFinishedController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
+    "resourceclaim-controller": lambda api, _index: ResourceClaimController(api),
     "garbage-collector-controller": GarbageCollector,
     "pod-garbage-collector-controller": PodGarbageCollector,
     "persistentvolume-binder-controller": VolumeBinder,
@@ -67,7 +70,8 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "endpoints-controller": EndpointsController,
     "endpointslice-controller": EndpointSliceController,
     "namespace-controller": lambda api, _index: NamespaceController(api),
-    "node-lifecycle-controller": NodeLifecycleController,
+    "node-lifecycle-controller": lambda api, _index: NodeLifecycleController(api),
+    "taint-eviction-controller": lambda api, _index: TaintEvictionController(api),
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }
