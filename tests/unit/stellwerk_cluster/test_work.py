@@ -75,8 +75,9 @@ def test_a_timer_of_later_work_does_not_disturb_the_rest() -> None:
     clock = VirtualClock()
     queue = WorkQueue(clock)
     queue.add_after("key", 10)
-    assert queue.at_rest
+    rest = [queue.at_rest]
     clock.advance(10)
-    assert not queue.at_rest
+    rest.append(queue.at_rest)
     assert queue.take() == "key"
-    assert queue.at_rest
+    rest.append(queue.at_rest)
+    assert rest == [True, False, True]
