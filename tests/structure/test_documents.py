@@ -34,6 +34,7 @@ def paths(document: Path) -> Iterator[str]:
 
 def modules(text: str) -> Iterator[str]:
     """Every dotted name of the project's packages, commands in fenced blocks included."""
+    text = text.replace("stellwerk.dev/", "")  # the prefix of annotations is no module
     return (name.rstrip(".") for name in _MODULE.findall(text))
 
 
