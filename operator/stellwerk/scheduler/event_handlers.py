@@ -185,7 +185,7 @@ class EventHandlers(WatchHandlers):
             if world.profiles.of(pod) is not None:
                 world.queue.add(pod, now)
             else:
-                self.loader.without_profile.pods[pod.uid] = pod
+                self.loader.without_profile.add(pod)
             return "UnschedulablePodAdd"
         if pod.terminating and pod.uid in world.cache.assumed_pods:
             self._assumed_pod_terminating(pod.uid)

@@ -26,6 +26,8 @@ class PodsWithoutProfile:
         self._world = world
         self._outbox = outbox
         self.pods: dict[str, PodInfo] = {}
+        self._once_served: set[str] = set()
+        """The schedulerNames that a profile served since the start."""
         self._unreported: dict[str, None] = {}
         """Uids of pods that were taken out of the queue, in order."""
         self._reporting: asyncio.Task[None] | None = None
@@ -33,6 +35,7 @@ class PodsWithoutProfile:
     def profiles_changed(self) -> None:
         """Queue pods whose profile has come, and take out those whose profile has gone."""
         world, now = self._world, self._world.clock.monotonic()
+        self._once_served |= world.profiles.served.keys()
         for uid, pod in list(self.pods.items()):
             if world.profiles.of(pod) is not None:
                 del self.pods[uid]
@@ -49,11 +52,24 @@ class PodsWithoutProfile:
         if newest is None:
             return False
         self.pods[pod.uid] = newest
-        self._unreported[pod.uid] = None
+        self._report_on(pod.uid)
+        return True
+
+    def add(self, pod: PodInfo) -> None:
+        """Keep a pod until it has a profile; it learns of a profile that has gone.
+
+        Pods of other schedulers are never written to: no profile has served their schedulerName.
+        """
+        is_new = pod.uid not in self.pods
+        self.pods[pod.uid] = pod
+        if is_new and pod.spec.scheduler_name in self._once_served and not pod.terminating:
+            self._report_on(pod.uid)
+
+    def _report_on(self, uid: str) -> None:
+        self._unreported[uid] = None
         if self._reporting is None or self._reporting.done():
             loop = asyncio.get_running_loop()
             self._reporting = loop.create_task(self._report_all(), name="pods without profile")
-        return True
 
     async def _report_all(self) -> None:
         """Write the condition of every pod that was taken out."""

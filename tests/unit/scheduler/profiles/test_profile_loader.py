@@ -427,6 +427,19 @@ async def test_pods_of_a_deleted_profile_wait_with_a_condition_and_are_taken_up_
         await eventually(lambda: world.node_of("big") == "m")
 
 
+async def test_a_pod_made_after_its_profile_went_gets_a_condition_and_an_event_once() -> None:
+    async with running() as world:
+        world.apply(make_profile("a"))
+        await quiet()
+        world.delete("SchedulerProfile", "a")
+        world.apply(make_pod("late", scheduler_name="a"))
+        message = 'no SchedulerProfile serves schedulerName "a" any more'
+        await eventually(lambda: world.condition("late") == ("SchedulerError", message))
+        world.apply(world.pod("late"))
+        await quiet()
+        assert world.notes.about("late") == [("Warning", "FailedScheduling", message)]
+
+
 async def test_pods_of_others_are_told_nothing(world: InProcess) -> None:
     world.apply(make_profile("a"), make_pod("theirs", scheduler_name="other"))
     world.delete("SchedulerProfile", "a")
