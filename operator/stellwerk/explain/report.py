@@ -151,7 +151,7 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:
-        found = findings(world, pod, profile)
+        found = yield from findings(world, pod, profile)
         yield
         result: JsonObject = {"verdicts": {"recomputedAt": computed} | verdicts(world, found)}
         if found.fits.any():
@@ -162,7 +162,7 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
         yield
         result |= preemption(decision)
         search = Counterfactuals(world, pod, profile)
-        yield from search.search()
+        yield from search.search(found)
     except PluginFailure as failure:
         return {"verdicts": {"recomputedAt": computed, "error": str(failure)}}
     result["wouldFit"] = [suggestion.as_json() for suggestion in search.suggestions]
