@@ -79,7 +79,7 @@ class Experiment:
             return []
         names = ", ".join(pod.name for pod in hopeless[:_NAMED])
         fate = "fit no node even if it is empty and are dropped"
-        return [f"{len(hopeless)} pods {fate}, {names} among them"]
+        return [f"{len(hopeless)} of {len(self.pods)} pods {fate}, {names} among them"]
 
     def arrivals(self, seed: int) -> Arrivals:
         """The pods and the ranked nodes of a seed."""

@@ -71,7 +71,7 @@ class Simulation:
         """
         events = []
         for number, pod in enumerate(pods, start=1):
-            self._arrive(pod)
+            self.arrive(pod)
             events.append(self._event())
             if number % 100 == 0 or number == len(pods):
                 tick(number)
@@ -84,17 +84,22 @@ class Simulation:
             len(self._used_nodes),
         )
 
-    def _arrive(self, pod: TracePod) -> None:
-        """Schedule one pod, or drop it for good."""
+    def arrive(self, pod: TracePod) -> str:
+        """Schedule one pod, or drop it for good; returns the node that it runs on from now on.
+
+        Raises:
+            PluginFailure: a plugin raised.
+        """
         self._arrived += pod.total_milli
         node_name = self._schedule(pod)
         if node_name:
             self._used += pod.total_milli
             self._placed += 1
             self._used_nodes.add(node_name)
+        return node_name
 
     def _schedule(self, pod: TracePod) -> str:
-        """The node on which the pod runs from now on; empty: none takes it."""
+        """The node that the pod is bound to; empty: none takes it."""
         world = self._world
         made = self._pods.pod(pod)
         world.queue.add(made, world.clock.monotonic())

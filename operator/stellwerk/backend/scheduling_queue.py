@@ -122,7 +122,8 @@ class SchedulingQueue(QueueContents):
         if entry is not None:
             self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
             self._put(entry, Place.ABSENT)
-        self.nominator.remove(uid)
+        if self.nominator.by_node:
+            self.nominator.remove(uid)
         return None if entry is None else entry.newest
 
     def move_all_to_active_or_backoff(
@@ -262,8 +263,6 @@ class SchedulingQueue(QueueContents):
     def in_flight_event_counts(self) -> Mapping[str, int]:
         """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
         return self._in_flight.counts()
-
-    # --- moving ---------------------------------------------------------------------------------
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):

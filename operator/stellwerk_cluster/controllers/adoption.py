@@ -103,7 +103,10 @@ class Adoption:
 
 
 def selector_of(workload: JsonObject) -> LabelSelector | None:
-    """The selector of a workload; that of a ReplicationController is a plain map."""
+    """The selector of a workload; that of a ReplicationController is a plain map.
+
+    None where the kind has none.
+    """
     selector = workload["spec"].get("selector")
     if workload["kind"] == "ReplicationController":
         selector = {"matchLabels": selector or {}}

@@ -1,7 +1,7 @@
 """Jobs: pods until enough have succeeded, or too many have failed.
 
 Each pod carries a finalizer until the status has counted it. Invariant: a job that is to end starts
-no more pods, and a pod is counted once, whoever deletes it.
+no more pods, and a pod is counted once, however it is deleted.
 """
 
 from __future__ import annotations

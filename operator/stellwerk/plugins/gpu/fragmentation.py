@@ -17,7 +17,7 @@ from stellwerk.models.gpu import MODEL_LABEL
 from stellwerk.models.pod_resources import CPU
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.snapshot.changes import RowCursor
-from stellwerk.snapshot.columns import IntColumn, Mask
+from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 
@@ -43,16 +43,18 @@ class TypicalPods:
 
     def __init__(self, kinds: Sequence[TypicalPod]) -> None:
         total = sum(kind.count for kind in kinds)
-        share = [kind.count / total for kind in kinds]
         gpu = [index for index, kind in enumerate(kinds) if kind.gpu_milli]
         rest = [index for index, kind in enumerate(kinds) if not kind.gpu_milli]
+        self._gpu: RowColumn = np.array(gpu, np.intp)
+        """(G,) the places of the kinds that ask for GPUs."""
+        self._rest: RowColumn = np.array(rest, np.intp)
         self.models = [kinds[index].models for index in gpu]
-        """Of the kinds that ask for GPUs; here G of them."""
-        self._gpu, self._rest = gpu, rest
-        self._share: FloatColumn = np.array(share)
+        """(G,)"""
+        self._share: FloatColumn = np.array([kind.count / total for kind in kinds])
         cpu: IntColumn = np.array([kind.cpu_millis for kind in kinds], np.int64)
-        self._gpu_cpu, self._rest_cpu = cpu[gpu, None], cpu[rest, None]
-        self._devices = np.array([[kinds[index].devices] for index in gpu], np.int64)
+        self._gpu_cpu, self._rest_cpu = cpu[self._gpu, None], cpu[self._rest, None]
+        devices = [kinds[index].devices for index in gpu]
+        self._devices: IntColumn = np.array(devices, np.int64).reshape(-1, 1)
         milli = [kinds[index].gpu_milli for index in gpu]
         self._sizes: IntColumn
         self._sizes, self._size = np.unique(np.array(milli, np.int64), return_inverse=True)
@@ -93,7 +95,7 @@ class TypicalPods:
         if admitted is not None:
             gpu[:, 5] = whole * ~admitted
         parts[self._gpu] = gpu
-        if self._rest:
+        if len(self._rest):
             runs = idle_cpu >= self._rest_cpu
             parts[self._rest, 3] = amounts[self._rest] * runs
             parts[self._rest, 4] = amounts[self._rest] * ~runs

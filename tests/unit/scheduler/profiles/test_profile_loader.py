@@ -427,19 +427,6 @@ async def test_pods_of_a_deleted_profile_wait_with_a_condition_and_are_taken_up_
         await eventually(lambda: world.node_of("big") == "m")
 
 
-async def test_a_pod_made_after_its_profile_went_gets_a_condition_and_an_event_once() -> None:
-    async with running() as world:
-        world.apply(make_profile("a"))
-        await quiet()
-        world.delete("SchedulerProfile", "a")
-        world.apply(make_pod("late", scheduler_name="a"))
-        message = 'no SchedulerProfile serves schedulerName "a" any more'
-        await eventually(lambda: world.condition("late") == ("SchedulerError", message))
-        world.apply(world.pod("late"))
-        await quiet()
-        assert world.notes.about("late") == [("Warning", "FailedScheduling", message)]
-
-
 async def test_pods_of_others_are_told_nothing(world: InProcess) -> None:
     world.apply(make_profile("a"), make_pod("theirs", scheduler_name="other"))
     world.delete("SchedulerProfile", "a")
@@ -557,3 +544,26 @@ async def test_a_seed_repeats_the_choice_among_equal_nodes() -> None:
 
     assert await choices(7) == await choices(7)
     assert await choices(7) != await choices(8)
+
+
+async def test_default_constraints_beyond_the_complexity_of_a_pod_are_refused(
+    world: InProcess,
+) -> None:
+    def spec(count: int) -> JsonObject:
+        constraints = [
+            {"maxSkew": 1, "topologyKey": f"k{number}", "whenUnsatisfiable": "ScheduleAnyway"}
+            for number in range(count)
+        ]
+        args = {"defaultingType": "List", "defaultConstraints": constraints}
+        return {"pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
+
+    world.apply(make_profile("many", **spec(201)), make_profile("few", **spec(200)))
+    await quiet(20)
+    entries = world.operator.loader.entries
+    assert entries["few"].refusal is None
+    refusal = entries["many"].refusal
+    assert refusal is not None
+    assert refusal.message == (
+        "spec.pluginConfig: defaultConstraints: too complex to schedule with: topology spread "
+        "constraints count 10 each (2010, the limit is 2000)"
+    )
