@@ -223,7 +223,10 @@ class Operator:
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
         )
         self.explanations = Explanations(
-            world, schedule_one.records, lambda: self.without_profile.pods
+            world,
+            schedule_one.records,
+            schedule_one.evictions,
+            lambda: self.without_profile.pods,
         )
         return Scheduler(
             world,
