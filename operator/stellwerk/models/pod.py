@@ -148,8 +148,6 @@ def parse_pod(
     resource_version = text_or_empty(metadata.get("resourceVersion"))
     generation = number_or_none(metadata.get("generation")) or 0
     nominated_node_name = text_or_empty(status.get("nominatedNodeName"))
-    phase = text_or_empty(status.get("phase"))
-    start_time = text_or_empty(status.get("startTime"))
     priority = number_or_none(spec.get("priority"))
     policy = text_or_empty(spec.get("preemptionPolicy"))
     if priority is None and resolve_priority is not None:
@@ -179,21 +177,25 @@ def parse_pod(
             if spec.get("volumes") and not shared.too_complex
             else ()
         ),
-        phase=phase,
+        phase=text_or_empty(status.get("phase")),
         terminating=terminating,
-        start_time=start_time,
+        start_time=text_or_empty(status.get("startTime")),
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
         generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
-        extended_requests=(
-            container_requests(spec, shared.amounts.requests)
-            if not node_name and any("/" in resource for resource in shared.amounts.requests)
-            else ()
-        ),
+        extended_requests=() if node_name else _extended_requests(spec, shared),
     )
+
+
+def _extended_requests(spec: JsonObject, shared: SchedulingSpec) -> tuple[ContainerRequests, ...]:
+    """What containers request, if devices may provide any of it; most pods end here."""
+    requests = shared.amounts.requests
+    if not any("/" in resource for resource in requests):
+        return ()
+    return container_requests(spec, requests)
 
 
 def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
