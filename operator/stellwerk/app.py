@@ -135,6 +135,7 @@ class Operator:
             self.without_profile,
             random.Random,
             metrics,
+            options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods

@@ -534,7 +534,7 @@ def test_arguments_of_other_plugins_are_their_own(profiles: Api) -> None:
 
 def test_the_largest_profile_stays_within_the_cost_of_its_rules(profiles: Api) -> None:
     names = [f"{'p' * 120}{number}" for number in range(64)]
-    points = [*ExtensionPoint, "multiPoint"]
+    points = [*(point.value for point in ExtensionPoint), "multiPoint"]
     lists = {point: {**enabled(*names), **disabled(*names)} for point in points}
     lists["queueSort"]["enabled"] = [{"name": "PrioritySort"}]
     shape = [{"utilization": percent, "score": 1} for percent in range(101)]
