@@ -600,7 +600,8 @@ def test_pods_wait_for_an_unreachable_node_as_long_as_they_say(*, recovers: bool
         await asyncio.sleep(6)
         assert leaving(world, "waits-for-the-network") is not recovers
 
-    play([make_node("node1")], story)
+    # A second node is heard of: where none is, no node is written off.
+    play([make_node("node1"), make_node("node2", taints=[DEDICATED])], story)
 
 
 def leaving(world: VirtualCluster, name: str) -> bool:

@@ -52,6 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="*, none, or names as in kube-controller-manager; -name leaves one out (default: *)",
     )
     _add_access(parser)
+    from stellwerk_cluster.node_flags import add_node_flags  # noqa: PLC0415
+
+    add_node_flags(parser)
 
 
 def _add_access(parser: argparse.ArgumentParser) -> None:
@@ -87,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
     from stellwerk_cluster.access_flags import AccessFlags  # noqa: PLC0415
     from stellwerk_cluster.command import admission_plugins, serve_cluster  # noqa: PLC0415
+    from stellwerk_cluster.node_flags import kubelet_options  # noqa: PLC0415
 
     plugins = admission_plugins(options.enable_admission_plugins, options.disable_admission_plugins)
     access = AccessFlags(
@@ -105,6 +109,7 @@ def run(options: argparse.Namespace) -> int:
             options.data_dir,
             access,
             plugins,
+            kubelet_options(options.stages, options.kubelet_config),
         )
     )
     return 0
