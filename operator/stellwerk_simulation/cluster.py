@@ -103,12 +103,15 @@ class PodMaker:
 def pod_manifest(pod: TracePod, scheduler_name: str) -> JsonObject:
     """The v1.Pod of a trace's pod."""
     requests = {"cpu": f"{pod.cpu_millis}m", "memory": f"{pod.memory_mib}Mi"}
+    limits = {}
     if pod.devices:
         shared = pod.gpu_milli < WHOLE
-        requests[MILLI if shared else DEVICES] = str(pod.gpu_milli if shared else pod.devices)
+        # The API wants a limit for what cannot be overcommitted.
+        limits = {MILLI if shared else DEVICES: str(pod.gpu_milli if shared else pod.devices)}
+    resources = {"requests": requests | limits, "limits": limits}
     spec: JsonObject = {
         "schedulerName": scheduler_name,
-        "containers": [{"name": "main", "resources": {"requests": requests}}],
+        "containers": [{"name": "main", "resources": resources}],
     }
     if pod.models:
         admitted = {"key": MODEL_LABEL, "operator": "In", "values": list(pod.models)}

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stellwerk.models.profile import LoadedProfile
-from stellwerk.plugins.gpu.fragmentation import Fragmentation, TypicalPod, TypicalPods
+from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
 from stellwerk.world.decide import decide
 from stellwerk.world.effects import apply
 from stellwerk_simulation.arrivals import Arrivals, gpu_capacity
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world
+from stellwerk_simulation.fragmentation_record import FragmentationRecord
 from stellwerk_simulation.trace import TracePod
 
 
@@ -58,8 +59,9 @@ class Simulation:
         self._active = ActivePods()
         self._world = make_world(arrivals.nodes, profile, seed, self._active)
         self._pods = PodMaker(profile.scheduler_name)
-        self._fragmentation = Fragmentation(self._world.cache.snapshot, TypicalPods(typical))
+        self._record = FragmentationRecord(self._world.cache.snapshot, TypicalPods(typical))
         self._world.cache.update_snapshot()
+        self._record.begin()
         self._arrived = self._used = self._placed = 0
         self._used_nodes: set[str] = set()
 
@@ -69,17 +71,21 @@ class Simulation:
         Raises:
             PluginFailure: a plugin raised.
         """
-        events = []
+        loads: list[tuple[int, int, int]] = []
         for number, pod in enumerate(pods, start=1):
-            self.arrive(pod)
-            events.append(self._event())
+            node_name = self.arrive(pod)
+            if node_name:
+                self._world.cache.update_snapshot()
+                self._record.note(node_name)
+            loads.append((self._arrived, self._used, self._placed))
             if number % 100 == 0 or number == len(pods):
                 tick(number)
+        fragmented = list(self._record.totals())
         return RunResult(
             self._profile.name,
             self._seed,
             self._capacity,
-            events,
+            [self._event(arrived, used, fragmented[placed]) for arrived, used, placed in loads],
             self._placed,
             len(self._used_nodes),
         )
@@ -116,9 +122,7 @@ class Simulation:
         world.cache.set_pod(bound)
         return bound.node_name
 
-    def _event(self) -> Event:
-        self._world.cache.update_snapshot()
-        idle = self._capacity - self._used
-        fragmented = float(self._fragmentation.column().sum())
+    def _event(self, arrived: int, used: int, fragmented: float) -> Event:
+        idle = self._capacity - used
         ratio = 100 * fragmented / idle if idle else 0.0
-        return Event(self._arrived, self._used, round(fragmented, 2), round(ratio, 2))
+        return Event(arrived, used, round(fragmented, 2), round(ratio, 2))
