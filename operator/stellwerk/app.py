@@ -6,12 +6,14 @@ complete, and the process ends only after the bindings in flight have.
 
 import asyncio
 import logging
+import os
 import random
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
@@ -48,6 +50,7 @@ from stellwerk.scheduler.observers.instruments import (
     Gauges,
     ProfileStopwatch,
     QueueMetrics,
+    VolumeCounters,
     plugin_failure_counter,
 )
 from stellwerk.scheduler.outbox import Outbox, StatusReports
@@ -66,6 +69,7 @@ from stellwerk.scheduler.waiting_pods import WaitingPodsMap
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
+from stellwerk.serving.log_level import log_level_routes
 from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import Ending, run_together
@@ -130,6 +134,8 @@ class Operator:
             self.extenders,
             self.without_profile,
             random.Random,
+            metrics,
+            options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
@@ -176,16 +182,19 @@ class Operator:
             client=outbox.client,
             recorder=outbox.recorder,
             now_seconds=world.clock.monotonic,
+            now=world.clock.now,
             random=world.random,
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
+            in_background=outbox.follow_ups.start,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic
             ),
+            volume_counts=VolumeCounters(metrics),
         )
 
     def _scheduler(self, active: ActiveQueue, outbox: Outbox) -> Scheduler:
@@ -283,9 +292,28 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
         ),
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
-        routes=ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
+        routes=[
+            *ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
+            *log_level_routes(),
+        ],
         guard=guard,
     )
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Log that the operator starts, and, whatever happens, that it ends."""
+    logger.info("stellwerk %s starts as process %d", __version__, os.getpid())
+    try:
+        yield
+    finally:
+        logger.info("stellwerk ends")
+
+
+def _listen_to_signals(operator: Operator) -> None:
+    """SIGALRM, which cuts plugins off, and SIGUSR2; `handlers` takes those that end the process."""
+    operator.guard.install()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
 
 
 async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: None) -> None:
@@ -299,6 +327,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
+        stack.enter_context(_announced())
         client = await stack.enter_async_context(
             KubernetesClient(
                 credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
@@ -326,8 +355,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
         ending = Ending()
-        operator.guard.install()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
+        _listen_to_signals(operator)
         watches = run_operator(
             events=operator.handlers,
             client=client,

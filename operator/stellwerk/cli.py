@@ -5,7 +5,6 @@ traceback.
 """
 
 import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -24,11 +23,9 @@ from stellwerk.commands import (
     what_if,
 )
 from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.logs import LEVELS, configure
 
 USAGE_ERROR: Final = 2
-_LEVELS: Final = ("trace", "debug", "info", "warning", "error")
-TRACE: Final = 5
-"""Below debug: plugin scores of every attempt."""
 
 _COMMANDS: Final = {
     "run": run,
@@ -47,7 +44,7 @@ _COMMANDS: Final = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
     options = build_parser().parse_args(arguments)
-    _configure_logging(options.log_level)
+    configure(options.log_level, options.log_format)
     try:
         status: int = options.command(options)
         sys.stdout.flush()
@@ -77,17 +74,17 @@ def build_parser() -> argparse.ArgumentParser:
         text = module.HELP
         command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         command.add_argument(
-            "--log-level", choices=_LEVELS, default="info", help="how much to log (default: info)"
+            "--log-level",
+            choices=list(LEVELS),
+            default="info",
+            help="how much to log (default: info)",
+        )
+        command.add_argument(
+            "--log-format",
+            choices=["text", "json"],
+            default="text",
+            help="lines for people, or one JSON object a line (default: text)",
         )
         module.add_arguments(command)
         command.set_defaults(command=module.run)
     return parser
-
-
-def _configure_logging(level: str) -> None:
-    logging.addLevelName(TRACE, "TRACE")
-    logging.basicConfig(
-        level=TRACE if level == "trace" else level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )

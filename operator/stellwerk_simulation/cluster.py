@@ -62,7 +62,9 @@ def make_world(
     )
     for node in nodes:
         world.cache.set_node(parse_node(node_manifest(node)))
-    served = offline_profile(profile, world.cache, world.objects, nominator, world.random)
+    served = offline_profile(
+        profile, world.cache, world.objects, nominator, world.random, world.clock
+    )
     profiles.serve([served], {})
     world.cache.update_snapshot()
     return world

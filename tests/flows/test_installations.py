@@ -120,10 +120,12 @@ def test_profiles_are_made_of_values() -> None:
     }
 
 
-def test_monitoring_adds_a_service_and_its_monitor() -> None:
+def test_monitoring_adds_the_objects_of_the_folder_monitoring() -> None:
     plain, monitored = rendered(), rendered("monitoring.enabled=true")
-    added = {key[0] for key in monitored.keys() - plain.keys()}
-    assert added == {"Service", "ServiceMonitor"}
+    folder = run(program_of(newest()), "kustomize", ROOT / "manifests" / "monitoring")
+    added = {key: each for key, each in monitored.items() if key not in plain}
+    assert {key[0] for key in added} == {"Service", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
+    assert added == by_key(parsed(folder))
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from typing import Final
 
 from tests.structure.pod_way import PodWay, pod_way
 
-MODULES: Final = 33
+MODULES: Final = 32
 """Beside plugins, models, metrics and clock."""
 CHANGES: Final = 228
 """Half of the 457 of the tree before the rearrangement (516aad6), by this same count; that tree has
 43 modules."""
 
 
-def test_one_pod_goes_through_at_most_33_modules_and_229_changes() -> None:
+def test_one_pod_goes_through_at_most_32_modules_and_229_changes() -> None:
     way = pod_way()
     assert len(way.modules_to_read) <= MODULES, "\n".join(way.modules_to_read)
     assert way.changes <= CHANGES, "`make pod-way` prints them"

@@ -41,8 +41,7 @@ def test_every_file_of_the_packages_is_in_the_wheel(wheel: Path) -> None:
     packed = set(zipfile.ZipFile(wheel).namelist())
     sources = {
         str(path.relative_to(ROOT / "operator"))
-        for package in ("stellwerk", "stellwerk_cluster")
-        for path in (ROOT / "operator" / package).rglob("*")
+        for path in (ROOT / "operator").glob("stellwerk*/**/*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert sources - packed == set()

@@ -132,7 +132,11 @@ class HostileWorld:
     async def _show(self, meter: LoopMeter, event_type: str, obj: JsonObject) -> None:
         """An event, from the bytes on; and what it leads to."""
         metadata = {**obj["metadata"], "resourceVersion": f"{next(self._versions)}"}
-        body = orjson.dumps({**obj, "metadata": metadata})
+        shown_obj = {**obj, "metadata": metadata}
+        if obj["kind"] == "Pod":
+            # Admission gives every pod a priority.
+            shown_obj["spec"] = {"priority": 0, **obj.get("spec", {})}
+        body = orjson.dumps(shown_obj)
         delivery, name = self._deliveries[obj["kind"]], f"{event_type} {obj['kind']}"
         meter.phase = f"after {name}"
         shown: list[JsonObject] = []

@@ -57,15 +57,13 @@ class SchedulingQueue(QueueContents):
         wake: Callable[[], None] = lambda: None,
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
-        super().__init__()
+        super().__init__(max_unschedulable_seconds)
         self.nominator = nominator or Nominator()
         self._push = push
         self._policy = policy
         self._observer = observer
         self._wake = wake
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
-        self.max_unschedulable_seconds = max_unschedulable_seconds
-        """After so long in unschedulablePods a pod is retried whatever changes."""
         self._backoff_q = BackoffQueue()
         self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
         self._in_flight = InFlightEvents()

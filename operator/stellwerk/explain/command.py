@@ -68,10 +68,11 @@ def _opened(path: str) -> Iterator[Iterable[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        with open(path, "rb") as lines:  # noqa: PTH123 a stream of lines, not a whole file
-            yield lines
+        lines = open(path, "rb")  # noqa: PTH123, SIM115 a stream of lines, closed below
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    with lines:
+        yield lines
 
 
 def _table(result: Mapping[str, Any]) -> str:

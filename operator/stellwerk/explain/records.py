@@ -132,7 +132,7 @@ class DecisionRecords:
         """The record of a pod; None: it was decided too long ago, or not here."""
         return self._records.get(uid)
 
-    def keep(self, decision: Decision, attempts: int, decided_at_seconds: float) -> None:
+    def keep(self, decision: Decision, attempts: int, now: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""
         search = decision.search
         found, scores, total = search.found, decision.scores, decision.total
@@ -148,7 +148,7 @@ class DecisionRecords:
         record = DecisionRecord(
             search.pod,
             decision.node_name,
-            decided_at_seconds,
+            now,
             attempts,
             decision.feasible,
             found.evaluated,
@@ -158,7 +158,7 @@ class DecisionRecords:
             names,
             total,
             kept,
-            self._why(search, others) if others else None,
+            self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
         )
         self._put(search.pod.uid, record)
@@ -201,12 +201,12 @@ class DecisionRecords:
 
     # --- the others -----------------------------------------------------------------------------
 
-    def _why(self, search: Search, others: int) -> Rejections | None:
+    def _why(self, search: Search, others: int, now: float) -> Rejections | None:
         """Why other nodes were turned away: as counted last for such a pod, or counted now.
 
         Counting may take a small share of the time only. None: it was not the turn of this pod.
         """
-        spec, last, now = search.pod.spec, self._rejections, self._now()
+        spec, last = search.pod.spec, self._rejections
         known = last if spec is self._rejected_spec else None
         if known is not None and known.others == others:
             return known
@@ -215,11 +215,12 @@ class DecisionRecords:
         self._credited_at_seconds = now
         if self._credit_seconds <= 0 or not _may_be_asked_again(search):
             return known
+        began = self._now()
         diagnosis = search.profile.framework.filtering.diagnose(search.found, search.pod)
         counts = {s: n for s, n in diagnosis.statuses.counts().items() if not s.ok}
         counted = self._rejections = Rejections(counts, now, others)
         self._rejected_spec = spec
-        self._credit_seconds -= self._now() - now
+        self._credit_seconds -= self._now() - began
         return counted
 
 

@@ -218,6 +218,8 @@ def _profile(world: World, supposed: Supposition, pod: PodInfo) -> ServedProfile
 def _supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
     try:
         loaded = load_profile(manifest, known_plugins())
-        return offline_profile(loaded, world.cache, world.objects, world.nominator, world.random)
+        return offline_profile(
+            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+        )
     except ProfileError as error:
         raise ConfigurationError(f"this profile cannot be used: {error}") from error

@@ -12,8 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stellwerk.handlers.preparing import beside_the_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +123,7 @@ class Delivery:
 
         Of one kind, nothing else is delivered meanwhile.
         """
-        return await asyncio.to_thread(self._events.prepare, self.watched.kind, obj)
+        return await beside_the_loop(partial(self._events.prepare, self.watched.kind, obj))
 
     def skip_event(self, event: object) -> None:
         """An event that is of no known type: it is counted, and named in the log."""

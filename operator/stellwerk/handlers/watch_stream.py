@@ -159,10 +159,15 @@ class WatchStream:
     async def _prepared(self, events: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """The same events; a large one comes when its object has been parsed beside the loop."""
         async for event in events:
-            if event.__class__ is LargeEvent:
-                # What was parsed is shared by what is parsed next, for as long as it is kept.
-                _kept = await self._delivery.prepare(event.get("object") or {})
+            if event.__class__ is not LargeEvent:
+                yield event
+                continue
+            # What was parsed is there to be taken for as long as it is kept.
+            kept = await self._delivery.prepare(event.get("object") or {})
             yield event
+            # A quiet stream would hold what it gave last until there is news.
+            del kept
+            event.clear()
 
     def _usual(self, event: JsonObject) -> bool:
         """Deliver an event as nearly all are, without further looks; whether it was one."""

@@ -1,7 +1,8 @@
 """How much a pod asks to be evaluated, counted before any of it is compiled.
 
-`models.pod` asks for pods that could exceed a limit. Invariant: a count is linear in the object and
-compiles nothing, so that a pod that is refused for its complexity has cost next to nothing.
+`models.pod` asks for pods that could exceed a limit, and the profile loader for profiles.
+Invariant: a count is linear in the object and compiles nothing, so that what is refused for its
+complexity has cost next to nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,6 +49,24 @@ def pod_complexity(spec: JsonObject) -> int:
     )
 
 
+def too_many_defaults(spec: object, limit: int) -> str:
+    """Why the default constraints in a profile's spec cannot be used; empty: they can, or are none.
+
+    Each counts as one of the pod's own; what is malformed is left to validation.
+    """
+    configs = spec.get("pluginConfig") if isinstance(spec, dict) else None
+    for config in configs if isinstance(configs, list) else ():
+        args = config.get("args") if isinstance(config, dict) else None
+        constraints = args.get("defaultConstraints") if isinstance(args, dict) else None
+        count = _PAIRWISE * len(constraints) if isinstance(constraints, list) else 0
+        if count > limit:
+            return (
+                "defaultConstraints: too complex to schedule with: topology spread constraints "
+                f"count {_PAIRWISE} each ({count}, the limit is {limit})"
+            )
+    return ""
+
+
 def volumes_complexity(spec: JsonObject) -> int:
     """Of the volumes alone, which no two pods have to share: each, and the monitors of disks.
 
@@ -55,9 +74,8 @@ def volumes_complexity(spec: JsonObject) -> int:
         KeyError, TypeError, ValueError, AttributeError: the spec is malformed.
     """
     volumes = spec.get("volumes") or ()
-    return len(volumes) + sum(
-        len((volume.get("rbd") or {}).get("monitors") or ()) for volume in volumes
-    )
+    disks = [volume["rbd"] for volume in volumes if "rbd" in volume]
+    return len(volumes) + sum(len((disk or {}).get("monitors") or ()) for disk in disks)
 
 
 def _node_terms(affinity: JsonObject) -> Iterator[JsonObject]:

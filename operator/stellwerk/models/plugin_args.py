@@ -7,7 +7,7 @@ immutable, comparable and complete, so that a reload can keep every plugin whose
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -29,6 +29,11 @@ MAX_SHAPE_SCORE: Final = 10
 
 _MAX_UTILIZATION: Final = 100
 _MAX_RESOURCE_WEIGHT: Final = 100
+_LONGEST_RESOURCE_NAME: Final = 317
+MAX_SCORED_RESOURCES: Final = 64
+
+ScoringStrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+SCORING_STRATEGIES: Final[tuple[str, ...]] = get_args(ScoringStrategyType)
 
 
 class PluginArgs(ConfigModel):
@@ -49,7 +54,7 @@ class PluginArgs(ConfigModel):
 class ResourceSpec(ConfigModel):
     """A resource and how much it counts in a score."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1, max_length=_LONGEST_RESOURCE_NAME)]
     """Name of the resource: cpu, memory, or an extended resource."""
 
     weight: Annotated[int, Field(ge=0, le=_MAX_RESOURCE_WEIGHT)] = 1
@@ -81,7 +86,11 @@ def _default_if_empty(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec
     return resources or DEFAULT_RESOURCES
 
 
-ScoredResources = Annotated[Items[ResourceSpec], AfterValidator(_default_if_empty)]
+ScoredResources = Annotated[
+    Items[ResourceSpec],
+    Field(max_length=MAX_SCORED_RESOURCES),
+    AfterValidator(_default_if_empty),
+]
 Shape = Items[UtilizationShapePoint]
 
 
@@ -109,7 +118,7 @@ class RequestedToCapacityRatioParam(ConfigModel):
 class ScoringStrategy(ConfigModel):
     """How NodeResourcesFit scores a node."""
 
-    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
+    type: ScoringStrategyType
     """Which strategy scores: the emptiest node, the fullest, or a shape over utilization."""
 
     resources: ScoredResources = DEFAULT_RESOURCES

@@ -22,6 +22,12 @@ from stellwerk.models.json_values import (
     text_map,
     text_or_empty,
 )
+from stellwerk.models.pod_claims import (
+    ContainerRequests,
+    GeneratedClaims,
+    container_requests,
+    generated_claims,
+)
 from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
 from stellwerk.models.scheduling_spec import (
     PREEMPT_LOWER_PRIORITY,
@@ -72,6 +78,10 @@ class PodInfo:
     """(apiVersion kind, name, uid) of the controlling owner."""
     gpu_devices: tuple[int, ...]
     """The numbers of its GPUs on the node; Reserve writes them into an assumed pod's own copy."""
+    generated_claims: GeneratedClaims | None = None
+    """The resource claims that were made for the pod; None: its status names none."""
+    extended_requests: tuple[ContainerRequests, ...] = ()
+    """What each container of a pod without a node requests, if any requests extended resources."""
 
     @property
     def key(self) -> str:
@@ -112,6 +122,8 @@ _MANY: Final = 1024
 """So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
 _FEW: Final = 16
 """Lists of more types are not shared."""
+_CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
+"""The fields of status that name claims which were made for the pod."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 """The fields of status in which a pod may report other resources than its spec."""
 
@@ -175,6 +187,12 @@ def parse_pod(
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
+        generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
+        extended_requests=(
+            container_requests(spec, shared.amounts.requests)
+            if not node_name and any("/" in resource for resource in shared.amounts.requests)
+            else ()
+        ),
     )
 
 

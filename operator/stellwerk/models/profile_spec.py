@@ -188,7 +188,9 @@ class SchedulerProfileSpec(ConfigModel):
     tie_break_seed: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
     """Seed of the random choice among nodes of equal score, for decisions that can be repeated."""
 
-    tie_break: Literal["Random", "NodeRank"] = "Random"
+    tie_break: Annotated[
+        Literal["Random", "NodeRank"], Field(json_schema_extra={"maxLength": 16})
+    ] = "Random"
     """How to choose among nodes of equal score: at random, as kube-scheduler does, or the one that
     it would visit first: the oldest, a node of each zone in turn."""
 

@@ -4,7 +4,7 @@ Parsed with the pod; used by the volume plugins and counted per node by the snap
 `usage_keys` of two volumes share a key only if both name the same claim or disk.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -32,6 +32,8 @@ _WATCHED_KINDS: Final = (
     "rbd",
     "vsphereVolume",
 )
+MANY_USES: Final = 1000
+"""A volume with more is counted as a whole, whatever a pod invents."""
 _RANK: Final = {kind: rank for rank, kind in enumerate(_WATCHED_KINDS)}
 """Where a volume names two sources, the first counts."""
 _DISK_NAMES: Final = {
@@ -56,6 +58,8 @@ class PodVolume:
     """The claim's name for persistentVolumeClaim and ephemeral volumes, otherwise empty."""
     source: JsonObject
     """The volume source as in the API."""
+    disk_uses: tuple[UsageKey, ...] | frozenset[UsageKey] = ()
+    """What a disk occupies, mounted as it is; a set if these are many; of a claim nothing."""
 
     @property
     def mode(self) -> str:
@@ -67,19 +71,13 @@ class PodVolume:
 
         An RBD image is one key per monitor: images are the same if any monitor is.
         """
-        if self.kind == "rbd":
-            pool = text_or_empty(self.source.get("pool"))
-            image = text_or_empty(self.source.get("image"))
-            monitors = dict.fromkeys(texts(self.source.get("monitors")))
-            return tuple(("rbd", monitor, pool, image, mode) for monitor in monitors)
-        field = _DISK_NAMES.get(self.kind)
-        return ((self.kind, text_or_empty(self.source.get(field)), mode),) if field else ()
+        return _disk_keys(self.kind, self.source, mode)
 
-    def usage_keys(self, namespace: str) -> tuple[UsageKey, ...]:
+    def usage_keys(self, namespace: str) -> Collection[UsageKey]:
         """What the volume occupies on its node, for counting: a claim, or a disk and its mode."""
         if self.claim_name:
             return ((self.kind, namespace, self.claim_name),)
-        return self.disk_keys(self.mode)
+        return self.disk_uses
 
 
 def storage_class_name(obj: JsonObject) -> str:
@@ -103,10 +101,33 @@ def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolu
             claim_name = text(source["claimName"])
         elif kind == EPHEMERAL:
             claim_name = f"{pod_name}-{volume['name']}"
-        parsed = PodVolume(text(volume["name"]), kind, claim_name, source)
         # A source that cannot be read is to be found now, and not when the volume is counted.
-        mode = parsed.mode
-        if not claim_name:
-            parsed.disk_keys(mode)
-        found.append(parsed)
+        mode = READ_ONLY if source.get("readOnly") else READ_WRITE
+        uses = () if claim_name else _disk_keys(kind, source, mode)
+        found.append(
+            PodVolume(
+                text(volume["name"]),
+                kind,
+                claim_name,
+                source,
+                uses if len(uses) <= MANY_USES else _hashed(uses),
+            )
+        )
     return tuple(found)
+
+
+def _disk_keys(kind: str, source: JsonObject, mode: str) -> tuple[UsageKey, ...]:
+    if kind == "rbd":
+        pool = text_or_empty(source.get("pool"))
+        image = text_or_empty(source.get("image"))
+        monitors = dict.fromkeys(texts(source.get("monitors")))
+        return tuple(("rbd", monitor, pool, image, mode) for monitor in monitors)
+    field = _DISK_NAMES.get(kind)
+    return ((kind, text_or_empty(source.get(field)), mode),) if field else ()
+
+
+def _hashed(uses: tuple[UsageKey, ...]) -> frozenset[UsageKey]:
+    """The set of them, which knows its hash from now on."""
+    found = frozenset(uses)
+    hash(found)
+    return found

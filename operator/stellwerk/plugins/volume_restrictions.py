@@ -170,7 +170,9 @@ def _freed_disk_or_claim(pod: PodInfo, change: ClusterChange) -> QueueingHint:
         return QUEUE
     if gone.namespace != pod.namespace:
         return QUEUE_SKIP
-    freed = {key for volume in gone.volumes for key in volume.usage_keys(gone.namespace)}
     wanted = {key for volume in pod.volumes for key in conflicting_uses(volume)}
     wanted |= {(CLAIM, pod.namespace, volume.claim_name) for volume in claim_volumes(pod, BY_NAME)}
-    return queue_if(not freed.isdisjoint(wanted))
+    # What is waiting has few; what is gone may have had a hundred thousand.
+    return queue_if(
+        any(not wanted.isdisjoint(volume.usage_keys(gone.namespace)) for volume in gone.volumes)
+    )

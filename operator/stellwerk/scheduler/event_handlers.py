@@ -9,14 +9,15 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 from typing_extensions import override
 
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.metrics import Histogram, Metrics
+from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
@@ -25,9 +26,11 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
 from stellwerk.scheduler.outbox import StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
+from stellwerk.scheduler.prepared_object import PreparedObject
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.series import Histogram
 from stellwerk.world.world import World
 
 Parsed = TypeVar("Parsed")
@@ -42,6 +45,9 @@ _RESOURCES: Final = {
     "CSIDriver": Resource.CSI_DRIVER,
     "CSIStorageCapacity": Resource.CSI_STORAGE_CAPACITY,
     "VolumeAttachment": Resource.VOLUME_ATTACHMENT,
+    "ResourceClaim": Resource.RESOURCE_CLAIM,
+    "ResourceSlice": Resource.RESOURCE_SLICE,
+    "DeviceClass": Resource.DEVICE_CLASS,
 }
 """Kinds whose changes can wake pods; the others are only kept."""
 
@@ -106,6 +112,10 @@ class EventHandlers(WatchHandlers):
     """Pods without a priority whose class has not been seen yet, by uid."""
     _durations: dict[str, Histogram] = field(default_factory=dict)
     """By label."""
+    _prepared: WeakValueDictionary[int, PreparedObject[Any]] = field(
+        default_factory=WeakValueDictionary
+    )
+    """Large objects that were parsed beside the loop, by their id, until they are handled."""
 
     # --- pods -----------------------------------------------------------------------------------
 
@@ -118,7 +128,7 @@ class EventHandlers(WatchHandlers):
         """What happened to the pod, as the metric calls it."""
         if event_type == DELETED:
             return self._pod_gone(obj, now, deleted=True)
-        pod = _well_formed(self._parse, obj)
+        pod = self._parsed(self._parse, obj)
         if pod.finished:
             return self._pod_gone(obj, now, deleted=False)
         if self.raw.wants_any:
@@ -140,13 +150,25 @@ class EventHandlers(WatchHandlers):
 
     @override
     def prepare(self, kind: str, obj: JsonObject) -> object:
-        # The compiled spec is interned: handling the event finds it.
-        if kind != "Pod":
+        parse: Callable[[JsonObject], object]
+        if kind == "Pod":
+            parse = partial(parse_pod, max_complexity=self.max_pod_complexity)
+        elif kind == "Node":
+            parse = parse_node
+        elif kind == "SchedulerProfile":
+            parse = self.loader.parse
+        else:
             return None
-        try:
-            return parse_pod(obj, None, self.max_pod_complexity)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            return None  # handling the event says what is wrong
+        prepared = PreparedObject(obj, partial(_well_formed, parse))
+        if kind != "Pod" or _says_priority(obj):
+            self._prepared[id(obj)] = prepared
+        # Of another pod the compiled spec is interned: handling the event finds it.
+        return prepared
+
+    def _parsed(self, parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Parsed:
+        """What the object says, parsed now unless it has been."""
+        prepared = self._prepared.get(id(obj))
+        return _well_formed(parse, obj) if prepared is None else prepared.parsed()
 
     def _priorities_known(self, uids: Iterable[str], now: float) -> None:
         for uid in uids:
@@ -185,7 +207,7 @@ class EventHandlers(WatchHandlers):
             if world.profiles.of(pod) is not None:
                 world.queue.add(pod, now)
             else:
-                self.loader.without_profile.pods[pod.uid] = pod
+                self.loader.without_profile.put(pod)
             return "UnschedulablePodAdd"
         if pod.terminating and pod.uid in world.cache.assumed_pods:
             self._assumed_pod_terminating(pod.uid)
@@ -259,7 +281,7 @@ class EventHandlers(WatchHandlers):
                 world.queue.move_all_to_active_or_backoff(change, started)
             self._observe("NodeDelete", started)
             return
-        node = _well_formed(parse_node, obj)
+        node = self._parsed(parse_node, obj)
         if self.raw.wants_any:
             self.raw.on_node(node.name, obj)
         before = world.cache.set_node(node)
@@ -284,7 +306,7 @@ class EventHandlers(WatchHandlers):
                 known = _well_formed(self.world.priority_classes.set, obj)
                 self._priorities_known(known, started)
         elif kind == "SchedulerProfile":
-            self.loader.on_object(obj, gone=gone)
+            self.loader.on_object(obj, gone=gone, parse=partial(self._parsed, self.loader.parse))
         else:
             self._keep(kind, obj, started, gone=gone)
         change = _change(deleted=gone, known=event_type == "MODIFIED")
@@ -353,6 +375,11 @@ def _well_formed(parse: Callable[[JsonObject], Parsed], obj: JsonObject) -> Pars
 
 def _labels(obj: JsonObject) -> Mapping[str, str]:
     return text_map(obj["metadata"].get("labels"))
+
+
+def _says_priority(pod: JsonObject) -> bool:
+    spec = pod.get("spec")
+    return isinstance(spec, dict) and spec.get("priority") is not None
 
 
 def _uid(metadata: JsonObject) -> str:

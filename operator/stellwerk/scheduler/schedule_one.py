@@ -12,6 +12,7 @@ from typing import Final
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
@@ -20,7 +21,7 @@ from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.scheduler.observers.decision_log import TRACE, trace_scores
+from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
@@ -76,10 +77,11 @@ class ScheduleOne:
         now = world.clock.monotonic
         started_seconds, foreign_seconds = now(), self._budget.taken_seconds
         gives_way = self._gives_way(pod, profile)
-        if gives_way:
-            self._failures.handle(queued, profile, Failure.set_back(gives_way), started_seconds)
-            return
         self._attempts += 1
+        ATTEMPT.set(self._attempts)
+        if gives_way:
+            self._set_back(queued, profile, Failure.set_back(gives_way), started_seconds)
+            return
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
@@ -95,6 +97,8 @@ class ScheduleOne:
         seconds = decided_seconds - started_seconds
         if (seconds > SLOW_ATTEMPT_SECONDS or self._slow_specs.specs) and profile.extenders is None:
             self._note_slow(pod, profile, seconds, self._budget.taken_seconds - foreign_seconds)
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(pod, profile.scheduler_name, decision)
         if isinstance(decision, Failure):
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
@@ -129,6 +133,14 @@ class ScheduleOne:
             return SET_BACK
         return slow
 
+    def _set_back(
+        self, queued: QueuedPod, profile: ServedProfile, failure: Failure, started_seconds: float
+    ) -> None:
+        """Leave a pod for later: it has to leave time to others."""
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(queued.pod, profile.scheduler_name, failure)
+        self._failures.handle(queued, profile, failure, started_seconds)
+
     def _note_slow(
         self, pod: PodInfo, profile: ServedProfile, seconds: float, foreign_seconds: float
     ) -> None:
@@ -160,7 +172,7 @@ class ScheduleOne:
     ) -> Decision:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
         world, extenders = self._world, profile.extenders
-        snapshot = world.cache.update_snapshot()
+        world.cache.update_snapshot()
         if extenders is None:
             decision = decide(world, pod, profile, state)
         else:
@@ -168,6 +180,4 @@ class ScheduleOne:
                 decision = await decide_with_extenders(world, pod, profile, extenders, state)
         if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
-        if decision.scores is not None and logger.isEnabledFor(TRACE):
-            trace_scores(logger, pod, decision.scores, snapshot)
         return decision

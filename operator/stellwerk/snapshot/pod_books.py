@@ -4,7 +4,9 @@ NodePorts, VolumeRestrictions, the volume limits and preemption read them. Invar
 while a pod in some row has it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 
 import numpy as np
 from typing_extensions import override
@@ -49,22 +51,44 @@ class VolumeUsers(Book):
     def __init__(self) -> None:
         self._by_key: Counts[UsageKey, int] = Counts()
         self._by_row: Counts[int, UsageKey] = Counts()
+        self._wide: Counts[frozenset[UsageKey], int] = Counts()
+        """Volumes with very many keys, as a whole, by row."""
+        self._changes: dict[int, int] = {}
 
     def keys(self) -> Iterable[UsageKey]:
         """Every claim and disk in use."""
-        return self._by_key
+        if not self._wide:
+            return self._by_key
+        return dict.fromkeys(chain(self._by_key, chain.from_iterable(self._wide)))
 
     def rows(self, key: UsageKey) -> Mapping[int, int]:
         """Users of a claim or disk by row, only rows that have any."""
-        return self._by_key.of(key)
+        users = self._by_key.of(key)
+        for uses, rows in self._wide.items():
+            if key in uses:
+                users = Counter(users) + Counter(rows)
+        return users
 
     def on_row(self, row: int) -> Mapping[UsageKey, int]:
-        """Users of each claim and disk that pods of the row use."""
+        """Users of each claim and disk that pods of the row use.
+
+        Without volumes of thousands of keys, which are RBD images: none of these is attached.
+        """
         return self._by_row.of(row)
+
+    def changes(self, row: int) -> int:
+        """How often what pods of the row use has changed."""
+        return self._changes.get(row, 0)
 
     @override
     def count_pod(self, row: int, pod: PodInfo, change: int) -> None:
+        if not pod.volumes:
+            return
+        self._changes[row] = self._changes.get(row, 0) + 1
         for volume in pod.volumes:
+            if volume.disk_uses.__class__ is frozenset:
+                self._wide.add(volume.disk_uses, row, change)
+                continue
             for key in volume.usage_keys(pod.namespace):
                 self._by_key.add(key, row, change)
                 self._by_row.add(row, key, change)
@@ -73,6 +97,7 @@ class VolumeUsers(Book):
     def fork(self) -> "VolumeUsers":
         fork = VolumeUsers()
         fork._by_key, fork._by_row = self._by_key.fork(), self._by_row.fork()
+        fork._wide, fork._changes = self._wide.fork(), self._changes.copy()
         return fork
 
 

@@ -122,7 +122,7 @@ def decide(
         PluginFailure: a plugin raised.
     """
     search = find_nodes(world, pod, profile, state, thorough=thorough)
-    if search.found.pre_filter.code is Code.ERROR:
+    if is_broken(search):
         return broken(search)
     if not search.found.fits.any():
         return reject(search, find_candidates(search))
@@ -146,9 +146,21 @@ def find_nodes(
     return Search(pod, profile, snapshot, found, draws, thorough, nominated)
 
 
+def is_broken(search: Search) -> bool:
+    """Whether PreFilter or a costly filter ended in an error."""
+    found = search.found
+    return found.pre_filter.code is Code.ERROR or found.state.broken_filter is not None
+
+
 def broken(search: Search) -> Decision:
-    """The decision where PreFilter ended in an error."""
-    return Decision(search, failure=Failure.error(search.found.pre_filter.message))
+    """The decision where PreFilter or a costly filter ended in an error."""
+    status = search.found.state.broken_filter
+    message = search.found.pre_filter.message if status is None else _filter_error(status)
+    return Decision(search, failure=Failure.error(message))
+
+
+def _filter_error(status: Status) -> str:
+    return f'running "{status.plugin}" filter plugin: {status.message}'
 
 
 # --- a node is chosen ---------------------------------------------------------------------------
@@ -216,8 +228,8 @@ def reject(search: Search, no_node: NoNode) -> Decision:
     diagnosis, post = no_node.diagnosis, no_node.post_filter
     error = _broken_filter(diagnosis)
     if error is not None:
-        message = f'running "{error.plugin}" filter plugin: {error.message}'
-        return Decision(search, failure=Failure.error(message), diagnosis=diagnosis)
+        failure = Failure.error(_filter_error(error))
+        return Decision(search, failure=failure, diagnosis=diagnosis)
     # Not run where there is no node at all: then none can be nominated, either.
     found = post or PostFilterResult(OK, clear_nomination=True)
     failure = Failure(

@@ -14,6 +14,7 @@ from stellwerk_cluster.admission import (
     cluster_objects,
     config_data,
     definitions,
+    devices,
     events,
     jobs,
     limit_ranges,
@@ -202,6 +203,26 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         default=storage.default_storage_class,
         validate=storage.validate_storage_class,
         validate_update=storage.validate_storage_class_update,
+    ),
+    "DeviceResourceClaim": Strategy(
+        default=devices.default_claim,
+        admit_create=devices.admit_claim,
+        validate=devices.validate_claim,
+        validate_update=devices.validate_claim_update,
+    ),
+    "ResourceClaimTemplate": Strategy(
+        default=devices.default_template,
+        admit_create=devices.admit_claim,
+        validate=devices.validate_template,
+        validate_update=devices.validate_template_update,
+    ),
+    "DeviceClass": Strategy(
+        validate=devices.validate_class, validate_update=devices.validate_class_update
+    ),
+    "ResourceSlice": Strategy(
+        default=devices.default_slice,
+        validate=devices.validate_slice,
+        validate_update=devices.validate_slice_update,
     ),
     "CSIDriver": Strategy(
         default=storage.default_csi_driver,

@@ -23,9 +23,12 @@ _NAMED: Final = {
     "@hourly": "0 * * * *",
 }
 _EVERY: Final = "@every "
-_MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
-_DAYS: Final = "sun mon tue wed thu fri sat".split()
-_FIELDS: Final = (
+_MONTHS: Final = (
+    *("jan", "feb", "mar", "apr", "may", "jun"),
+    *("jul", "aug", "sep", "oct", "nov", "dec"),
+)
+_DAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS: Final[tuple[tuple[int, int, dict[str, int]], ...]] = (
     (0, 59, {}),
     (0, 23, {}),
     (1, 31, {}),

@@ -172,8 +172,7 @@ class CronJobController(WorkloadController):
             active = []
         body = self._job(workload, due)
         namespace = workload["metadata"]["namespace"]
-        job = self.api.find(_JOBS, namespace, body["metadata"]["name"])
-        if job is None:
+        if self.api.find(_JOBS, namespace, body["metadata"]["name"]) is None:
             job = self.api.create(self._jobs, namespace, body).obj
             self.report(workload, "SuccessfulCreate", f"Created job {job['metadata']['name']}")
             active = [*active, _reference(job)]

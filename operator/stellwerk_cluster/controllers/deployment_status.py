@@ -26,7 +26,7 @@ def status_of(
     workload: JsonObject, current: JsonObject | None, owned: list[JsonObject], now: datetime
 ) -> JsonObject:
     """The status that the ReplicaSets of a Deployment come to."""
-    counts = _counts(workload, current, owned)
+    counts = _counts(current, owned)
     conditions = [_available(workload, counts)]
     progressing = _progressing(workload, current, counts, now)
     conditions += [progressing] if progressing else []
@@ -50,9 +50,7 @@ def seconds_to_deadline(workload: JsonObject, status: JsonObject, now: datetime)
     return float(max(0.0, deadline - waited.total_seconds())) + 1.0
 
 
-def _counts(
-    workload: JsonObject, current: JsonObject | None, owned: list[JsonObject]
-) -> dict[str, int]:
+def _counts(current: JsonObject | None, owned: list[JsonObject]) -> dict[str, int]:
     total, available = total_of(owned, "replicas"), total_of(owned, "availableReplicas")
     return {
         "replicas": total,
@@ -75,14 +73,12 @@ def _available(workload: JsonObject, counts: dict[str, int]) -> JsonObject:
 def _progressing(
     workload: JsonObject, current: JsonObject | None, counts: dict[str, int], now: datetime
 ) -> JsonObject | None:
-    spec, status = workload["spec"], workload.get("status") or EMPTY
-    before = _condition(status, "Progressing")
+    spec, before = workload["spec"], _condition(workload.get("status") or EMPTY, "Progressing")
     if spec.get("progressDeadlineSeconds", NO_DEADLINE) == NO_DEADLINE:
         return None
     if spec.get("paused"):
-        if before.get("reason") == _LATE:
-            return before
-        return _new("Progressing", "Unknown", PAUSED, "Deployment is paused")
+        paused = _new("Progressing", "Unknown", PAUSED, "Deployment is paused")
+        return before if before.get("reason") == _LATE else paused
     if before.get("reason") == PAUSED:
         return _new("Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed")
     subject = f'ReplicaSet "{current["metadata"]["name"]}"' if current else "Deployment"
@@ -93,11 +89,18 @@ def _progressing(
         return _new("Progressing", "True", _COMPLETE, text)
     if before.get("reason") == _COMPLETE and counts["updatedReplicas"] == counts["replicas"]:
         return before
-    if not before or _has_moved(status, counts):
+    return _on_the_way(workload, before, counts, subject, now)
+
+
+def _on_the_way(
+    workload: JsonObject, before: JsonObject, counts: dict[str, int], subject: str, now: datetime
+) -> JsonObject:
+    """The condition of a rollout that has not come to its end."""
+    if not before or _has_moved(workload.get("status") or EMPTY, counts):
         moved = _new("Progressing", "True", "ReplicaSetUpdated", f"{subject} is progressing.")
         return {**moved, "lastUpdateTime": timestamp(now)}
-    late = now - parse_timestamp(before["lastUpdateTime"])
-    if before["reason"] != _LATE and late.total_seconds() > spec["progressDeadlineSeconds"]:
+    waited = (now - parse_timestamp(before["lastUpdateTime"])).total_seconds()
+    if before["reason"] != _LATE and waited > workload["spec"]["progressDeadlineSeconds"]:
         return _new("Progressing", "False", _LATE, f"{subject} has timed out progressing.")
     return before
 
@@ -105,7 +108,7 @@ def _progressing(
 def _has_moved(status: JsonObject, counts: dict[str, int]) -> bool:
     """Whether new pods came, old ones went, or more are ready than before."""
     old_before = status.get("replicas", 0) - status.get("updatedReplicas", 0)
-    return (
+    return bool(
         counts["updatedReplicas"] > status.get("updatedReplicas", 0)
         or counts["replicas"] - counts["updatedReplicas"] < old_before
         or counts["readyReplicas"] > status.get("readyReplicas", 0)

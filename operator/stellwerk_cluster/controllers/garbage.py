@@ -51,9 +51,7 @@ class GarbageCollector(Worker):
             for location in self._index.dependents(meta(obj)["uid"]):
                 self.queue.add(location)
             self._look_at_owners(obj)
-        elif is_terminating(obj) and meta(obj).get("finalizers"):
-            self.queue.add(Location(storage_name, event.entry.key))
-        elif _owners_differ(event):
+        elif (is_terminating(obj) and meta(obj).get("finalizers")) or _owners_differ(event):
             self.queue.add(Location(storage_name, event.entry.key))
 
     def _look_at_owners(self, obj: JsonObject) -> None:

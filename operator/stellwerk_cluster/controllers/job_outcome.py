@@ -107,9 +107,9 @@ def _count_failure(job: JsonObject, pod: JsonObject, index: int | None, tally: T
     if action == FAIL_JOB and tally.verdict is None:
         tally.verdict = Verdict(failed=True, reason="PodFailurePolicy", message=message)
     limit = job["spec"].get("backoffLimitPerIndex")
-    if index is not None and limit is not None:
-        if action == FAIL_INDEX or index_failures(pod) >= limit:
-            tally.failed_indexes.add(index)
+    spent = limit is not None and (action == FAIL_INDEX or index_failures(pod) >= limit)
+    if index is not None and spent:
+        tally.failed_indexes.add(index)
 
 
 def failure_action(job: JsonObject, pod: JsonObject) -> tuple[str, str]:
@@ -168,10 +168,10 @@ def _verdicts(
         text = "Job has reached the specified backoff limit"
         yield Verdict(failed=True, reason="BackoffLimitExceeded", message=text)
     deadline, started = spec.get("activeDeadlineSeconds"), status.get("startTime")
-    if deadline is not None and started and not spec.get("suspend"):
-        if now - parse_timestamp(started) >= timedelta(seconds=deadline):
-            text = "Job was active longer than specified deadline"
-            yield Verdict(failed=True, reason="DeadlineExceeded", message=text)
+    counts = deadline is not None and started and not spec.get("suspend")
+    if counts and now - parse_timestamp(started) >= timedelta(seconds=deadline):
+        text = "Job was active longer than specified deadline"
+        yield Verdict(failed=True, reason="DeadlineExceeded", message=text)
     most_failed = spec.get("maxFailedIndexes")
     if most_failed is not None and len(tally.failed_indexes) > most_failed:
         text = "Job has exceeded the specified maximal number of failed indexes"

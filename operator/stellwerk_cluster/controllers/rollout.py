@@ -78,7 +78,7 @@ def grown(spec: JsonObject, current: JsonObject, owned: list[JsonObject]) -> int
     if has >= wanted:
         return int(wanted)
     room = wanted + roll_limits(spec)[0] - total_of(owned)
-    return has + max(0, min(room, wanted - has))
+    return int(has + max(0, min(room, wanted - has)))
 
 
 def shrunk(spec: JsonObject, current: JsonObject, old: list[JsonObject]) -> dict[str, int]:

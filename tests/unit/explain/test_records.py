@@ -21,7 +21,7 @@ def kept(case: dict[str, Any], room_bytes: int = 1 << 20) -> DecisionRecord | No
     if not decision.node_name:
         return None
     records = DecisionRecords(room_bytes=room_bytes)
-    records.keep(decision, attempts=1, decided_at_seconds=0.0)
+    records.keep(decision, attempts=1, now=0.0)
     return records.of(loaded.pod.uid)
 
 
@@ -68,7 +68,7 @@ def test_the_floor_of_the_last_decision_finds_the_best_of_the_next() -> None:
     for number in range(100):
         world.cache.update_snapshot()
         decision = decide_pod(world, loaded.pod, loaded.profile)
-        records.keep(decision, attempts=1, decided_at_seconds=0.0)
+        records.keep(decision, attempts=1, now=0.0)
         record = records.of(loaded.pod.uid)
         assert record is not None
         assert record.total is not None
@@ -93,16 +93,12 @@ def test_the_oldest_records_make_room() -> None:
     uids = []
     for number in range(50):
         pod = Case({"id": "p", "pod": make_pod(f"p{number}", cpu="1")}).pod
-        records.keep(
-            decide_pod(loaded.world, pod, loaded.profile), attempts=1, decided_at_seconds=0.0
-        )
+        records.keep(decide_pod(loaded.world, pod, loaded.profile), attempts=1, now=0.0)
         uids.append(pod.uid)
         assert records.held_bytes <= 20_000
     assert records.of(uids[0]) is None
     assert records.of(uids[-1]) is not None
-    records.keep(
-        decide_pod(loaded.world, loaded.pod, loaded.profile), attempts=1, decided_at_seconds=0.0
-    )
+    records.keep(decide_pod(loaded.world, loaded.pod, loaded.profile), attempts=1, now=0.0)
 
 
 def test_why_others_were_not_is_counted_by_first_rejection() -> None:

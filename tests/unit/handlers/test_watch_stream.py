@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from copy import copy
 from typing import Any
 
 import pytest
@@ -100,7 +101,7 @@ class Server(MemoryClient):
     async def watch(self, since: str) -> AsyncGenerator[Any, None]:
         """What has happened since, and the end of the stream."""
         self.asked.append("watch")
-        events = [event for version, event in self.history if version > int(since)]
+        events = [copy(event) for version, event in self.history if version > int(since)]
         noise, self.noise = self.noise, []
         for event in [*events[:-1], *noise, *events[-1:]]:
             yield event

@@ -8,6 +8,7 @@ import pytest
 from stellwerk.backend.queued_pod import Place
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler import event_handlers
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, make_profile
 
@@ -336,3 +337,45 @@ def test_a_malformed_node_is_a_value_error_and_changes_nothing(world: World) -> 
     with pytest.raises(ValueError, match="lots"):
         world.handlers.on_node("MODIFIED", make_node("n1", cpu="lots"))
     assert world.cache.node("n1") is not None
+
+
+def test_what_was_prepared_is_not_parsed_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod, node = make_pod("p", cpu="1", node_name="n1", priority=5), make_node("n9")
+    prepared = [world.handlers.prepare(obj["kind"], obj) for obj in (pod, node)]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("parsed again")
+
+    monkeypatch.setattr(event_handlers, "parse_pod", refuse)
+    monkeypatch.setattr(event_handlers, "parse_node", refuse)
+    world.handlers.on_pod("ADDED", pod)
+    world.handlers.on_node("ADDED", node)
+    assert world.requested() == 1000
+    assert world.cache.node("n9") is not None
+    prepared.clear()
+    with pytest.raises(AssertionError, match="parsed again"):
+        world.handlers.on_pod("MODIFIED", pod)
+
+
+def test_a_priority_that_is_left_open_is_looked_up_when_the_pod_is_handled(world: World) -> None:
+    world.handlers.on_synced("PriorityClass")
+    pod = make_pod("p")
+    pod["spec"]["priorityClassName"] = "high"
+    prepared = world.handlers.prepare("Pod", pod)
+    world.handlers.on_object("PriorityClass", "ADDED", priority_class("high", 7))
+    world.handlers.on_pod("ADDED", pod)
+    assert prepared is not None
+    queued = world.operator.world.queue.pod(UID)
+    assert queued is not None
+    assert queued.priority == 7
+
+
+def test_what_is_wrong_with_a_prepared_object_is_said_when_it_is_handled(world: World) -> None:
+    node = make_node("n9")
+    node["spec"]["taints"] = 5
+    prepared = world.handlers.prepare("Node", node)
+    with pytest.raises(ValueError, match="TypeError"):
+        world.handlers.on_node("ADDED", node)
+    assert prepared is not None

@@ -2,11 +2,14 @@
 
 import io
 
+from typing_extensions import override
+
 from stellwerk.clock import VirtualClock
 from stellwerk_simulation.progress import Progress
 
 
 class Terminal(io.StringIO):
+    @override
     def isatty(self) -> bool:
         return True
 

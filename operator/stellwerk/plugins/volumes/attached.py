@@ -81,6 +81,8 @@ class AttachedVolumes:
         self._row_limits: dict[int, Mapping[str, int]] = {}
         self._attachment_nodes: dict[str, str] = {}
         """VolumeAttachment → its node, to find the row when it has been deleted."""
+        self._seen: dict[int, tuple[str, int]] = {}
+        """The node's name and the changes of its volumes when a row was counted."""
         self._usage = ChangeCursor(snapshot.usage_changes)
         self._classes = ChangeCursor(objects.changes("StorageClass"))
         self._followed = {kind: ChangeCursor(objects.changes(kind)) for kind in _FOLLOWED_KINDS}
@@ -127,6 +129,7 @@ class AttachedVolumes:
     def _changed_rows(self) -> set[int] | None:
         """Rows to count again; None: all, because of a change that is not told apart."""
         rows, classes = self._usage.advance(), self._classes.advance()
+        rows = None if rows is None else [row for row in rows if self._is_news(row)]
         of_kind = {kind: cursor.advance() for kind, cursor in self._followed.items()}
         if rows is None or classes is None or classes:
             return None
@@ -137,6 +140,15 @@ class AttachedVolumes:
             for namespace, name in keys:
                 changed.update(self._rows_of_object(kind, namespace, name))
         return changed
+
+    def _is_news(self, row: int) -> bool:
+        """Whether the row's node, or what its pods use, is not what was counted."""
+        node = self.snapshot.nodes[row]
+        seen = "" if node is None else node.name, self.snapshot.volume_users.changes(row)
+        if self._seen.get(row) == seen:
+            return False
+        self._seen[row] = seen
+        return True
 
     def _rows_of_object(self, kind: str, namespace: str, name: str) -> list[int]:
         objects, row_of = self._objects, self.snapshot.row_of
@@ -173,6 +185,7 @@ class AttachedVolumes:
         for columns in (self._counts, self._limits):
             columns.clear()
         self._rows.clear()
+        self._seen.clear()
         self._rows_of.clear()
         self._row_limits.clear()
 

@@ -16,6 +16,8 @@ from pydantic import BaseModel
 
 from stellwerk.errors import ProfileError
 from stellwerk.framework.handle import RandomNumbers, Services
+from stellwerk.metrics import Metrics
+from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
@@ -81,6 +83,8 @@ class ProfileLoader:
         extenders: ExtenderPool,
         without_profile: PodsWithoutProfile,
         seeded: Callable[[int], RandomNumbers],
+        metrics: Metrics,
+        max_complexity: int = DEFAULT_MAX_POD_COMPLEXITY,
     ) -> None:
         """Prepare to serve.
 
@@ -91,6 +95,8 @@ class ProfileLoader:
             extenders: makes and closes extenders.
             without_profile: gives pods up when their profile comes, takes them when it goes.
             seeded: makes the generator of a profile with a `tieBreakSeed`.
+            metrics: counts the verdicts.
+            max_complexity: of what a profile adds to pods, as of pods themselves.
         """
         self._world = world
         self._services = services
@@ -98,6 +104,8 @@ class ProfileLoader:
         self._extenders = extenders
         self.without_profile = without_profile
         self._seeded = seeded
+        self._metrics = metrics
+        self._max_complexity = max_complexity
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
         self._assemblies: dict[str, Assembly] = {}
@@ -109,13 +117,30 @@ class ProfileLoader:
 
     # --- what event handlers tell ---------------------------------------------------------------
 
-    def on_object(self, obj: JsonObject, *, gone: bool) -> None:
-        """An object was added, changed or deleted."""
+    def parse(self, obj: JsonObject) -> LoadedProfile | ProfileError:
+        """The profile checked and resolved, or why it cannot be used; in any thread."""
+        reason = too_many_defaults(obj.get("spec"), self._max_complexity)
+        if reason:
+            return ProfileError("spec.pluginConfig", reason)
+        try:
+            return load_profile(obj, self._known)
+        except ProfileError as error:
+            return error.with_traceback(None)
+
+    def on_object(
+        self,
+        obj: JsonObject,
+        *,
+        gone: bool,
+        parse: Callable[[JsonObject], LoadedProfile | ProfileError] | None = None,
+    ) -> None:
+        """An object was added, changed or deleted; `parse` may know what `self.parse` gives."""
         name = obj["metadata"]["name"]
         if gone:
             if self.entries.pop(name, None) is None:
                 return
             logger.info("SchedulerProfile %s is gone", name)
+            self._metrics.profile_reloads.labels("gone").inc()
         else:
             entry = self.entries.get(name)
             if entry is not None and _same_object(entry.obj, obj):
@@ -127,7 +152,7 @@ class ProfileLoader:
             else:
                 entry = self.entries[name] = ProfileEntry(obj)
                 self._restore(entry)
-            self._load(entry)
+            self._load(entry, (parse or self.parse)(obj))
         if self._in_cycle:
             self._changed_in_cycle = True
         else:
@@ -151,11 +176,11 @@ class ProfileLoader:
 
     # --- loading one object ---------------------------------------------------------------------
 
-    def _load(self, entry: ProfileEntry) -> None:
-        try:
-            entry.newest, entry.flaw = load_profile(entry.obj, self._known), None
-        except ProfileError as error:
-            entry.newest, entry.flaw = None, Refusal(INVALID, str(error))
+    def _load(self, entry: ProfileEntry, parsed: LoadedProfile | ProfileError) -> None:
+        if isinstance(parsed, ProfileError):
+            entry.newest, entry.flaw = None, Refusal(INVALID, str(parsed))
+        else:
+            entry.newest, entry.flaw = parsed, None
 
     def _restore(self, entry: ProfileEntry) -> None:
         """Find the last good version of an object that is new to this process in its status."""
@@ -167,13 +192,15 @@ class ProfileLoader:
             **entry.obj["metadata"],
             "generation": status.get("lastGoodGeneration") or 0,
         }
-        try:
-            entry.good = load_profile({"metadata": metadata, "spec": spec}, self._known)
-            entry.good_spec = spec
-        except ProfileError as error:
+        parsed = self.parse({"metadata": metadata, "spec": spec})
+        if isinstance(parsed, ProfileError):
             logger.warning(
-                "the last good version of SchedulerProfile %s cannot be used: %s", entry.name, error
+                "the last good version of SchedulerProfile %s cannot be used: %s",
+                entry.name,
+                parsed,
             )
+        else:
+            entry.good, entry.good_spec = parsed, spec
 
     # --- serving all of them --------------------------------------------------------------------
 
@@ -295,6 +322,7 @@ class ProfileLoader:
                 self._random[profile.scheduler_name] = random
             self._assemblies[profile.scheduler_name] = Assembly(profile, services)
         logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
+        self._metrics.profile_reloads.labels("served").inc()
         return True
 
     def _queue_order(self) -> tuple[str, BaseModel | None] | None:
@@ -310,6 +338,7 @@ class ProfileLoader:
                 continue
             if entry.refusal is not None:
                 logger.error("SchedulerProfile %s is not accepted: %s", name, entry.refusal.message)
+                self._metrics.profile_reloads.labels("refused").inc()
             else:
                 logger.info("SchedulerProfile %s is accepted again", name)
 

@@ -544,3 +544,26 @@ async def test_a_seed_repeats_the_choice_among_equal_nodes() -> None:
 
     assert await choices(7) == await choices(7)
     assert await choices(7) != await choices(8)
+
+
+async def test_default_constraints_beyond_the_complexity_of_a_pod_are_refused(
+    world: InProcess,
+) -> None:
+    def spec(count: int) -> JsonObject:
+        constraints = [
+            {"maxSkew": 1, "topologyKey": f"k{number}", "whenUnsatisfiable": "ScheduleAnyway"}
+            for number in range(count)
+        ]
+        args = {"defaultingType": "List", "defaultConstraints": constraints}
+        return {"pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
+
+    world.apply(make_profile("many", **spec(201)), make_profile("few", **spec(200)))
+    await quiet(20)
+    entries = world.operator.loader.entries
+    assert entries["few"].refusal is None
+    refusal = entries["many"].refusal
+    assert refusal is not None
+    assert refusal.message == (
+        "spec.pluginConfig: defaultConstraints: too complex to schedule with: topology spread "
+        "constraints count 10 each (2010, the limit is 2000)"
+    )

@@ -12,7 +12,7 @@ NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)  # a Thursday
 
 def following(text: str, after: datetime = NEW_YEAR, zone: str = "UTC") -> str | None:
     found = parse_schedule(text, ZoneInfo(zone)).following(after)
-    return found and found.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+    return None if found is None else found.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,12 @@ def test_a_time_that_the_clock_change_leaves_out_is_skipped() -> None:
         "* * * 13 *",
         "* * * * 7x",
         "5-1 * * * *",
-    ]
-    + ["*/0 * * * *", "@often", "@every 0s", "@every never", "1e3 * * * *"],
+        "*/0 * * * *",
+        "@often",
+        "@every 0s",
+        "@every never",
+        "1e3 * * * *",
+    ],
 )
 def test_what_is_no_schedule(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):

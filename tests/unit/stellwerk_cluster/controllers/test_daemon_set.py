@@ -1,9 +1,11 @@
 """DaemonSets: where pods go, which taints end them, and how they are rolled over."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from stellwerk_cluster.apimachinery.objects import with_value
 from tests.support.cluster_driver import Driver
 
 TAINT = {"key": "k", "value": "v"}
@@ -27,11 +29,8 @@ def place(driver: Driver) -> None:
             terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
             node_name = terms[0]["matchFields"][0]["values"][0]
             key = ("default", pod["metadata"]["name"])
-            driver.api.modify(
-                pods,
-                key,
-                lambda obj, to=node_name: {**obj, "spec": {**obj["spec"], "nodeName": to}},
-            )
+            path = ("spec", "nodeName")
+            driver.api.modify(pods, key, partial(with_value, path=path, value=node_name))
     driver.advance(1)
 
 
