@@ -6,12 +6,14 @@ complete, and the process ends only after the bindings in flight have.
 
 import asyncio
 import logging
+import os
 import random
 import signal
-from collections.abc import Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 
+from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
@@ -24,6 +26,7 @@ from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
@@ -47,11 +50,13 @@ from stellwerk.scheduler.observers.instruments import (
     Gauges,
     ProfileStopwatch,
     QueueMetrics,
+    VolumeCounters,
     plugin_failure_counter,
 )
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
+from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -62,8 +67,10 @@ from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
 from stellwerk.scheduler.slow_specs import Fairness, SlowSpecs
 from stellwerk.scheduler.standby import stand_by
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
+from stellwerk.serving.log_level import log_level_routes
 from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk.serving.resource_metrics import resource_metrics
 from stellwerk.supervision import Ending, run_together
@@ -128,6 +135,7 @@ class Operator:
             self.extenders,
             self.without_profile,
             random.Random,
+            metrics,
             options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
@@ -175,16 +183,19 @@ class Operator:
             client=outbox.client,
             recorder=outbox.recorder,
             now_seconds=world.clock.monotonic,
+            now=world.clock.now,
             random=world.random,
             activate=world.activate,
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
+            in_background=outbox.follow_ups.start,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic
             ),
+            volume_counts=VolumeCounters(metrics),
         )
 
     def _scheduler(self, active: ActiveQueue, outbox: Outbox) -> Scheduler:
@@ -210,6 +221,12 @@ class Operator:
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+        )
+        self.explanations = Explanations(
+            world,
+            schedule_one.records,
+            schedule_one.evictions,
+            lambda: self.without_profile.pods,
         )
         return Scheduler(
             world,
@@ -279,12 +296,46 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
         ),
         operator.exposition,
         lambda: operator.resource_metrics() if leadership.is_leading else iter(()),
+        routes=[
+            *ExplanationRoutes(operator.explanations, lambda: leadership.standing_by_for).table,
+            *log_level_routes(),
+        ],
         guard=guard,
     )
 
 
-async def run(options: RunOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT.
+@contextmanager
+def _announced() -> Iterator[None]:
+    """Log that the operator starts, and, whatever happens, that it ends."""
+    logger.info("stellwerk %s starts as process %d", __version__, os.getpid())
+    try:
+        yield
+    finally:
+        logger.info("stellwerk ends")
+
+
+def _listen_to_signals(operator: Operator) -> None:
+    """SIGALRM, which cuts plugins off, and SIGUSR2; `handlers` takes those that end the process."""
+    operator.guard.install()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
+
+
+def _leadership(
+    options: RunOptions, client: KubernetesClient, fence: Fence, metrics: Metrics
+) -> Leadership:
+    """The election, by a clock that goes on while the machine sleeps."""
+    return Leadership.of(
+        options.leader_election,
+        client,
+        fence,
+        clock=SuspendAwareClock(),
+        metrics=metrics,
+        jitter=random.random,
+    )
+
+
+async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: None) -> None:
+    """Run the operator until SIGTERM or SIGINT; `on_port` is called with the port it serves on.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
@@ -294,19 +345,13 @@ async def run(options: RunOptions) -> None:
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
+        stack.enter_context(_announced())
         client = await stack.enter_async_context(
             KubernetesClient(
                 credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
             )
         )
-        leadership = Leadership.of(
-            options.leader_election,
-            client,
-            fence,
-            clock=SuspendAwareClock(),
-            metrics=metrics,
-            jitter=random.random,
-        )
+        leadership = _leadership(options, client, fence, metrics)
         version = await client.check_reachable()
         recorder = EventRecorder(
             client, clock=clock, metrics=metrics, jitter=random.random, fence=fence
@@ -317,12 +362,11 @@ async def run(options: RunOptions) -> None:
         stack.push_async_callback(operator.extenders.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
-        await server.start(options.port.bind_address)
+        on_port(await server.start(options.port.bind_address))
         stack.push_async_callback(server.close)
         logger.info("scheduling for Kubernetes %s at %s", version, credentials.server)
         ending = Ending()
-        operator.guard.install()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
+        _listen_to_signals(operator)
         watches = run_operator(
             events=operator.handlers,
             client=client,
@@ -341,5 +385,6 @@ async def run(options: RunOptions) -> None:
             scheduler=operator.schedule(leadership.leading),
             election=electing,
             audit=operator.audit_rounds.run(),
+            plugins=NewPlugins(operator.loader).run(),
             watches=watches,
         )

@@ -12,6 +12,14 @@ from http import HTTPStatus
 from typing_extensions import override
 
 
+def in_words(error: BaseException | None) -> str:
+    """Return an error as a line of a log shows it: its kind, and what it says."""
+    if error is None:
+        return "no error"
+    kind, text = type(error).__name__, " ".join(str(error).split())
+    return f"{kind}: {text}" if text else kind
+
+
 class SchedulerError(Exception):
     """The root of everything that Stellwerk raises on purpose."""
 
@@ -32,6 +40,10 @@ class ProfileError(SchedulerError):
     @override
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
+
+
+class UnknownPluginError(ProfileError):
+    """It names a plugin that is not installed, or not yet."""
 
 
 class ExtenderError(SchedulerError):

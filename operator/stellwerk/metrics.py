@@ -1,143 +1,22 @@
-"""Every metric of the process: kube-scheduler's, with its names, labels and buckets, and a few own.
+"""Every metric of the process: kube-scheduler's, with its names, labels and buckets, and own ones.
 
 `app` builds it once and hands it to what measures; `serving` makes the text of /metrics of it.
-Invariant: values are only changed on the event loop's thread, so that counting needs no lock.
+Invariant: a family of kube-scheduler's has its name, labels and buckets, and the words are ours.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-
-def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Return `count` upper bounds, the first `start`, each `factor` times the one before.
-
-    Multiplied step by step, as Go's client does: a power would differ in the last digit, and the
-    bounds are label values.
-    """
-    bounds = [start]
-    while len(bounds) < count:
-        bounds.append(bounds[-1] * factor)
-    return tuple(bounds)
-
-
-class Counter:
-    """One time series that only grows."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0.0
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Add `amount`, which must not be negative."""
-        self.value += amount
-
-
-class Gauge:
-    """One time series that goes up and down, set by hand or read at each scrape."""
-
-    __slots__ = ("_read", "value")
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self._read: Callable[[], float] | None = None
-
-    def set(self, value: float) -> None:
-        """Replace the value."""
-        self.value = value
-
-    def inc(self, amount: float = 1.0) -> None:
-        """Add `amount`."""
-        self.value += amount
-
-    def set_function(self, read: Callable[[], float]) -> None:
-        """Read the value at each scrape: what is cheap to read need not be counted."""
-        self._read = read
-
-    def current(self) -> float:
-        """Return the value to expose."""
-        return self.value if self._read is None else self._read()
-
-
-class Histogram:
-    """One distribution: observations per bucket, and their sum."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)  # the last one is +Inf
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one observation; a value on a bound belongs below it."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def observe_repeated(self, value: float, times: int) -> None:
-        """Count the same observation several times, for what was measured as a batch."""
-        self.counts[bisect_left(self.bounds, value)] += times
-        self.sum += value * times
-
-    @property
-    def count(self) -> int:
-        """How many observations there were."""
-        return sum(self.counts)
-
-
-SeriesT = TypeVar("SeriesT", Counter, Gauge, Histogram)
-
-
-class Family(Generic[SeriesT]):
-    """All series of one metric name, by their label values."""
-
-    def __init__(
-        self, name: str, text: str, labels: Sequence[str], make: Callable[[], SeriesT]
-    ) -> None:
-        self.name = name
-        self.text = text
-        self.label_names = tuple(labels)
-        self._make: Callable[[], SeriesT] = make
-        self._series: dict[tuple[str, ...], SeriesT] = {}
-
-    def labels(self, *values: str) -> SeriesT:
-        """Return the series of these label values, made on first use; keep it where it is hot.
-
-        Raises:
-            ValueError: not as many values as the family has labels.
-        """
-        series = self._series.get(values)
-        if series is None:
-            if len(values) != len(self.label_names):
-                raise ValueError(f"{self.name} has labels {self.label_names}, not {values}")
-            series = self._series[values] = self._make()
-        return series
-
-    def remove(self, *values: str) -> None:
-        """Drop a series, for a label value that will not come back."""
-        self._series.pop(values, None)
-
-    def items(self) -> Iterable[tuple[tuple[str, ...], SeriesT]]:
-        """Return the label values and series that exist now."""
-        return list(self._series.items())
-
-
-class CounterFamily(Family[Counter]):
-    """A counter for each combination of label values."""
-
-
-class GaugeFamily(Family[Gauge]):
-    """A gauge for each combination of label values."""
-
-
-class HistogramFamily(Family[Histogram]):
-    """A histogram for each combination of label values; all have the same buckets."""
-
+from stellwerk.series import (
+    Counter,
+    CounterFamily,
+    Gauge,
+    GaugeFamily,
+    Histogram,
+    HistogramFamily,
+    exponential,
+)
 
 FamilyT = TypeVar("FamilyT", CounterFamily, GaugeFamily, HistogramFamily)
 
@@ -159,10 +38,12 @@ class Metrics:
         self._plugins()
         self._preemption()
         self._queue()
+        self._volumes()
         self._events()
         self._requests()
         self._watches()
         self._own()
+        self._state()
         self._profiles: dict[str, ProfileMetrics] = {}
 
     def profile(self, name: str) -> ProfileMetrics:
@@ -301,6 +182,18 @@ class Metrics:
             "event",
         )
 
+    def _volumes(self) -> None:
+        self.volume_binder_cache_requests = self._counter(
+            "scheduler_volume_binder_cache_requests_total",
+            "Claims and volumes put over the stored ones by Reserve (add), or taken back (delete).",
+            "operation",
+        )
+        self.volume_scheduling_stage_errors = self._counter(
+            "scheduler_volume_scheduling_stage_error_total",
+            "Errors of VolumeBinding, by what it was at: predicate, assume or bind.",
+            "operation",
+        )
+
     def _events(self) -> None:
         self.cache_size = self._gauge(
             "scheduler_cache_size",
@@ -326,7 +219,11 @@ class Metrics:
             *("verb", "host"),
             buckets=_REQUEST_BUCKETS,
         )
-
+        self.rest_client_request_retries = self._counter(
+            "rest_client_request_retries_total",
+            "Requests sent once more, by the status code that the last attempt ended with.",
+            *("code", "verb", "host"),
+        )
         self.leader_election_master_status = self._gauge(
             "leader_election_master_status",
             "1 while this process holds the lease of that name, 0 while it stands by.",
@@ -415,6 +312,57 @@ class Metrics:
             *("extender", "verb", "result"),
             buckets=_ATTEMPT_BUCKETS,
         )
+
+    def _state(self) -> None:
+        self.build_info = self._gauge(
+            "stellwerk_build_info", "Always 1; the labels say what runs.", "version", "python"
+        )
+        self.ingest_lag = self._gauge(
+            "stellwerk_ingest_lag_seconds",
+            "How long the oldest binding that the API has taken is not shown by the watch; or 0.",
+        )
+        self.cache_age = self._gauge(
+            "stellwerk_cache_age_seconds",
+            "Seconds since the API server was last heard of pods, or of nodes if that is longer.",
+        )
+        self.snapshot_rows_updated = self._counter(
+            "stellwerk_snapshot_rows_updated_total",
+            "Rows of the snapshot that were written because their node or its pods changed.",
+        )
+        self.profile_reloads = self._counter(
+            "stellwerk_profile_reloads_total",
+            "Verdicts on SchedulerProfiles: a version serves, is refused, or its object is gone.",
+            "result",
+        )
+        self.requests_in_flight = self._gauge(
+            "stellwerk_requests_in_flight",
+            "Requests of a class that the API server has not answered yet.",
+            "class",
+        )
+
+
+class HealthcheckMetrics:
+    """The families of /metrics/slis: how each check of a probe ended, when it was asked."""
+
+    def __init__(self) -> None:
+        self.results = GaugeFamily(
+            "kubernetes_healthcheck",
+            "1 if a check passed when it was last asked, 0 if it failed; type is the probe.",
+            ("name", "type"),
+            Gauge,
+        )
+        self.totals = CounterFamily(
+            "kubernetes_healthchecks_total",
+            "How often a check was asked, by its result: success or error.",
+            ("name", "type", "status"),
+            Counter,
+        )
+        self.families = (self.results, self.totals)
+
+    def observe(self, check: str, probe: str, *, passed: bool) -> None:
+        """Count one answer of a check."""
+        self.results.labels(check, probe).set(1.0 if passed else 0.0)
+        self.totals.labels(check, probe, "success" if passed else "error").inc()
 
 
 class ProfileMetrics:

@@ -29,6 +29,8 @@ class Ending:
         if self.stop.is_set():
             logger.warning("a second signal: ending at once, without waiting for bindings")
             self._exit_process(ENDED_AT_ONCE)
+        else:
+            logger.info("ending: bindings under way are finished first")
         self.stop.set()
 
 

@@ -29,8 +29,10 @@ from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
 from stellwerk_cluster.faults.server import FaultServer
-from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
+from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_cluster.hollow.kubelets import make_kubelets
 from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.hollow.story import pod_log
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
@@ -124,9 +126,11 @@ class EmbeddedCluster:
         self.identity = make_identity(self.api.written_by("kube-apiserver"), self.options.identity)
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
+        if self.options.kubelet is not None:
+            self._server.pod_log = pod_log
         self.authority = self._make_authority()
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
-        register_nodes(self.api.written_by("kubelet"), manifests)
+        register_nodes(self.api.written_by("kubelet"), manifests, self.options.kubelet)
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -140,7 +144,7 @@ class EmbeddedCluster:
                 certificate = self.authority.certificate.decode("ascii")
                 workers.append(RootCertificatePublisher(controlling, certificate))
         if self.options.kubelet is not None:
-            workers.append(HollowKubelet(self.api.written_by("kubelet"), self.options.kubelet))
+            workers += make_kubelets(self.api.written_by("kubelet"), self.options.kubelet)
         if self.options.heartbeats:
             workers.append(NodeHeartbeat(self.api.written_by("kubelet")))
         return workers

@@ -29,6 +29,7 @@ from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table_file import read_fault_table
+from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _LARGEST_CLUSTER: Final = 100_000
@@ -41,6 +42,8 @@ def open_cluster(
     faults: FaultPlan | None = None,
     data_directory: DataDirectory | None = None,
     access: AccessFlags | None = None,
+    admission: frozenset[str] = DEFAULT_PLUGINS,
+    kubelet: KubeletOptions | None = None,
 ) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
 
@@ -52,7 +55,12 @@ def open_cluster(
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
-    options = ClusterOptions(faults=faults, data_directory=data_directory)
+    options = ClusterOptions(
+        faults=faults,
+        data_directory=data_directory,
+        admission_plugins=admission,
+        kubelet=kubelet or KubeletOptions(),
+    )
     if access is not None:
         options = access.applied(options)
     try:
@@ -93,6 +101,7 @@ async def serve_cluster(
     data_directory: Path | None = None,
     access: AccessFlags | None = None,
     admission: frozenset[str] = DEFAULT_PLUGINS,
+    kubelet: KubeletOptions | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, with the faults of a file, and keep the state in a directory.
 
@@ -102,8 +111,7 @@ async def serve_cluster(
     """
     plan = None if faults is None else _fault_plan(faults)
     data = None if data_directory is None else DataDirectory(data_directory)
-    cluster = open_cluster(nodes, port, plan, data, access)
-    cluster.api.plugins = admission
+    cluster = open_cluster(nodes, port, plan, data, access, admission, kubelet)
     for note in () if data is None else data.notes:
         print(note)
     # Objects live as long as the cluster: the collector need not look at them again and again.

@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 _SLICE: Final = 50
 """Keys reconciled before other tasks of the event loop get their turn."""
 _RETRY_SECONDS: Final = 1.0
+"""The wait after a first failure; each further one in a row doubles it."""
+_LONGEST_RETRY_SECONDS: Final = 300.0
 _LONGEST_WAIT_SECONDS: Final = 60.0
 
 
@@ -36,6 +38,7 @@ class WorkQueue:
         self._due: dict[Hashable, None] = {}
         self._later: list[tuple[float, int, Hashable]] = []
         self._sequence = 0
+        self._failures: dict[Hashable, int] = {}
         self.wake: Callable[[], None] = lambda: None
         """Called when there is new work."""
 
@@ -52,6 +55,24 @@ class WorkQueue:
         self._sequence += 1
         heapq.heappush(self._later, (self._clock.monotonic() + delay_seconds, self._sequence, key))
         self.wake()
+
+    def retry(self, key: Hashable) -> None:
+        """The key failed, and becomes due again after a time that grows with each failure."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay_seconds = min(_RETRY_SECONDS * 2.0 ** min(failures, 16), _LONGEST_RETRY_SECONDS)
+        self.add_after(key, delay_seconds)
+
+    def succeeded(self, key: Hashable) -> None:
+        """The key did not fail: its next failure counts as the first."""
+        self._failures.pop(key, None)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing is due and nothing has failed; timers of later work do not count."""
+        now = self._clock.monotonic()
+        timed_out = bool(self._later) and self._later[0][0] <= now
+        return not self._due and not self._failures and not timed_out
 
     def take(self) -> Hashable | None:
         """The next key that is due; None if there is none."""
@@ -93,6 +114,11 @@ class WorkLoop:
         for worker in self._workers:
             worker.queue.wake = self._wake.set
 
+    @property
+    def busy(self) -> list[str]:
+        """The workers that have work due or failing work; none: every controller is at rest."""
+        return [type(each).__name__ for each in self._workers if not each.queue.at_rest]
+
     def settle(self) -> None:
         """Do all work that is due now, including what it brings about."""
         while self._round(limit=None):
@@ -133,10 +159,11 @@ class WorkLoop:
     def _reconcile(worker: Worker, key: Hashable) -> None:
         try:
             worker.reconcile(key)
+            worker.queue.succeeded(key)
         except StatusError as error:
             # Another write came first, or the object is refused: by the next look that may be over.
             _log.info("%s: %s: %s", type(worker).__name__, key, error.message)
-            worker.queue.add_after(key, _RETRY_SECONDS)
+            worker.queue.retry(key)
         except Exception:  # noqa: BLE001  (the top of one key's work: the others go on)
             _log.exception("%s failed for %s", type(worker).__name__, key)
-            worker.queue.add_after(key, _RETRY_SECONDS)
+            worker.queue.retry(key)

@@ -17,7 +17,8 @@ from pathlib import Path
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_node
 from tests.support.in_process import make_profile
-from tests.support.replicas import RESOURCE_NAME, History, Replica, pod_names, replicas
+from tests.support.replicas import OWN_LEASE, History, Replica, pod_names, replicas
+from tests.support.rights import ENFORCED
 from tests.support.running_operator import install
 
 PAUSE_SECONDS = 0.02
@@ -52,10 +53,10 @@ async def failover(kind: str, lease_seconds: float, nodes: int) -> Outcome:
         f"--leader-elect-lease-duration={lease_seconds:g}s",
         f"--leader-elect-renew-deadline={lease_seconds * 2 / 3:g}s",
         f"--leader-elect-retry-period={lease_seconds * 2 / 15:g}s",
-        RESOURCE_NAME,
+        *OWN_LEASE,
     ]
     manifests = [make_node(f"n{number}", cpu="110") for number in range(nodes)]
-    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
     with tempfile.TemporaryDirectory() as directory:
         async with EmbeddedCluster(manifests, options=options) as cluster:
             install(cluster, make_profile("default-scheduler"))

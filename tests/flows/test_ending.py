@@ -11,16 +11,19 @@ from stellwerk_cluster.faults.table import FaultTable
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.processes import running
+from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active, until
 
 
 async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
     hang = {"fault": "hang", "seconds": 60, "resources": ["pods/binding"]}
     plan = FaultPlan(FaultTable.model_validate({"faults": [hang]}), 1, SystemClock())
-    options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, faults=plan)
+    options = ClusterOptions(
+        controllers=False, kubelet=None, heartbeats=False, faults=plan, identity=ENFORCED
+    )
     async with EmbeddedCluster([make_node("n1")], options=options) as cluster:
         install(cluster, make_profile("default-scheduler"))
-        cluster.write_kubeconfig(tmp_path / "kubeconfig")
+        write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
         plan.arm()
         arguments = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--bind-address", "127.0.0.1:0")
         async with running(tmp_path / "run.log", "run", *arguments) as operator:

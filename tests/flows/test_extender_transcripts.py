@@ -15,10 +15,11 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.fake_extender import FakeExtender, fake_extender
 from tests.support.recordings import scenario, transcript_modules
+from tests.support.rights import ENFORCED, operator_token
 from tests.support.running_operator import install, is_active, operator_on, until
 
 RECORDED_URL = "http://127.0.0.1:26601/x"
-ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 PROFILE = "default-scheduler"
 
 
@@ -91,6 +92,7 @@ async def replayed(
         EmbeddedCluster(0, options=ALONE) as cluster,
         aiohttp.ClientSession() as session,
     ):
+        operator_token(cluster)
         for action in setup(recorded):
             await act(session, cluster.url, action)
         text = json.dumps(recorded["schedulerConfig"]).replace(RECORDED_URL, extender.url)

@@ -6,6 +6,7 @@ import pytest
 
 from stellwerk_cluster.faults.table import FaultTable
 from tests.support.fault_runs import Case, Disruption, Load, run_case
+from tests.support.replicas import OWN_LEASE
 from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
@@ -24,7 +25,7 @@ async def test_a_second_replica_takes_over(tmp_path: Path) -> None:
     case = Case("two replicas", disruptions=disruptions, replicas=2)
     # A lease that outlives neither the pods nor the patience of a test.
     lease = ("--leader-elect-lease-duration", "2s", "--leader-elect-renew-deadline", "1.5s")
-    election = ("--leader-elect", *lease, "--leader-elect-retry-period", "300ms")
+    election = ("--leader-elect", *lease, "--leader-elect-retry-period", "300ms", *OWN_LEASE)
     load = Load(pods=600, per_second=40)
     outcome = await run_case(case, fault_seed(1), tmp_path, load, *election)
     assert not outcome.wrongs, str(outcome)

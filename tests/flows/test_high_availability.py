@@ -14,7 +14,8 @@ import pytest
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_node
 from tests.support.in_process import make_profile
-from tests.support.replicas import RESOURCE_NAME, History, leads, pod_names, replicas
+from tests.support.replicas import OWN_LEASE, History, leads, pod_names, replicas
+from tests.support.rights import ENFORCED
 from tests.support.running_operator import install
 
 LEASE_SECONDS = 4.0
@@ -23,14 +24,14 @@ FLAGS = (
     f"--leader-elect-lease-duration={LEASE_SECONDS:g}s",
     "--leader-elect-renew-deadline=2600ms",
     "--leader-elect-retry-period=1800ms",
-    RESOURCE_NAME,
+    *OWN_LEASE,
 )
 LOAD_SECONDS = 1.8
 """What a busy machine may add; candidates that only ask would need up to 4 s more."""
 PODS = 300
 NODES = [make_node(f"n{number}", cpu="30") for number in range(10)]
 """Just enough for the pods, which leave no room for one that is counted twice or nowhere."""
-ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ async def test_a_paused_process_that_wakes_with_bindings_queued_sends_none(
         first.signal(signal.SIGCONT)
         assert await first.ended() == 1
         assert first.line.bindings[sent:] == []
-        assert "stellwerk: lost the lease kube-system/stellwerk: " in first.log()
+        assert "stellwerk: lost the lease stellwerk/stellwerk: " in first.log()
     history.check(PODS)
 
 

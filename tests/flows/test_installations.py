@@ -70,6 +70,16 @@ def test_the_chart_gives_what_the_files_give() -> None:
     assert rendered() == files
 
 
+def test_in_place_of_kube_scheduler_chart_and_overlay_are_one() -> None:
+    overlay = by_key(parsed(run(program_of(newest()), "kustomize", ROOT / "overlays" / "in-place")))
+    del overlay["Namespace", "", NAMESPACE]
+    chart = rendered("takeOverDefaultScheduler=true")
+    profile = ROOT / "manifests" / "profiles" / "optional" / "default-scheduler.yaml"
+    (made,) = parsed(profile.read_text())
+    assert chart.pop(("SchedulerProfile", "", "default-scheduler")) == made
+    assert chart == overlay
+
+
 def test_the_chart_passes_helms_own_look() -> None:
     assert "0 chart(s) failed" in run(helm(), "lint", "--strict", CHART)
 
@@ -110,10 +120,12 @@ def test_profiles_are_made_of_values() -> None:
     }
 
 
-def test_monitoring_adds_a_service_and_its_monitor() -> None:
+def test_monitoring_adds_the_objects_of_the_folder_monitoring() -> None:
     plain, monitored = rendered(), rendered("monitoring.enabled=true")
-    added = {key[0] for key in monitored.keys() - plain.keys()}
-    assert added == {"Service", "ServiceMonitor"}
+    folder = run(program_of(newest()), "kustomize", ROOT / "manifests" / "monitoring")
+    added = {key: each for key, each in monitored.items() if key not in plain}
+    assert {key[0] for key in added} == {"Service", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
+    assert added == by_key(parsed(folder))
 
 
 @pytest.mark.parametrize(

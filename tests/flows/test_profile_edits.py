@@ -11,13 +11,14 @@ from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
+from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, profile_status, until
 
 NODES, ROOM = 40, 100
 PODS = 2_000
 SLACK = 6
 """Pods per node that may be decided between the look at the placements and the edit's arrival."""
-ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 
 
 def strategy(type_: str) -> JsonObject:

@@ -458,7 +458,10 @@ ROWS = [
     row("DefaultPreemption", "a victim goes", bound_deleted()),
     row("SchedulingGates", "a pod goes", bound_deleted()),
     row("SchedulingGates", "a node comes", node_added()),
-    row("DynamicResources", "a node comes", node_added()),
+    row("DynamicResources", "a node comes", node_added(), "a"),
+    row("DynamicResources", "a slice comes", thing_added(Resource.RESOURCE_SLICE), "a"),
+    row("DynamicResources", "a class comes", thing_added(Resource.DEVICE_CLASS), "a"),
+    row("DynamicResources", "a pod goes", bound_deleted()),
     row("Extender", "any event", thing_added(Resource.CSI_DRIVER), "a"),
     row("Extender", "an annotation", node_changed(Action.UPDATE_NODE_ANNOTATION, {}, {}), "a"),
 ]

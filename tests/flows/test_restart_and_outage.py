@@ -20,13 +20,14 @@ from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
 from tests.support.invariants import check_capacity
 from tests.support.processes import running
+from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active, operator_on, until
 
 PODS = 200
 NODES = [make_node(f"n{number}", cpu="20") for number in range(10)]
 """Just enough for the pods, which leave no room for one that is counted twice or nowhere."""
 OUTAGE_SECONDS = 5.0
-ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
 
 
 class Bindings:
@@ -83,7 +84,7 @@ def pod_names(start: int, end: int) -> list[str]:
 async def dying(cluster: EmbeddedCluster, directory: Path) -> AsyncIterator[None]:
     """The operator as a process, killed without warning when the block ends."""
     kubeconfig = directory / "kubeconfig"
-    cluster.write_kubeconfig(kubeconfig)
+    write_operator_kubeconfig(cluster, kubeconfig)
     arguments = ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0")
     async with running(directory / "run.log", "run", *arguments) as process:
         yield

@@ -24,7 +24,7 @@ from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping
 
-BESIDE: Final = ("plugins", "models", "metrics", "clock")
+BESIDE: Final = ("plugins", "models", "metrics", "series", "clock")
 """What the way cannot avoid, and a reader looks up when needed: each plugin is a module."""
 
 _PACKAGE: Final = "stellwerk."

@@ -27,12 +27,23 @@ WATCHED = {
     ("storage.k8s.io", "csidrivers"),
     ("storage.k8s.io", "csistoragecapacities"),
     ("storage.k8s.io", "volumeattachments"),
+    ("resource.k8s.io", "resourceclaims"),
+    ("resource.k8s.io", "resourceslices"),
+    ("resource.k8s.io", "deviceclasses"),
 }
 
 WRITTEN = {
     ("", "pods", "delete"),
     ("", "pods/binding", "create"),
     ("", "pods/status", "patch"),
+    ("", "pods/finalizers", "update"),
+    ("resource.k8s.io", "resourceclaims", "create"),
+    ("resource.k8s.io", "resourceclaims", "update"),
+    ("resource.k8s.io", "resourceclaims", "delete"),
+    ("resource.k8s.io", "resourceclaims/status", "patch"),
+    ("resource.k8s.io", "resourceclaims/status", "update"),
+    ("resource.k8s.io", "resourceclaims/binding", "patch"),
+    ("resource.k8s.io", "resourceclaims/binding", "update"),
     ("", "persistentvolumeclaims", "update"),
     ("", "persistentvolumes", "update"),
     ("events.k8s.io", "events", "create"),

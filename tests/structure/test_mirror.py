@@ -10,6 +10,7 @@ OPERATOR: Final = ROOT / "operator"
 
 OF_SEVERAL_PLUGINS: Final = {
     "client/test_fenced_writes.py",
+    "plugins/test_gpu_plugins.py",
     "plugins/test_hints_of_node_plugins.py",
     "plugins/test_hints_pairwise.py",
     "plugins/test_node_plugins.py",
@@ -22,7 +23,8 @@ OF_SEVERAL_PLUGINS: Final = {
 def module_of(test: Path) -> Path:
     """The path under operator/ of the module that a test is named for."""
     inside = test.relative_to(UNIT)
-    package = OPERATOR if inside.parts[0] == "stellwerk_cluster" else OPERATOR / "stellwerk"
+    beside = {"stellwerk_cluster", "stellwerk_simulation"}
+    package = OPERATOR if inside.parts[0] in beside else OPERATOR / "stellwerk"
     return package / inside.parent / inside.name.removeprefix("test_")
 
 

@@ -314,6 +314,7 @@ BAD_PROFILES = (
         _plugins("filter", enabled=[{"name": "GCEPDLimits"}]),
         "spec.plugins.filter.enabled[0].name",
         "was removed",
+        seen_by_schema=True,
     ),
     BadProfile(
         "plugin at a point it does not implement",
@@ -326,12 +327,14 @@ BAD_PROFILES = (
         _plugins("queueSort", disabled=[{"name": "*"}]),
         "spec.plugins.queueSort",
         "exactly one plugin, not 0",
+        seen_by_schema=True,
     ),
     BadProfile(
         "two queue sorts",
         _plugins("queueSort", enabled=[{"name": "Fifo"}]),
         "spec.plugins.queueSort",
         "exactly one plugin, not 2 (PrioritySort, Fifo)",
+        seen_by_schema=True,
     ),
     BadProfile(
         "two queue sorts in the list",
@@ -345,6 +348,7 @@ BAD_PROFILES = (
         _plugins("multiPoint", disabled=[{"name": "DefaultBinder"}]),
         "spec.plugins.bind",
         "at least one plugin",
+        seen_by_schema=True,
     ),
     # Arguments in general.
     BadProfile(
@@ -405,39 +409,54 @@ BAD_PROFILES = (
         'did you mean "scoringStrategy"?',
     ),
     # NodeResourcesFit.
-    BadProfile("strategy without a type", _fit(resources=[]), f"{_STRATEGY}.type", "required"),
     BadProfile(
-        "unknown strategy", _fit(type="MostRequested"), f"{_STRATEGY}.type", "'MostAllocated'"
+        "strategy without a type",
+        _fit(resources=[]),
+        f"{_STRATEGY}.type",
+        "required",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "unknown strategy",
+        _fit(type="MostRequested"),
+        f"{_STRATEGY}.type",
+        "'MostAllocated'",
+        seen_by_schema=True,
     ),
     BadProfile(
         "resource without a name",
         _fit(type="LeastAllocated", resources=[{"weight": 1}]),
         f"{_STRATEGY}.resources[0].name",
         "required",
+        seen_by_schema=True,
     ),
     BadProfile(
         "resource weight above 100",
         _fit(type="LeastAllocated", resources=[{"name": "cpu", "weight": 101}]),
         f"{_STRATEGY}.resources[0].weight",
         "at most 100, not 101",
+        seen_by_schema=True,
     ),
     BadProfile(
         "negative resource weight",
         _fit(type="LeastAllocated", resources=[{"name": "cpu", "weight": -1}]),
         f"{_STRATEGY}.resources[0].weight",
         "at least 0",
+        seen_by_schema=True,
     ),
     BadProfile(
         "ratio strategy without its parameters",
         _fit(type="RequestedToCapacityRatio"),
         f"{_STRATEGY}.requestedToCapacityRatio",
         "required for this type",
+        seen_by_schema=True,
     ),
     BadProfile(
         "ratio parameters for another strategy",
         _fit(type="MostAllocated", requestedToCapacityRatio={"shape": [{"utilization": 0}]}),
         f"{_STRATEGY}.requestedToCapacityRatio",
         "not allowed for type MostAllocated",
+        seen_by_schema=True,
     ),
     BadProfile("empty shape", _shape(), _SHAPE, "at least one point"),
     BadProfile(
@@ -645,12 +664,14 @@ BAD_PROFILES = (
         _args("InterPodAffinity", {"hardPodAffinityWeight": 101}),
         f"{_ARGS}.hardPodAffinityWeight",
         "at most 100",
+        seen_by_schema=True,
     ),
     BadProfile(
         "negative hardPodAffinityWeight",
         _args("InterPodAffinity", {"hardPodAffinityWeight": -1}),
         f"{_ARGS}.hardPodAffinityWeight",
         "at least 0",
+        seen_by_schema=True,
     ),
     BadProfile(
         "negative bindTimeoutSeconds",

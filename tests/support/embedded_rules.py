@@ -11,7 +11,7 @@ from typing import Any
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.patching import MERGE_PATCH
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.registry.api import WriteOptions
+from stellwerk_cluster.registry.write_options import WriteOptions
 
 JsonObject = dict[str, Any]
 

@@ -32,6 +32,7 @@ from tests.support.fault_proxy import fault_proxy
 from tests.support.history import History, Judgement
 from tests.support.in_process import make_profile
 from tests.support.repository import ROOT
+from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active
 from tests.support.supervised_operator import STELLWERK, SupervisedOperator, supervised
 
@@ -268,6 +269,7 @@ async def _cluster(
         heartbeats=False,
         seed=seed,
         faults=None if case.by_proxy else plan,
+        identity=ENFORCED,
     )
     nodes = [make_node(f"n{number}", cpu=str(load.pods_a_node)) for number in range(load.nodes)]
     async with EmbeddedCluster(nodes, options=options) as cluster:
@@ -286,7 +288,7 @@ async def _operators(
 ) -> AsyncIterator[list[SupervisedOperator]]:
     kubeconfig = directory / "kubeconfig"
     async with AsyncExitStack() as stack:
-        cluster.write_kubeconfig(kubeconfig)
+        write_operator_kubeconfig(cluster, kubeconfig)
         if case.by_proxy:
             url = await stack.enter_async_context(fault_proxy(cluster.url, plan))
             text = kubeconfig.read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from stellwerk.framework.services import ClusterClient
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_claims import is_device_resource
 from stellwerk.models.pod_resources import PODS
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk_cluster.registry.store import Store
@@ -37,7 +38,13 @@ def check_capacity(nodes: Iterable[JsonObject], pods: Iterable[JsonObject]) -> N
     """The pods of no node request more than it has."""
     requested: dict[str, Counter[str]] = {}
     for pod in _on_nodes(pods):
-        requested.setdefault(pod.node_name, Counter()).update({**pod.amounts.requests, PODS: 1})
+        by_devices = pod.generated_claims is not None and bool(pod.generated_claims.extended)
+        amounts = {
+            resource: amount
+            for resource, amount in pod.amounts.requests.items()
+            if not (by_devices and is_device_resource(resource))
+        }
+        requested.setdefault(pod.node_name, Counter()).update({**amounts, PODS: 1})
     for node in map(parse_node, nodes):
         for resource, amount in requested.get(node.name, Counter()).items():
             offered = node.allocatable.get(resource, 0)

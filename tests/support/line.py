@@ -72,12 +72,12 @@ class Line:
 
 @asynccontextmanager
 async def line_to(
-    server: str, kubeconfig: Path, *, delay_seconds: float = 0.0
+    server: str, token: str, kubeconfig: Path, *, delay_seconds: float = 0.0
 ) -> AsyncIterator[Line]:
-    """Open a line to a server, and write a kubeconfig that leads over it."""
+    """Open a line to a server, and write a kubeconfig with that token that leads over it."""
     line = Line(int(server.rsplit(":", 1)[1]), delay_seconds=delay_seconds)
     listener = await asyncio.start_server(line.serve, "127.0.0.1", 0)
-    _write_kubeconfig(kubeconfig, listener.sockets[0].getsockname()[1])
+    _write_kubeconfig(kubeconfig, listener.sockets[0].getsockname()[1], token)
     try:
         yield line
     finally:
@@ -85,12 +85,12 @@ async def line_to(
         await line.close()
 
 
-def _write_kubeconfig(kubeconfig: Path, port: int) -> None:
+def _write_kubeconfig(kubeconfig: Path, port: int, token: str) -> None:
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "u", "user": {}}],
+        "users": [{"name": "u", "user": {"token": token}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         "current-context": "c",
     }

@@ -92,6 +92,14 @@ class MemoryClient(ClusterClient):
         del self.objects[path]
         return True
 
+    @override
+    async def delete(self, path: str, uid: str) -> None:
+        self._begin("DELETE", path)
+        obj = self._stored(f"delete {path}", path)
+        if uid and obj["metadata"].get("uid") != uid:
+            raise Conflict(f"delete {path}", 409, "Conflict", "another uid")
+        del self.objects[path]
+
     def _begin(self, verb: str, path: str) -> None:
         self.requests.append((verb, path))
         if path in self.failures:

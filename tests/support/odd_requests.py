@@ -311,11 +311,11 @@ GOOD_BODIES: Final[dict[str, JsonValue]] = {
         "spec": {"replicas": 1, "any": "5%", "list": ["a"]},
         "status": {"replicas": 1},
     },
-    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": _named(
-        "authorization.k8s.io/v1",
-        "SelfSubjectAccessReview",
-        spec={"resourceAttributes": {"verb": "get", "resource": "pods"}},
-    ),
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}},
+    },
 }
 """A collection, and an object that can be created in it."""
 

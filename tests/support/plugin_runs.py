@@ -1,13 +1,15 @@
 """Run one plugin by itself on a small cluster and read its answers by node name."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar, cast
 
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
+from stellwerk.framework.handle import STANDING_CLOCK
 from stellwerk.framework.interface import FilterPlugin, ScorePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import Status
@@ -28,6 +30,8 @@ class PluginHandle:
     objects: IndexedObjectStore = field(default_factory=IndexedObjectStore)
     nominations: Nominator = field(default_factory=Nominator)
     client: Any = None
+    now: Callable[[], datetime] = STANDING_CLOCK.now
+    now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic
 
     @classmethod
     def empty(cls) -> Handle:

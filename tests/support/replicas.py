@@ -19,9 +19,14 @@ from tests.support.builders import make_pod
 from tests.support.invariants import check_capacity
 from tests.support.line import Line, line_to
 from tests.support.processes import Process, running
+from tests.support.rights import operator_token
 
 PATIENCE_SECONDS = 60.0
-RESOURCE_NAME = "--leader-elect-resource-name=stellwerk"
+OWN_LEASE = (
+    "--leader-elect-resource-name=stellwerk",
+    "--leader-elect-resource-namespace=stellwerk",
+)
+"""The lease that the manifests give a right to."""
 
 
 class History:
@@ -112,10 +117,11 @@ async def replicas(
     """Operators that have their lists; the first one leads, the others stand by."""
     async with AsyncExitStack() as stack:
         started = []
+        token = operator_token(history.cluster)
         for number in range(count):
             kubeconfig = directory / f"{number}.kubeconfig"
             line = await stack.enter_async_context(
-                line_to(history.cluster.url, kubeconfig, delay_seconds=delay_seconds)
+                line_to(history.cluster.url, token, kubeconfig, delay_seconds=delay_seconds)
             )
             arguments = ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0", *flags)
             log = directory / f"{number}.log"

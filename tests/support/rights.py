@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -10,6 +12,7 @@ import yaml
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.authorizer import Decision, Union
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
@@ -26,6 +29,15 @@ PLURALS = {
     "Role": "roles",
     "RoleBinding": "rolebindings",
 }
+
+ENFORCED: Final = IdentityOptions("rbac")
+"""Of clusters on which the operator has the rights that the manifests give, and no other."""
+_TESTERS: Final[JsonObject] = {
+    "metadata": {"name": "testers"},
+    "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": "system:anonymous"}],
+}
+"""Clients of tests that show no credentials may do everything."""
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""
@@ -49,6 +61,25 @@ def apply_access(cluster: EmbeddedCluster, manifests: list[JsonObject]) -> str:
     return token_of(cluster, ACCOUNT)
 
 
+def operator_token(cluster: EmbeddedCluster) -> str:
+    """A token for the operator, whose service account and rights are there from the first call on.
+
+    The cluster has to be ENFORCED: with any other, a flow would show nothing about rights.
+    """
+    assert cluster.options.identity.authorization == "rbac", "the flow shows nothing about rights"
+    if cluster.api.find("serviceaccounts", NAMESPACE, ACCOUNT) is None:
+        kind = cluster.api.kinds.resource("clusterrolebindings", RBAC_GROUP)
+        cluster.api.create(kind, "", dict(_TESTERS))
+        apply_access(cluster, access_manifests())
+    return token_of(cluster, ACCOUNT)
+
+
+def write_operator_kubeconfig(cluster: EmbeddedCluster, path: Path) -> None:
+    """The kubeconfig of the operator's service account."""
+    cluster.write_kubeconfig(path)
+    path.write_text(with_token(path.read_text(), operator_token(cluster)))
+
+
 def token_of(cluster: EmbeddedCluster, name: str) -> str:
     """A token of a service account beside the operator's own."""
     account = cluster.api.find("serviceaccounts", NAMESPACE, name)
@@ -63,16 +94,17 @@ def rules_of_operator(manifest: JsonObject) -> list[JsonObject]:
     return rules if manifest["metadata"]["name"] == ACCOUNT else []
 
 
-def granted() -> set[Right]:
+@cache
+def granted() -> frozenset[Right]:
     """Every right of the ClusterRole and the Role, one by one."""
-    return {
+    return frozenset(
         (group, resource, verb)
         for role in access_manifests()
         for rule in rules_of_operator(role)
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
-    }
+    )
 
 
 class Asked:

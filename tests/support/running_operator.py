@@ -14,13 +14,17 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.support.rights import write_operator_kubeconfig
 
 
 @asynccontextmanager
 async def operator_on(cluster: EmbeddedCluster, directory: Path) -> AsyncIterator[None]:
-    """Run until the block ends; an error of the operator is the block's."""
+    """Run until the block ends; an error of the operator is the block's.
+
+    It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
+    """
     kubeconfig = directory / "kubeconfig"
-    cluster.write_kubeconfig(kubeconfig)
+    write_operator_kubeconfig(cluster, kubeconfig)
     options = RunOptions(
         kubeconfig=str(kubeconfig), port=PortOptions("127.0.0.1:0", plain_http=True)
     )

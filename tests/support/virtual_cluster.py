@@ -36,6 +36,7 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import StoreEvent
 from tests.support.in_process import Notes
 from tests.support.invariants import check_invariants, check_unaltered
+from tests.support.rights import granted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +47,10 @@ _DEADLINE_SECONDS = 60.0
 
 
 class StoreClient(ClusterClient):
-    """A ClusterClient that calls the API's verbs where the real one sends requests."""
+    """A ClusterClient that calls the API's verbs where the real one sends requests.
+
+    It has the rights of the manifests' ClusterRole; the lease and Secrets are met over HTTP alone.
+    """
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -55,6 +59,7 @@ class StoreClient(ClusterClient):
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
         binding = {"metadata": {"name": name, "uid": uid}, "target": {"name": node_name}}
         with _translated(f"bind {namespace}/{name} to {node_name}"):
+            _check_right("", "pods/binding", "create")
             bind(self._api, self._api.kinds.resource("pods"), (namespace, name), binding)
 
     @override
@@ -63,6 +68,7 @@ class StoreClient(ClusterClient):
     ) -> None:
         pods = self._api.kinds.resource("pods")
         with _translated(f"patch the status of {namespace}/{name}"):
+            _check_right("", "pods/status", "patch")
             self._api.patch(
                 pods, (namespace, name), dict(patch), STRATEGIC_PATCH, subresource="status"
             )
@@ -71,7 +77,14 @@ class StoreClient(ClusterClient):
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         pods = self._api.kinds.resource("pods")
         with _translated(f"delete {namespace}/{name}"):
+            _check_right("", "pods", "delete")
             return delete(self._api, pods, (namespace, name), DeleteOptions(uid=uid)).gone
+
+    @override
+    async def delete(self, path: str, uid: str) -> None:
+        with _translated(f"delete {path}"):
+            target = self._target(path, "delete")
+            delete(self._api, target.kind, target.key, DeleteOptions(uid=uid))
 
     @override
     async def get(self, path: str) -> JsonObject:
@@ -80,13 +93,13 @@ class StoreClient(ClusterClient):
             items, version = await self.list(collection)
             return {"items": items, "metadata": {"resourceVersion": version}}
         with _translated(f"get {path}"):
-            target = self._target(path)
+            target = self._target(path, "get")
             return _loaded(self._api.get(target.kind, *target.key).data)
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
         with _translated(f"list {path}"):
-            target = self._target(path)
+            target = self._target(path, "list")
             collection = self._api.store.collection(target.kind.storage_name)
             items = [_loaded(entry.data) for entry in collection.entries(target.namespace)]
             return items, str(self._api.store.revision)
@@ -94,13 +107,13 @@ class StoreClient(ClusterClient):
     @override
     async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         with _translated(f"create in {path}"):
-            target = self._target(path)
+            target = self._target(path, "create")
             return _loaded(self._api.create(target.kind, target.key[0], dict(body)).data)
 
     @override
     async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
         with _translated(f"replace {path}"):
-            target = self._target(path)
+            target = self._target(path, "update")
             entry = self._api.update(
                 target.kind, target.key, dict(body), subresource=target.subresource
             )
@@ -115,16 +128,18 @@ class StoreClient(ClusterClient):
         content_type: str = "application/merge-patch+json",
     ) -> JsonObject:
         with _translated(f"patch {path}"):
-            target = self._target(path)
+            target = self._target(path, "patch")
             entry = self._api.patch(
                 target.kind, target.key, dict(body), content_type, subresource=target.subresource
             )
             return _loaded(entry.data)
 
-    def _target(self, path: str) -> Target:
+    def _target(self, path: str, verb: str) -> Target:
         target = parse_path([part for part in path.split("/") if part], self._api.kinds)
         if target is None:
             raise StatusError(404, "NotFound", f"{path} is not served")
+        kind, part = target.kind, f"/{target.subresource}" if target.subresource else ""
+        _check_right(kind.group, f"{kind.plural}{part}", verb)
         return target
 
 
@@ -307,6 +322,13 @@ def _with_removals(before: JsonObject, after: JsonObject) -> JsonObject:
         else:
             patch[key] = value
     return patch
+
+
+def _check_right(group: str, resource: str, verb: str) -> None:
+    """Refuse what the manifests do not allow."""
+    if (group, resource, verb) not in granted():
+        text = f"the manifests give no right to {verb} {resource}.{group}"
+        raise StatusError(403, "Forbidden", text)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ import timeit
 
 import pytest
 
-from stellwerk.metrics import Family, Histogram, Metrics, attempts_label, exponential
+from stellwerk.metrics import Metrics, attempts_label
+from stellwerk.series import Family, Histogram, exponential
 from tests.support.machine_speed import addition_seconds
 from tests.support.recordings import scenario, scenarios
 
@@ -58,6 +59,58 @@ def test_a_pods_share_of_metrics_costs_little() -> None:
     timer = time.thread_time
     best_seconds = min(timeit.repeat(one_pod, timer=timer, number=1000, repeat=7)) / 1000
     assert best_seconds < 500 * addition_seconds(), "20 µs where one takes 40 ns"
+
+
+ATTEMPT = exponential(0.001, 2, 15)
+POINT = exponential(0.0001, 2, 12)
+PLUGIN = exponential(0.00001, 1.5, 20)
+SLOW = exponential(0.01, 2, 20)
+
+KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...]]] = {
+    "schedule_attempts_total": ({"result", "profile"}, ()),
+    "scheduling_attempt_duration_seconds": ({"result", "profile"}, ATTEMPT),
+    "scheduling_algorithm_duration_seconds": (set(), ATTEMPT),
+    "pod_scheduling_sli_duration_seconds": ({"attempts"}, SLOW),
+    "pod_scheduling_attempts": (set(), exponential(1, 2, 5)),
+    "framework_extension_point_duration_seconds": (
+        {"extension_point", "status", "profile"},
+        POINT,
+    ),
+    "plugin_execution_duration_seconds": ({"plugin", "extension_point", "status"}, PLUGIN),
+    "plugin_evaluation_total": ({"plugin", "extension_point", "profile"}, ()),
+    "pending_pods": ({"queue"}, ()),
+    "queue_incoming_pods_total": ({"queue", "event"}, ()),
+    "unschedulable_pods": ({"plugin", "profile"}, ()),
+    "pod_scheduled_after_flush_total": (set(), ()),
+    "preemption_victims": (set(), exponential(1, 2, 7)),
+    "preemption_attempts_total": (set(), ()),
+    "preemption_goroutines_duration_seconds": ({"result"}, SLOW),
+    "preemption_goroutines_execution_total": ({"result"}, ()),
+    "permit_wait_duration_seconds": ({"result"}, ATTEMPT),
+    "goroutines": ({"operation"}, ()),
+    "cache_size": ({"type"}, ()),
+    "event_handling_duration_seconds": ({"event"}, POINT),
+    "queueing_hint_execution_duration_seconds": ({"plugin", "event", "hint"}, PLUGIN),
+    "inflight_events": ({"event"}, ()),
+    "volume_binder_cache_requests_total": ({"operation"}, ()),
+    "volume_scheduling_stage_error_total": ({"operation"}, ()),
+}
+"""Those of v1.36 that mean something here: labels, and the buckets of histograms."""
+
+
+@pytest.mark.parametrize("name", KUBE_SCHEDULER)
+def test_families_of_kube_scheduler_have_its_labels_and_buckets(name: str) -> None:
+    family = next(each for each in Metrics().families if each.name == f"scheduler_{name}")
+    labels, buckets = KUBE_SCHEDULER[name]
+    series = family.labels(*("x" for _ in family.label_names))
+    assert set(family.label_names) == labels
+    assert (series.bounds if isinstance(series, Histogram) else ()) == buckets
+
+
+def test_no_family_takes_kube_schedulers_prefix_for_something_else() -> None:
+    theirs = {f"scheduler_{name}" for name in KUBE_SCHEDULER}
+    named = {each.name for each in Metrics().families if each.name.startswith("scheduler_")}
+    assert named == theirs
 
 
 def test_families_have_the_names_and_labels_that_kube_scheduler_exposes() -> None:

@@ -56,6 +56,8 @@ class Cache:
         self._records: CopyOnWrite[str, NodeRecord] = CopyOnWrite()
         self._pods: dict[str, PodInfo] = {}
         """Every pod on a node, assumed ones too, by uid."""
+        self.rows_updated = 0
+        """How many rows of the snapshot have been written so far."""
         self.assumed_pods: dict[str, PodInfo] = {}
         """Those of them that are assumed and not yet confirmed by the watch; written here alone."""
         self._dirty: dict[str, None] = {}
@@ -189,6 +191,7 @@ class Cache:
                 snapshot.pair_counts.set_namespace(namespace, labels)
             self._namespaces.clear()
         if self._dirty:
+            self.rows_updated += len(self._dirty)
             for name in self._dirty:
                 self._write(self._record(name))
             self._dirty.clear()

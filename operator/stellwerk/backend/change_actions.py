@@ -24,6 +24,8 @@ def pod_update_actions(old: PodInfo, new: PodInfo) -> list[Action]:
         # The API refuses to change or remove a toleration.
         if len(old.spec.tolerations) != len(new.spec.tolerations):
             actions.append(Action.UPDATE_POD_TOLERATION)
+    if old.generated_claims != new.generated_claims:
+        actions.append(Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
     return actions or [Action.UPDATE_POD_OTHER]
 
 

@@ -212,6 +212,20 @@ class IndexedObjectStore(ObjectStore):
             del table.replaced[key]
             table.write(key, stored)
 
+    # --- what DynamicResources keeps in flight --------------------------------------------------
+
+    @override
+    def hold(self, kind: str, obj: JsonObject) -> None:
+        """Show an object of a kind that plugins alone write, in place of any of its name."""
+        self._table(kind).write(_key(obj), obj)
+
+    @override
+    def let_go(self, kind: str, obj: JsonObject) -> None:
+        """Take such an object away; idempotent."""
+        table, key = self._table(kind), _key(obj)
+        if key in table.objects:
+            table.write(key, None)
+
     def fork(self) -> "IndexedObjectStore":
         """A store of the same objects and assumptions; neither side sees what the other changes."""
         fork = IndexedObjectStore()

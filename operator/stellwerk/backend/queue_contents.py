@@ -13,7 +13,9 @@ from stellwerk.models.pod import PodInfo
 class QueueContents:
     """Entries and how many are where; treat them as read-only."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_unschedulable_seconds: float) -> None:
+        self.max_unschedulable_seconds = max_unschedulable_seconds
+        """After so long in unschedulablePods a pod is retried whatever changes."""
         self.entries: dict[str, QueuedPod] = {}
         """By uid, popped pods included; the queue alone puts in and takes out."""
         self._counts = [0] * len(Place)

@@ -57,14 +57,13 @@ class SchedulingQueue(QueueContents):
         wake: Callable[[], None] = lambda: None,
         max_unschedulable_seconds: float = MAX_UNSCHEDULABLE_SECONDS,
     ) -> None:
-        super().__init__()
+        super().__init__(max_unschedulable_seconds)
         self.nominator = nominator or Nominator()
         self._push = push
         self._policy = policy
         self._observer = observer
         self._wake = wake
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
-        self._max_unschedulable_seconds = max_unschedulable_seconds
         self._backoff_q = BackoffQueue()
         self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
         self._in_flight = InFlightEvents()
@@ -123,7 +122,8 @@ class SchedulingQueue(QueueContents):
         if entry is not None:
             self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
             self._put(entry, Place.ABSENT)
-        self.nominator.remove(uid)
+        if self.nominator.by_node:
+            self.nominator.remove(uid)
         return None if entry is None else entry.newest
 
     def move_all_to_active_or_backoff(
@@ -256,15 +256,13 @@ class SchedulingQueue(QueueContents):
 
     def flush_unschedulable(self, now: float) -> None:
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
-        forgotten = self._unschedulable_pods.queued_before(now - self._max_unschedulable_seconds)
+        forgotten = self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds)
         ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
         self._requeueing.all_of(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
 
     def in_flight_event_counts(self) -> Mapping[str, int]:
         """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
         return self._in_flight.counts()
-
-    # --- moving ---------------------------------------------------------------------------------
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):

@@ -64,6 +64,11 @@ class Credentials:
         self._proxy = loaded.proxy or _environment_proxy(loaded.server)
 
     @property
+    def access(self) -> Access:
+        """What the last look at the configuration found."""
+        return self._loaded
+
+    @property
     def server(self) -> str:
         """The base URL of the API, without a slash at the end."""
         return self._loaded.server

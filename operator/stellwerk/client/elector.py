@@ -86,6 +86,11 @@ class Elector:
         """Whether the record that was seen last has this candidate's name."""
         return self._holder == self._identity
 
+    @property
+    def holder(self) -> str:
+        """The candidate whose name the record that was seen last has; empty: none."""
+        return self._holder
+
     def watchdog(self) -> str | None:
         """Return what is wrong: a holder that neither renews nor ends; None: nothing is."""
         tolerated_seconds = self._options.lease_duration_seconds + _WATCHDOG_SECONDS

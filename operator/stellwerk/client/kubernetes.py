@@ -242,6 +242,18 @@ class KubernetesClient(ClusterClient, EventSink):
         return await self._transport.send(ApiRequest("PUT", path, body))
 
     @override
+    async def delete(self, path: str, uid: str) -> None:
+        """DELETE an object if it has this uid, or any uid where none is given.
+
+        Raises:
+            ApiError: Conflict if the name belongs to another object by now; NotFound.
+        """
+        body: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        await self._transport.send(ApiRequest("DELETE", path, body))
+
+    @override
     async def patch(
         self, path: str, body: Mapping[str, Any], *, content_type: str = MERGE_PATCH
     ) -> JsonObject:

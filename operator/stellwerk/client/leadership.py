@@ -83,6 +83,13 @@ class Leadership:
         """Whether this process may write now."""
         return self._fence.is_open
 
+    @property
+    def standing_by_for(self) -> str | None:
+        """The identity of the process that leads, empty if it is not known; None: this one does."""
+        if self.is_leading:
+            return None
+        return "" if self._elector is None else self._elector.holder
+
     def watchdog(self) -> str | None:
         """Return what is wrong with the election, for the health check; None: nothing is."""
         return self._elector.watchdog() if self._elector is not None else None

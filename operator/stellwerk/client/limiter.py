@@ -89,6 +89,10 @@ class AdaptiveLimiter:
         """Return the limit, for the gauge that shows it."""
         return self._limit
 
+    def requests_in_flight(self) -> float:
+        """Return how many requests hold a slot, for the gauge that shows it."""
+        return self._in_flight
+
     @property
     def in_flight(self) -> int:
         """How many requests hold a slot."""

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from stellwerk.client.credentials import Credentials
     from stellwerk.client.fence import Fence
     from stellwerk.clock import Clock
-    from stellwerk.metrics import Counter, Histogram, Metrics
+    from stellwerk.metrics import Metrics
+    from stellwerk.series import Counter, Histogram
 
 JSON: Final = "application/json"
 
@@ -124,6 +125,7 @@ class Transport:
         }
         for lane, limiter in self._limiters.items():
             metrics.concurrency_limit.labels(lane.value).set_function(limiter.current_limit)
+            metrics.requests_in_flight.labels(lane.value).set_function(limiter.requests_in_flight)
 
     async def close(self) -> None:
         """Close every connection."""
@@ -153,6 +155,9 @@ class Transport:
                 if self._clock.monotonic() + delay_seconds > give_up_at_seconds:
                     raise
                 earlier = error
+            self._measured.retry(
+                wire.method, "<error>" if earlier.status is None else str(earlier.status)
+            )
             await asyncio.sleep(delay_seconds)
             attempt += 1
 
@@ -323,6 +328,9 @@ class _RequestMetrics:
             family = self._metrics.rest_client_requests
             series = self._requests[method, code] = family.labels(code, method, self._host)
         series.inc()
+
+    def retry(self, method: str, code: str) -> None:
+        self._metrics.rest_client_request_retries.labels(code, method, self._host).inc()
 
     def duration(self, method: str, duration_seconds: float) -> None:
         series = self._durations.get(method)

@@ -21,6 +21,7 @@ from stellwerk.convert.draft import (
     normal_resources,
     without_type,
 )
+from stellwerk.convert.known_names import unknown_plugin
 from stellwerk.errors import ProfileError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -102,6 +103,7 @@ def _enable(
         if point in ("score", "multiPoint"):
             draft.optional[name] = weight or 1
     else:
+        _warn_of_unknown(name, place, draft)
         draft.enable(point, name, weight)
 
 
@@ -111,7 +113,15 @@ def _disable(entry: object, point: str, place: str, draft: ProfileDraft) -> None
         draft.disable(point, NODE_RESOURCES_FIT)
     elif name not in (*STRATEGIES, *_GONE, *_OPTIONAL_NOW, *_RENAMED, "NodeLabel"):
         # What is off by default now needs no disabling.
+        _warn_of_unknown(name, f"{place}.name", draft)
         draft.disable(point, name)
+
+
+def _warn_of_unknown(name: str, place: str, draft: ProfileDraft) -> None:
+    """Say once that a plugin is not installed here; it may be where the profile will be used."""
+    remark = unknown_plugin(name)
+    if remark and not any(warning.endswith(remark) for warning in draft.warnings):
+        draft.warn(place, remark)
 
 
 def _score_strategies(
@@ -164,6 +174,7 @@ def _add_args(name: str, args: Mapping[str, Any], place: str, draft: ProfileDraf
     elif name in _GONE or (name in _OPTIONAL_NOW and args):
         draft.warn(place, f"arguments of {name} have no counterpart")
     else:
+        _warn_of_unknown(name, place, draft)
         draft.add_args(name, _normal_args(name, args, place, draft))
 
 

@@ -6,24 +6,21 @@ its file says, and it leaves nothing running.
 
 import asyncio
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from textwrap import wrap
 from typing import Final, TextIO
 
-from stellwerk.app import RunOptions, run
 from stellwerk.demo.examples import Example, load_examples, load_nodes, resource_of
+from stellwerk.demo.reasons import forbidden, reason
+from stellwerk.demo.sandbox import Sandbox, open_sandbox, own_command
 from stellwerk.models.json_values import JsonObject
-from stellwerk.serving.port import PortOptions
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import parse_pod
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.command import open_cluster
 
-_PORT: Final = PortOptions("127.0.0.1:0", plain_http=True)
-_WIDTH: Final = 80
+_WIDTH: Final = 100
 _DEADLINE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 
@@ -52,42 +49,71 @@ async def run_demo(*, keep: bool, output: TextIO | None = None) -> int:
     """Run the demo; returns the exit status."""
     output = output or sys.stdout
     started = time.perf_counter()
-    async with AsyncExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-")))
-        kubeconfig = directory / "kubeconfig"
-        nodes = load_nodes()
-        cluster = await stack.enter_async_context(open_cluster(nodes))
-        cluster.write_kubeconfig(kubeconfig)
-        operator = asyncio.create_task(
-            run(
-                RunOptions(
-                    kubeconfig=str(kubeconfig), port=PortOptions("127.0.0.1:0", plain_http=True)
-                )
-            ),
-            name="operator",
-        )
-        stack.push_async_callback(_stop, operator)
+    nodes = load_nodes()
+    async with open_sandbox(nodes) as sandbox:
+        cluster = sandbox.cluster
         print(f"A cluster of {len(nodes)} nodes at {cluster.url}\n", file=output)
         examples = load_examples()
         for example in examples:
             _apply(cluster, example)
-            await _settle(cluster, example, operator, Progress(output))
+            await _settle(cluster, example, sandbox.operator, Progress(output))
         pods = list(cluster.api.all("pods", "default"))
         print(file=output)
-        _print_table(examples, pods, output)
-        wrong = [example for example in examples if not _as_expected(example, pods)]
+        await _print_table(sandbox, examples, pods, output)
+        wrong = list(_wrong(examples, pods, nodes))
         placed = sum(bool(pod["spec"].get("nodeName")) for pod in pods)
         print(
             f"\n{placed} of {len(pods)} pods placed in {time.perf_counter() - started:.1f} s.",
             file=output,
         )
-        for example in wrong:
-            print(f"not as expected: {example.title}", file=output)
+        for text in wrong:
+            print(f"not as expected: {text}", file=output)
+        await _explain_impossible(sandbox, examples, pods, output)
+        _print_ways_on(sandbox, output, keep=keep)
         if keep:
-            print(f"\nTry:  kubectl --kubeconfig {kubeconfig} get pods -o wide", file=output)
-            print("Stop: Ctrl-C", file=output, flush=True)
-            await operator
+            await sandbox.operator
         return 1 if wrong else 0
+
+
+async def _explain_impossible(
+    sandbox: Sandbox, examples: list[Example], pods: list[JsonObject], output: TextIO
+) -> None:
+    """What would make the pods fit that fit nowhere."""
+    for example in examples:
+        for pod in pods:
+            if example.schedulable or not example.owns(pod):
+                continue
+            name = pod["metadata"]["name"]
+            explanation = await sandbox.explain("default", name)
+            print(f"\n{name} fits nowhere. What would make it fit, each tried:", file=output)
+            for suggestion in explanation.get("wouldFit") or ():
+                print(f"  - {suggestion['text']}", file=output)
+
+
+def _print_ways_on(sandbox: Sandbox, output: TextIO, *, keep: bool) -> None:
+    command = own_command()
+    if not keep:
+        print(f"\nGo on: {command} up", file=output)
+        print(f"       {command} demo --keep", file=output)
+        return
+    print(f"\nTry:  kubectl --kubeconfig {sandbox.kubeconfig} get pods -o wide", file=output)
+    print(f"      {command} explain pod NAME --url {sandbox.url}", file=output)
+    print("Stop: Ctrl-C", file=output, flush=True)
+
+
+def _wrong(
+    examples: list[Example], pods: list[JsonObject], nodes: list[JsonObject]
+) -> Iterator[str]:
+    """What is not as the examples say, and what is where its manifest forbids it."""
+    for example in examples:
+        if not _as_expected(example, pods):
+            yield example.title
+    parsed = [parse_pod(pod) for pod in pods]
+    by_name = {node.name: node for node in map(parse_node, nodes)}
+    for pod in parsed:
+        objection = forbidden(pod, parsed, by_name) if pod.node_name else ""
+        if objection:
+            yield f"{pod.name}: {objection}"
 
 
 def _apply(cluster: EmbeddedCluster, example: Example) -> None:
@@ -117,7 +143,7 @@ async def _settle(
 
 
 def _goal(example: Example) -> str:
-    return "running" if example.schedulable else "told why it cannot run"
+    return "running" if example.schedulable else "known not to fit"
 
 
 def _settled(example: Example, pod: JsonObject) -> bool:
@@ -139,25 +165,24 @@ def _message(pod: JsonObject) -> str:
     return ""
 
 
-def _print_table(examples: list[Example], pods: list[JsonObject], output: TextIO) -> None:
+async def _print_table(
+    sandbox: Sandbox, examples: list[Example], pods: list[JsonObject], output: TextIO
+) -> None:
     width = max(len(pod["metadata"]["name"]) for pod in pods)
     print(f"{'POD':<{width}}  {'NODE':<8}  WHY", file=output)
     for example in examples:
         for pod in sorted(pods, key=lambda each: str(each["metadata"]["name"])):
             if example.owns(pod):
-                for line in _row(example, pod, width):
+                why = _message(pod)
+                if example.schedulable:
+                    why = reason(await sandbox.explain("default", pod["metadata"]["name"]))
+                for line in _row(pod, why, width):
                     print(line, file=output)
 
 
-def _row(example: Example, pod: JsonObject, width: int) -> Iterator[str]:
+def _row(pod: JsonObject, why: str, width: int) -> Iterator[str]:
     node = pod["spec"].get("nodeName") or "-"
-    why = example.why if example.schedulable else _message(pod)
     first, *rest = wrap(why, _WIDTH - width - 12) or [""]
     yield f"{pod['metadata']['name']:<{width}}  {node:<8}  {first}"
     for line in rest:
         yield f"{'':<{width}}  {'':<8}  {line}"
-
-
-async def _stop(operator: "asyncio.Task[None]") -> None:
-    operator.cancel()
-    await asyncio.wait({operator})

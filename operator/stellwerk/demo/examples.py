@@ -1,8 +1,8 @@
 """The demo's manifests, as they lie in `examples/`: the documentation's own where possible.
 
-A file begins with two comment lines, its title and why its pods go where they go ("unschedulable":
-they go nowhere); the rest is what a user would apply. Invariant: files are applied in the order of
-their names.
+A file begins with a comment line, its title, and perhaps a second one, "unschedulable": its pods go
+nowhere; the rest is what a user would apply. Invariant: files are applied in the order of their
+names.
 """
 
 from collections.abc import Iterator
@@ -19,21 +19,17 @@ _RESOURCES: Final = {
     "Deployment": ("deployments", "apps", "default"),
     "PriorityClass": ("priorityclasses", "scheduling.k8s.io", ""),
 }
-_UNSCHEDULABLE: Final = "unschedulable"
+_UNSCHEDULABLE: Final = "# unschedulable"
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One file: its title, why its pods go where they go, and its objects."""
+    """One file: its title, its objects, and what is to become of its pods."""
 
     title: str
-    why: str
+    schedulable: bool
+    """Whether its pods are to get a node; the others get a condition that says why not."""
     objects: tuple[JsonObject, ...]
-
-    @property
-    def schedulable(self) -> bool:
-        """Whether its pods are to get a node; the others get a condition that says why not."""
-        return self.why != _UNSCHEDULABLE
 
     @property
     def workloads(self) -> list[JsonObject]:
@@ -76,9 +72,10 @@ def _read() -> Iterator[Example]:
     directory = files(__package__) / "examples"
     for name in sorted(entry.name for entry in directory.iterdir()):
         if name[0].isdigit():
-            title, why, manifest = _text(name).split("\n", 2)
-            objects = tuple(yaml.safe_load_all(manifest))
-            yield Example(title.removeprefix("# "), why.removeprefix("# "), objects)
+            text = _text(name)
+            title, second, _ = text.split("\n", 2)
+            objects = tuple(yaml.safe_load_all(text))
+            yield Example(title.removeprefix("# "), second != _UNSCHEDULABLE, objects)
 
 
 def _text(name: str) -> str:

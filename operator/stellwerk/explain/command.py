@@ -1,38 +1,65 @@
-"""`stellwerk decide FILE`: cases in, one result line out for each, or a table to read.
+"""`stellwerk decide`: cases in, one result line out for each, or a table to read.
 
-Called by the command line. Invariant: results come in the order of the cases; the first broken line
+Called by the command line. Invariant: results come in the order of the cases; the first broken one
 ends the run with its number and field, after the results before it were printed.
 """
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 import orjson
 
 from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.explain.case_files import cases_of, read_cases
 from stellwerk.explain.decide import CaseError, decide
 
-_WIDTH: Final = 78
 
-
-def decide_lines(path: str, *, human: bool, output: TextIO | None = None) -> int:
+def decide_lines(path: str, *, human: bool, output: TextIO | None = None, pod_key: str = "") -> int:
     """Decide every case of a file ("-": standard input); returns the exit status.
 
     Raises:
         ConfigurationError: the file cannot be read, or a line is no case; names line and field.
     """
-    output = output or sys.stdout
+    place = "standard input" if path == "-" else path
     with _opened(path) as lines:
-        for number, case in _cases(path, lines):
-            try:
-                result = decide(case)
-            except (CaseError, ProfileError) as error:
-                raise ConfigurationError(f"{_place(path, number)}: {error}") from error
-            text = _table(result) if human else orjson.dumps(result).decode()
-            print(text, file=output, flush=True)
+        try:
+            for number, case in read_cases(lines, pod_key):
+                _decide(case, f"{place}, line {number}", human=human, output=output)
+        except _PlacedError:
+            raise
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{place}, {error}") from error
     return 0
+
+
+def decide_objects(
+    objects: Iterable[Mapping[str, Any]], place: str, *, human: bool, pod_key: str = ""
+) -> int:
+    """Decide for the pending pods, or for one pod, among the objects of a cluster.
+
+    Raises:
+        ConfigurationError: there is no such pod, or an object is malformed.
+    """
+    for case in cases_of(objects, pod_key):
+        _decide(case, place, human=human)
+    return 0
+
+
+class _PlacedError(ConfigurationError):
+    """Says already where it happened."""
+
+
+def _decide(
+    case: Mapping[str, Any], place: str, *, human: bool, output: TextIO | None = None
+) -> None:
+    try:
+        result = decide(case)
+    except (CaseError, ProfileError) as error:
+        raise _PlacedError(f"{place}: {error}") from error
+    text = _table(result) if human else orjson.dumps(result).decode()
+    print(text, file=output or sys.stdout, flush=True)
 
 
 @contextmanager
@@ -41,29 +68,11 @@ def _opened(path: str) -> Iterator[Iterable[bytes]]:
         yield sys.stdin.buffer
         return
     try:
-        with open(path, "rb") as lines:  # noqa: PTH123 a stream of lines, not a whole file
-            yield lines
+        lines = open(path, "rb")  # noqa: PTH123, SIM115 a stream of lines, closed below
     except OSError as error:
         raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
-
-
-def _cases(path: str, lines: Iterable[bytes]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            case = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise ConfigurationError(f"{_place(path, number)}: not JSON: {error}") from error
-        if isinstance(case, dict) and isinstance(case.get("case"), dict):
-            case = case["case"]
-        if not isinstance(case, dict):
-            raise ConfigurationError(f"{_place(path, number)}: not a case: an object is expected")
-        yield number, case
-
-
-def _place(path: str, number: int) -> str:
-    return f"{'standard input' if path == '-' else path}, line {number}"
+    with lines:
+        yield lines
 
 
 def _table(result: Mapping[str, Any]) -> str:
@@ -97,10 +106,24 @@ def _headline(result: Mapping[str, Any], selected: list[str]) -> str:
 def _node_text(result: Mapping[str, Any], node: str, plugins: list[str]) -> str:
     verdict = result["filter"][node]
     if not verdict["fits"]:
-        return f"{verdict.get('plugin', 'PreFilter')}: {', '.join(verdict['reasons'])}"
-    parts = [
-        f"{plugin} {result['scores'][plugin][node]['weighted']}"
-        for plugin in plugins
-        if result["scores"][plugin][node]["weighted"]
-    ]
-    return f"{result['total'][node]:>5} = {' + '.join(parts) or '0'}"
+        return _reasons(result, node, verdict)
+    parts = [_score_text(plugin, result["scores"][plugin][node]) for plugin in plugins]
+    return f"{result['total'][node]:>5} = {' + '.join(filter(None, parts)) or '0'}"
+
+
+def _reasons(result: Mapping[str, Any], node: str, verdict: Mapping[str, Any]) -> str:
+    """What every plugin says against the node, the first to reject it first."""
+    first = verdict.get("plugin", "PreFilter")
+    every = {first: verdict["reasons"], **(result.get("allFilters") or {}).get(node, {})}
+    return "; ".join(f"{plugin}: {', '.join(reasons)}" for plugin, reasons in every.items())
+
+
+def _score_text(plugin: str, score: Mapping[str, int]) -> str:
+    """Weighted, with raw and normalised scores where they differ; empty: nothing at all."""
+    raw, normalized, weighted = score["raw"], score["normalized"], score["weighted"]
+    if not raw and not weighted:
+        return ""
+    if raw == normalized == weighted:
+        return f"{plugin} {weighted}"
+    times = f"×{weighted // normalized}" if normalized and weighted != normalized else ""
+    return f"{plugin} {weighted} ({raw} → {normalized}{times})"

@@ -18,6 +18,7 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
+from stellwerk.explain.devices import devices_of
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.feasibility import Feasibility
@@ -54,9 +55,12 @@ OBJECT_KINDS: Final = {
     "volumeattachments": "VolumeAttachment",
     "pdbs": "PodDisruptionBudget",
     "namespaces": "Namespace",
+    "resourceclaims": "ResourceClaim",
+    "resourceslices": "ResourceSlice",
+    "deviceclasses": "DeviceClass",
 }
 CASE_FIELDS: Final = frozenset(
-    {"id", "profile", "nodes", "pods", "pod", "priorityclasses", *OBJECT_KINDS}
+    {"id", "profile", "nodes", "pods", "pod", "priorityclasses", "tags", *OBJECT_KINDS}
 )
 
 
@@ -90,7 +94,9 @@ class Case:
         world = self.world
         spec = {**spec, "schedulerName": self.pod.spec.scheduler_name}
         loaded = load_profile({"metadata": {"name": self.id}, "spec": spec}, known_plugins())
-        return offline_profile(loaded, world.cache, world.objects, world.nominator, world.random)
+        return offline_profile(
+            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+        )
 
     def _load(self, case: Mapping[str, Any]) -> None:
         for index, node in enumerate(case.get("nodes") or ()):
@@ -149,8 +155,9 @@ class _Written:
     def result(self) -> JsonObject:
         """Everything but the case's id."""
         decision, found = self._decision, self._found
-        if not found.pre_filter.ok and not found.pre_filter.rejected:
-            return {"error": found.pre_filter.message}
+        failure = decision.failure
+        if failure is not None and not failure.rejected:
+            return {"error": failure.message}
         diagnosis = decision.diagnosis or self._framework.filtering.diagnose(
             found, self._search.pod
         )
@@ -162,6 +169,7 @@ class _Written:
         if found.pre_filter.ok:
             result["allFilters"] = self._all_filters()
         result["selected"] = []
+        result |= devices_of(decision)
         if decision.scores is not None:
             return result | self._scores(decision.scores)
         post = decision.post_filter or PostFilterResult(OK)

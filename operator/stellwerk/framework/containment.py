@@ -137,6 +137,7 @@ class ContainedPlugin:
         self.name = plugin.name
         self.filter_reuse: Reuse = getattr(plugin, "filter_reuse", Reuse.NEVER)
         self.needs_pre_filter: bool = getattr(plugin, "needs_pre_filter", False)
+        self.costly_filter: bool = getattr(plugin, "costly_filter", False)
         self.score_reuse: Reuse = getattr(plugin, "score_reuse", Reuse.NEVER)
         self._guard = guard
         for point, method, default in _DEFAULTS:

@@ -7,7 +7,7 @@ outlives the attempt.
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from stellwerk.framework.status import Code
+from stellwerk.framework.status import Code, Status
 
 if TYPE_CHECKING:
     from stellwerk.models.pod import PodInfo
@@ -31,6 +31,7 @@ class CycleState:
 
     __slots__ = (
         "_values",
+        "broken_filter",
         "pods_to_activate",
         "point_runs",
         "sampled",
@@ -43,6 +44,8 @@ class CycleState:
         """`sampled`: plugins are timed one by one in this attempt."""
         self.sampled = sampled
         self._values: dict[str, Any] = {}
+        self.broken_filter: Status | None = None
+        """What ends the attempt: a costly filter has an error for a node that others let pass."""
         self.skipped_filters: set[str] = set()
         """Plugins whose PreFilter answered Skip."""
         self.skipped_scores: set[str] = set()

@@ -31,6 +31,9 @@ class Resource(Enum):
     CSI_STORAGE_CAPACITY = "CSIStorageCapacity"
     VOLUME_ATTACHMENT = "VolumeAttachment"
     NAMESPACE = "Namespace"
+    RESOURCE_CLAIM = "ResourceClaim"
+    RESOURCE_SLICE = "ResourceSlice"
+    DEVICE_CLASS = "DeviceClass"
     WILDCARD = "*"
     """Everything: timeouts, reloads of a profile."""
 
@@ -51,6 +54,8 @@ class Action(Flag):
     UPDATE_POD_SCALE_DOWN = auto()
     UPDATE_POD_TOLERATION = auto()
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
+    """status.resourceClaimStatuses or status.extendedResourceClaimStatus."""
     UPDATE_POD_OTHER = auto()
     UPDATE_OTHER = auto()
     """Any update of a kind whose updates are not told apart."""
@@ -67,6 +72,7 @@ class Action(Flag):
         | UPDATE_POD_SCALE_DOWN
         | UPDATE_POD_TOLERATION
         | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+        | UPDATE_POD_GENERATED_RESOURCE_CLAIM
         | UPDATE_POD_OTHER
     )
     UPDATE = UPDATE_NODE | UPDATE_POD | UPDATE_OTHER
@@ -86,6 +92,7 @@ ACTION_NAMES: Final = {
     Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
     Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
     Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
+    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
     Action.UPDATE_POD_OTHER: "Update",
     Action.UPDATE_OTHER: "Update",
 }

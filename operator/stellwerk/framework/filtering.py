@@ -5,6 +5,7 @@ rows found are those that every filter passes on its own, computed for all rows 
 from a cached column, with the same result.
 """
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,6 +14,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, among_all
 from stellwerk.framework.extension_points import PRE_FILTER, PluginsByPoint
 from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import PointRunner
 from stellwerk.framework.reuse import CachedStatuses, ColumnCache
@@ -166,7 +168,11 @@ class FilterPhase:
             # A pod for a few named nodes (a DaemonSet's): columns of all rows would be wasted.
             rows = np.flatnonzero(candidates)
             fits: Mask = np.zeros(snapshot.size, np.bool_)
-            fits[rows] = filters.run(state, pod, NodeView(snapshot, rows)).fits
+            verdicts = filters.run(state, pod, NodeView(snapshot, rows))
+            for call, result in zip(filters.active(state), verdicts.results, strict=True):
+                if filters.is_costly(call):
+                    note_error(state, call[0].name, result)
+            fits[rows] = verdicts.fits
             return fits
         cached, others = filters.split_by_reuse(state, pod)
         columns = [(call[0], partial(filters.codes, call, state, pod)) for call in cached]
@@ -174,10 +180,16 @@ class FilterPhase:
         fits = everywhere & snapshot.alive
         if candidates is not None:
             fits &= candidates
-        if others:
-            everything = NodeView(snapshot)
-            for call in others:
+        everything = NodeView(snapshot)
+        for call in others:
+            if not filters.is_costly(call):
                 fits &= filters.answer(call, state, pod, everything).codes == 0
+        for call in others:
+            if filters.is_costly(call) and fits.any():
+                rows = np.flatnonzero(fits)
+                result = filters.answer(call, state, pod, NodeView(snapshot, rows))
+                fits[rows] = result.codes == 0
+                note_error(state, call[0].name, result)
         return fits
 
     def _filter_nominated(self, found: Feasibility, pod: PodInfo) -> None:
@@ -218,3 +230,13 @@ class FilterPhase:
     def _asked(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> StatusColumn:
         verdicts = self.filters.run_with_nominated_pods(state, pod, nodes)
         return verdicts.statuses(every_reason=self._check_all)
+
+
+def note_error(state: CycleState, plugin: str, result: FilterResult) -> None:
+    """Note the first status of a filter that is an error: then it is not known what fits."""
+    for code in np.unique(result.codes).tolist():
+        if code:
+            status = result.status(code)
+            if not status.rejected:
+                state.broken_filter = state.broken_filter or replace(status, plugin=plugin)
+                return

@@ -6,15 +6,18 @@ before it. Invariant: a handle serves one profile for as long as its framework l
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Protocol, TypeAlias
 
 from typing_extensions import override
 
+from stellwerk.clock import VirtualClock
 from stellwerk.framework.containment import UNLIMITED, PluginGuard
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
 from stellwerk.framework.filtering import FilterPhase
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
     FilterRunner,
@@ -22,12 +25,16 @@ from stellwerk.framework.services import (
     Nominations,
     ObjectStore,
     Recorder,
+    VolumeCounts,
     WaitingPod,
 )
 from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
+
+STANDING_CLOCK: Final = VirtualClock()
+"""The wall clock where none is given: plugins that run alone."""
 
 
 class RandomNumbers(Protocol):
@@ -67,8 +74,24 @@ StopwatchOf: TypeAlias = Callable[[str, PluginsByPoint], Stopwatch]
 """(schedulerName, its plugins) → what measures them."""
 
 
+def _left_undone(_: FollowUp) -> None:
+    """There is no cluster to write to."""
+
+
 def _unmeasured(_: str, __: PluginsByPoint) -> Stopwatch:
     return UNMEASURED
+
+
+class VolumesUncounted(VolumeCounts):
+    """Counts nothing: for decisions outside the scheduler."""
+
+    @override
+    def assumed(self, operation: str) -> None:
+        pass
+
+    @override
+    def failed(self, stage: str) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +114,13 @@ class Services:
     """Uids of the pods that still have victims to be deleted."""
     guard: PluginGuard = UNLIMITED
     """Limits the time of plugins that do not come with Stellwerk."""
+    now: Callable[[], datetime] = STANDING_CLOCK.now
+    """The wall clock, for what is compared with times in objects."""
+    in_background: Callable[[FollowUp], None] = _left_undone
+    """Carries out what a plugin does not wait for; without a cluster, nothing does."""
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
+    volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
 
 
 class ProfileHandle(Handle):
@@ -106,6 +134,7 @@ class ProfileHandle(Handle):
         self.nominations = services.nominations
         self.client = services.client
         self.recorder = services.recorder
+        self.volume_counts = services.volume_counts
         self.preempting = services.preempting
         self._framework: ServedFramework | None = None
 
@@ -127,6 +156,10 @@ class ProfileHandle(Handle):
     @override
     def now_seconds(self) -> float:
         return self._services.now_seconds()
+
+    @override
+    def now(self) -> datetime:
+        return self._services.now()
 
     @override
     def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
@@ -163,6 +196,10 @@ class ProfileHandle(Handle):
             return framework.filtering.find_feasible(pod, state, sample=False).fits
         finally:
             framework.stopwatch.attempt(state)
+
+    @override
+    def in_background(self, follow_up: FollowUp) -> None:
+        self._services.in_background(follow_up)
 
     @override
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

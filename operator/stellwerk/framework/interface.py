@@ -14,6 +14,7 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
@@ -82,6 +83,8 @@ class PostFilterResult:
 
     The runtime notes it: the message has them if in the end nothing comes of the candidates.
     """
+    follow_up: FollowUp | None = None
+    """What is to be done in the cluster, whatever comes of the plugins that follow."""
     plugin: str = ""
     """Whose candidates they are, as the runtime notes: if none is left, the next one is asked."""
 
@@ -150,6 +153,11 @@ class FilterPlugin(Plugin, Protocol):
     """Says for each row whether the pod fits; all rows of a view at once, each on its own."""
 
     filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+    costly_filter: ClassVar[bool] = False
+    """Whether only rows are worth asking about that every cheaper filter passes.
+
+    A status that is an error then ends the attempt, also where other rows fit.
+    """
     needs_pre_filter: ClassVar[bool] = False
     """Whether an attempt fails where a profile has the plugin at Filter and not at PreFilter."""
 

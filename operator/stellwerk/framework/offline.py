@@ -4,12 +4,13 @@ Invariant: nothing is read from or written to an API server; a plugin that tries
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.handle import RandomNumbers, Services, WaitingPods
+from stellwerk.framework.handle import STANDING_CLOCK, RandomNumbers, Services, WaitingPods
 from stellwerk.framework.services import (
     ClusterClient,
     Nominations,
@@ -57,6 +58,10 @@ class Offline(ClusterClient, Recorder, WaitingPods):
         raise OfflineError(f"replace {path}")
 
     @override
+    async def delete(self, path: str, uid: str) -> None:
+        raise OfflineError(f"delete {path}")
+
+    @override
     async def patch(
         self,
         path: str,
@@ -101,7 +106,11 @@ class OfflineError(SchedulerError):
 
 
 def offline_services(
-    snapshot: Snapshot, objects: ObjectStore, nominations: Nominations, random: RandomNumbers
+    snapshot: Snapshot,
+    objects: ObjectStore,
+    nominations: Nominations,
+    random: RandomNumbers,
+    now: Callable[[], datetime] = STANDING_CLOCK.now,
 ) -> Services:
     """Services for `decide`, explain and what-if."""
     offline = Offline()
@@ -112,6 +121,7 @@ def offline_services(
         client=offline,
         recorder=offline,
         now_seconds=lambda: 0.0,
+        now=now,
         random=random,
         activate=_activate_none,
         waiting_pods=offline,

@@ -41,11 +41,20 @@ class RowFilters(FilterRunner):
         self.runner = PointRunner(FILTER, plugins, stopwatch)
         self._extensions = PRE_FILTER_EXTENSIONS.among(PRE_FILTER.among(plugins))
         self._nominations = nominations
+        self._costly = {
+            plugin.name
+            for plugin, _ in self.runner.calls
+            if getattr(plugin, "costly_filter", False)
+        }
         self._keyed_by_spec = {
             plugin.name
             for plugin, _ in self.runner.calls
             if plugin.filter_reuse is not Reuse.NEVER and is_keyed_by_spec(plugin, "filter_key")
         }
+
+    def is_costly(self, call: FilterCall) -> bool:
+        """Whether a filter is asked about the rows alone that every other one passes."""
+        return call[0].name in self._costly
 
     def active(self, state: CycleState) -> list[FilterCall]:
         """The filters that no PreFilter skipped, in order."""

@@ -7,10 +7,12 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from typing import Any, Protocol
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import PlacedPods
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
@@ -60,6 +62,10 @@ class ClusterClient(Protocol):
 
     async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject: ...
 
+    async def delete(self, path: str, uid: str) -> None:
+        """Delete exactly this object, which may have to wait for finalizers."""
+        ...
+
     async def patch(
         self,
         path: str,
@@ -100,6 +106,14 @@ class ObjectStore(Protocol):
 
     def restore(self, kind: str, obj: JsonObject) -> None:
         """Take an assumption back, unless the API has overtaken it; idempotent."""
+        ...
+
+    def hold(self, kind: str, obj: JsonObject) -> None:
+        """Show an object of a kind that plugins alone write, in place of any of its name."""
+        ...
+
+    def let_go(self, kind: str, obj: JsonObject) -> None:
+        """Take such an object away; idempotent."""
         ...
 
 
@@ -165,6 +179,18 @@ class FilterRunner(Protocol):
         ...
 
 
+class VolumeCounts(Protocol):
+    """Takes what VolumeBinding does, for kube-scheduler's two counters of it."""
+
+    def assumed(self, operation: str) -> None:
+        """Objects were put over the stored ones ("add") or taken back ("delete")."""
+        ...
+
+    def failed(self, stage: str) -> None:
+        """Something broke while volumes were searched for ("predicate"), assumed or bound."""
+        ...
+
+
 class Handle(Protocol):
     """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
 
@@ -175,6 +201,7 @@ class Handle(Protocol):
     nominations: Nominations
     client: ClusterClient
     recorder: Recorder
+    volume_counts: VolumeCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
 
@@ -185,6 +212,10 @@ class Handle(Protocol):
 
     def now_seconds(self) -> float:
         """Return the monotonic time."""
+        ...
+
+    def now(self) -> datetime:
+        """Return the wall-clock time, with its zone."""
         ...
 
     def pods_on(self, node_name: str) -> Mapping[str, PodInfo]:
@@ -205,6 +236,10 @@ class Handle(Protocol):
 
     def feasible(self, pod: PodInfo) -> Mask:
         """Return (N,) bool: the rows that would take the pod, in an attempt of its own."""
+        ...
+
+    def in_background(self, follow_up: FollowUp) -> None:
+        """Carry a write out without waiting for it; retried while the API is unavailable."""
         ...
 
     async def wait_until(self, predicate: Callable[[], bool], timeout_seconds: float) -> bool:

@@ -50,9 +50,12 @@ class TimeBudget:
         self.now = now
         self._share = share
         self._profiles: dict[str, _Spent] = {}
+        self.taken_seconds = 0.0
+        """What foreign code of all profiles has taken since the start."""
 
     def spent(self, scheduler_name: str, source: str, seconds: float) -> None:
         """Note what a plugin or extender (`plugin "X"`) of a profile has just taken."""
+        self.taken_seconds += seconds
         spent = self._profiles.get(scheduler_name)
         if spent is None:
             spent = self._profiles[scheduler_name] = _Spent()

@@ -25,6 +25,7 @@ from kopf._cogs.clients import api, errors, watching
 from kopf._cogs.structs import references
 from kopf._core.reactor import observation, queueing
 
+from stellwerk.errors import in_words
 from stellwerk.handlers.watch_stream import LARGE_EVENT_CHARACTERS, LargeEvent, WatchStream
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ class FastLane:
                     try:
                         await self._find(delivery, settings)
                     except Exception as error:  # noqa: BLE001 - the next look may do better
-                        logger.warning("looking for %s failed: %r", delivery.watched.plural, error)
+                        logger.warning(
+                            "looking for %s failed: %s", delivery.watched.plural, in_words(error)
+                        )
 
     async def _find(self, delivery: Delivery, settings: configuration.OperatorSettings) -> None:
         obstacle = await self._availability.obstacle(delivery.watched)
@@ -205,7 +208,9 @@ class FastLane:
                 failures = 1 if stream.gave_news else failures + 1
                 self._metrics.watch_failures.labels(delivery.watched.kind).inc()
                 if failures % _FAILURES_A_LINE == 1:
-                    logger.warning("watching %s failed, beginning anew: %r", resource, error)
+                    logger.warning(
+                        "watching %s failed, beginning anew: %s", resource, in_words(error)
+                    )
             if not failed:
                 failures = 0
             lasted = not failed and loop.time() - began > _WELL_SECONDS

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import kopf
 
-from stellwerk.errors import SchedulerError
+from stellwerk.errors import SchedulerError, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -48,7 +48,7 @@ async def run_kopf(tasks: list[asyncio.Task[Any]]) -> None:
         await _stop_left_behind()
     for task in ended:
         error = None if task.cancelled() else task.exception()
-        raise SchedulerError(f'the task "{task.get_name()}" ended: {error!r}') from error
+        raise SchedulerError(f'the task "{task.get_name()}" ended: {in_words(error)}') from error
 
 
 async def run_kopf_again_and_again(spawn: Spawn) -> None:
@@ -77,7 +77,7 @@ async def stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
         logger.warning('the task "%s" does not end', task.get_name())
     for task in tasks:
         if task.done() and not task.cancelled() and (error := task.exception()):
-            logger.debug('the task "%s" ended with %r', task.get_name(), error)
+            logger.debug('the task "%s" ended with %s', task.get_name(), in_words(error))
 
 
 async def _stop_left_behind() -> None:

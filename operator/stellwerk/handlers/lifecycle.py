@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import kopf
 from typing_extensions import override
 
-from stellwerk.errors import SchedulerError
+from stellwerk.errors import SchedulerError, in_words
 from stellwerk.handlers.availability import CHECK_SECONDS, Availability
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.handlers.kopf_tasks import run_kopf, run_kopf_again_and_again, stop
@@ -312,4 +312,4 @@ async def _supervise(**runs: Coroutine[Any, Any, None]) -> None:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, SchedulerError):
             raise error
-        raise SchedulerError(f'the task "{task.get_name()}" ended: {error!r}') from error
+        raise SchedulerError(f'the task "{task.get_name()}" ended: {in_words(error)}') from error

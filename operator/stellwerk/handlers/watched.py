@@ -75,6 +75,7 @@ class WatchedKind:
 
 
 _STORAGE: Final = "storage.k8s.io"
+_DEVICES: Final = "resource.k8s.io"
 
 WATCHED: Final = (
     # A finished pod holds nothing; it leaves the selector, and so arrives as deleted.
@@ -95,4 +96,7 @@ WATCHED: Final = (
     WatchedKind("CSIStorageCapacity", _STORAGE, "v1", "csistoragecapacities"),
     WatchedKind("VolumeAttachment", _STORAGE, "v1", "volumeattachments"),
     WatchedKind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets"),
+    WatchedKind("ResourceClaim", _DEVICES, "v1", "resourceclaims"),
+    WatchedKind("ResourceSlice", _DEVICES, "v1", "resourceslices"),
+    WatchedKind("DeviceClass", _DEVICES, "v1", "deviceclasses"),
 )

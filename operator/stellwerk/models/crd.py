@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from textwrap import dedent
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 from pydantic.json_schema import GenerateJsonSchema
@@ -19,7 +19,12 @@ from pydantic_core.core_schema import ModelSchema
 from typing_extensions import override
 
 from stellwerk.models.config_model import INT32_MAX, INT64_MAX, ConfigModel
-from stellwerk.models.plugin_args import RequestedToCapacityRatioParam
+from stellwerk.models.crd_rules import RULES, Rule
+from stellwerk.models.plugin_args import (
+    MAX_SCORED_RESOURCES,
+    RequestedToCapacityRatioParam,
+    ResourceSpec,
+)
 from stellwerk.models.profile import GROUP, KIND, PLURAL, VERSION
 from stellwerk.models.profile_spec import SchedulerProfileSpec
 from stellwerk.models.profile_status import SchedulerProfileStatus
@@ -42,75 +47,6 @@ _MAP_KEYS: Final[Mapping[str, str]] = {
 """Lists whose items have a key: the API server refuses duplicates, and server-side apply merges."""
 
 
-class Rule(NamedTuple):
-    """A CEL rule of the schema."""
-
-    rule: str
-    message: str
-    field: str = ""
-    """The field it blames, below the one that carries it."""
-
-
-_RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
-    "SchedulerProfileSpec": (
-        Rule(
-            "self.podMaxBackoffSeconds >= self.podInitialBackoffSeconds",
-            "must be at least podInitialBackoffSeconds",
-            ".podMaxBackoffSeconds",
-        ),
-    ),
-    "SchedulerProfileSpec.schedulerName": (
-        Rule("self == oldSelf", "schedulerName is immutable; make a new profile"),
-    ),
-    "SchedulerProfileSpec.extenders": (
-        Rule(
-            "self.filter(e, has(e.bindVerb) && e.bindVerb != '').size() <= 1",
-            "only one extender can bind",
-        ),
-    ),
-    "Plugins.queueSort": (
-        Rule("!has(self.enabled) || self.enabled.size() <= 1", "needs exactly one plugin"),
-    ),
-    "Extender": (
-        Rule(
-            "!has(self.prioritizeVerb) || self.prioritizeVerb == '' "
-            "|| (has(self.weight) && self.weight > 0)",
-            "must be at least 1 with prioritizeVerb",
-            ".weight",
-        ),
-    ),
-    "ExtenderTLSConfig": (
-        Rule(
-            "(has(self.certFile) || has(self.certData)) "
-            "== (has(self.keyFile) || has(self.keyData))",
-            "a client certificate and its key belong together",
-        ),
-        Rule(
-            "!has(self.insecure) || !self.insecure || !(has(self.caFile) || has(self.caData))",
-            "not allowed beside root certificates",
-            ".insecure",
-        ),
-        Rule(
-            "!has(self.secretRef) || !(has(self.certFile) || has(self.certData) "
-            "|| has(self.caFile) || has(self.caData))",
-            "not allowed beside certificate files or data",
-            ".secretRef",
-        ),
-    ),
-    "ExtenderManagedResource.name": (
-        Rule(
-            "self.contains('/') && !self.contains('kubernetes.io/') "
-            "&& !self.startsWith('requests.')",
-            "must be the name of an extended resource, such as example.com/gpu",
-        ),
-    ),
-    "RequestedToCapacityRatioParam.shape": (
-        Rule("self.map(p, p.utilization).isSorted()", "utilization must rise from point to point"),
-    ),
-}
-"""CEL rules by model, or by model and field. Each repeats a rule of the models, so that the API
-server refuses at once what loading would refuse."""
-
 _SHAPE_POINTS: Final = 101
 """Utilization rises in whole percent, so that a longer shape cannot be valid."""
 
@@ -120,7 +56,19 @@ _COLUMNS: Final = (
         "Accepted",
         "string",
         '.status.conditions[?(@.type=="Accepted")].status',
-        "Whether the profile is valid and free of conflicts",
+        "Whether the newest version is valid and free of conflicts",
+    ),
+    (
+        "Active",
+        "string",
+        '.status.conditions[?(@.type=="Active")].status',
+        "Whether pods are scheduled by it, be it by an older version",
+    ),
+    (
+        "Reason",
+        "string",
+        '.status.conditions[?(@.type=="Accepted")].reason',
+        "Why it is accepted or not; kubectl describe says more",
     ),
     ("Pending", "integer", ".status.pendingPods.total", "Pods that wait for a node"),
     ("Scheduled", "integer", ".status.scheduledPods", "Pods bound since the operator started"),
@@ -242,7 +190,7 @@ def _structural(node: Schema, definitions: Mapping[str, Schema], name: str) -> S
             result |= _scalar(node)
     if node.get("default"):
         result["default"] = node["default"]
-    rules = (*_RULES.get(name, ()), *_RULES.get(model, ()))
+    rules = (*RULES.get(name, ()), *RULES.get(model, ()))
     if rules:
         result["x-kubernetes-validations"] = [_written(rule) for rule in rules]
     return {key: value for key, value in result.items() if value != ""}
@@ -298,18 +246,36 @@ def _known_args() -> Schema:
     shape["maxItems"] = _SHAPE_POINTS
     # The key of a list must be there; upstream reads an absent one as 0.
     shape["items"]["properties"]["utilization"]["default"] = 0
+    kept = {"x-kubernetes-preserve-unknown-fields": True}
     return {
+        "hardPodAffinityWeight": {
+            "type": "integer",
+            "format": "int32",
+            "description": "InterPodAffinity: weight of required terms of placed pods, 0 to 100.",
+        },
         "scoringStrategy": {
             "type": "object",
             "description": "NodeResourcesFit: how nodes are scored.",
             "x-kubernetes-preserve-unknown-fields": True,
             "properties": {
+                "type": {
+                    "type": "string",
+                    "maxLength": 64,
+                    "description": "LeastAllocated, MostAllocated or RequestedToCapacityRatio.",
+                },
+                "resources": {
+                    "type": "array",
+                    "description": "The resources that count, and how much.",
+                    "maxItems": MAX_SCORED_RESOURCES,
+                    "items": {**model_schema(ResourceSpec), **kept},
+                    "x-kubernetes-list-type": "atomic",
+                },
                 "requestedToCapacityRatio": {
                     **ratio,
-                    "x-kubernetes-preserve-unknown-fields": True,
-                }
+                    **kept,
+                },
             },
-        }
+        },
     }
 
 

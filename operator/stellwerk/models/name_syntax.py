@@ -30,6 +30,9 @@ _SECONDS: Final = {
     "h": 3600.0,
 }
 
+_LONGEST_MISSPELT: Final = 128
+"""A longer name is compared with nothing: what that costs grows with its square."""
+
 
 def is_label_value(value: str) -> bool:
     """Whether a label may have this value: empty, or up to 63 name characters."""
@@ -74,7 +77,25 @@ def parse_duration(text: str) -> float:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean "X"?` for the known name closest to a misspelt one, or nothing."""
+    """Return `; did you mean "X"?` for a known name that this one may be a misspelling of.
+
+    At most every third letter is wrong: names that only have parts in common are no suggestion.
+    """
+    if len(name) > _LONGEST_MISSPELT:
+        return ""
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = get_close_matches(name.lower(), by_lower, n=1, cutoff=0.6)
-    return f'; did you mean "{by_lower[close[0]]}"?' if close else ""
+    if not close or _edits(name.lower(), close[0]) > (len(name) + 2) // 3:
+        return ""
+    return f'; did you mean "{by_lower[close[0]]}"?'
+
+
+def _edits(before: str, after: str) -> int:
+    """Return how many letters have to be added, dropped or replaced (Levenshtein's distance)."""
+    row = list(range(len(after) + 1))
+    for count, letter in enumerate(before, 1):
+        diagonal, row[0] = row[0], count
+        for place, other in enumerate(after, 1):
+            cheapest = min(diagonal + (letter != other), row[place] + 1, row[place - 1] + 1)
+            diagonal, row[place] = row[place], cheapest
+    return row[-1]

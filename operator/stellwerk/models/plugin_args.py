@@ -29,6 +29,8 @@ MAX_SHAPE_SCORE: Final = 10
 
 _MAX_UTILIZATION: Final = 100
 _MAX_RESOURCE_WEIGHT: Final = 100
+_LONGEST_RESOURCE_NAME: Final = 317
+MAX_SCORED_RESOURCES: Final = 64
 
 
 class PluginArgs(ConfigModel):
@@ -49,7 +51,7 @@ class PluginArgs(ConfigModel):
 class ResourceSpec(ConfigModel):
     """A resource and how much it counts in a score."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, Field(min_length=1, max_length=_LONGEST_RESOURCE_NAME)]
     """Name of the resource: cpu, memory, or an extended resource."""
 
     weight: Annotated[int, Field(ge=0, le=_MAX_RESOURCE_WEIGHT)] = 1
@@ -81,7 +83,8 @@ def _default_if_empty(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec
     return resources or DEFAULT_RESOURCES
 
 
-ScoredResources = Annotated[Items[ResourceSpec], AfterValidator(_default_if_empty)]
+_ResourceSpecs = Annotated[Items[ResourceSpec], Field(max_length=MAX_SCORED_RESOURCES)]
+ScoredResources = Annotated[_ResourceSpecs, AfterValidator(_default_if_empty)]
 Shape = Items[UtilizationShapePoint]
 
 

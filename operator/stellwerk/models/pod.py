@@ -14,12 +14,19 @@ from weakref import WeakValueDictionary
 
 import orjson
 
+from stellwerk.models.gpu import DEVICE_IDS, parse_device_ids
 from stellwerk.models.json_values import (
     JsonObject,
     number_or_none,
     text,
     text_map,
     text_or_empty,
+)
+from stellwerk.models.pod_claims import (
+    ContainerRequests,
+    GeneratedClaims,
+    container_requests,
+    generated_claims,
 )
 from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
 from stellwerk.models.scheduling_spec import (
@@ -69,6 +76,12 @@ class PodInfo:
     """The types of all conditions in their order, which patches have to name."""
     owner: tuple[str, str, str] | None
     """(apiVersion kind, name, uid) of the controlling owner."""
+    gpu_devices: tuple[int, ...]
+    """The numbers of its GPUs on the node; Reserve writes them into an assumed pod's own copy."""
+    generated_claims: GeneratedClaims | None = None
+    """The resource claims that were made for the pod; None: its status names none."""
+    extended_requests: tuple[ContainerRequests, ...] = ()
+    """What each container of a pod without a node requests, if any requests extended resources."""
 
     @property
     def key(self) -> str:
@@ -109,6 +122,8 @@ _MANY: Final = 1024
 """So many lists of condition types are shared; made-up ones beyond them cost their pods memory."""
 _FEW: Final = 16
 """Lists of more types are not shared."""
+_CLAIM_REPORTS: Final = frozenset({"resourceClaimStatuses", "extendedResourceClaimStatus"})
+"""The fields of status that name claims which were made for the pod."""
 _RESIZE_REPORTS: Final = frozenset({"containerStatuses", "initContainerStatuses", "resources"})
 """The fields of status in which a pod may report other resources than its spec."""
 
@@ -159,18 +174,28 @@ def parse_pod(
         node_name=node_name,
         nominated_node_name=nominated_node_name,
         node_names=node_names,
-        volumes=(
-            parse_volumes(name, spec["volumes"])
-            if spec.get("volumes") and not shared.too_complex
-            else ()
-        ),
+        volumes=_volumes(name, spec, shared) if spec.get("volumes") else (),
         phase=phase,
         terminating=terminating,
         start_time=start_time,
         conditions=tuple(conditions) if keeps_conditions else (),
         condition_types=_intern_types(conditions),
         owner=_controller(metadata["ownerReferences"]) if metadata.get("ownerReferences") else None,
+        # Of a pod without a node the annotation is a user's, or of an attempt that failed.
+        gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
+        generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
+        extended_requests=() if node_name else _extended_requests(spec, shared),
     )
+
+
+def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVolume, ...]:
+    return () if shared.too_complex else parse_volumes(name, spec["volumes"])
+
+
+def _extended_requests(spec: JsonObject, shared: SchedulingSpec) -> tuple[ContainerRequests, ...]:
+    """What containers request of extended resources, which devices may back."""
+    requests = shared.amounts.requests
+    return container_requests(spec, requests) if any("/" in each for each in requests) else ()
 
 
 def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:
@@ -196,6 +221,10 @@ def intern_label_set(namespace: str, labels: Mapping[str, str]) -> LabelSet:
 
 def _reports_resize(spec: JsonObject, status: JsonObject) -> bool:
     return not _RESIZE_REPORTS.isdisjoint(status) and is_resized(spec, status)
+
+
+def _gpu_devices(annotations: Mapping[str, str] | None) -> tuple[int, ...]:
+    return parse_device_ids(text_or_empty(annotations.get(DEVICE_IDS))) if annotations else ()
 
 
 def _controller(owners: list[JsonObject]) -> tuple[str, str, str] | None:

@@ -6,7 +6,7 @@ Invariant: whatever the schema refuses is refused here too, with the same bounds
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -187,6 +187,12 @@ class SchedulerProfileSpec(ConfigModel):
 
     tie_break_seed: Annotated[int, Field(ge=0, le=INT64_MAX)] | None = None
     """Seed of the random choice among nodes of equal score, for decisions that can be repeated."""
+
+    tie_break: Annotated[
+        Literal["Random", "NodeRank"], Field(json_schema_extra={"maxLength": 16})
+    ] = "Random"
+    """How to choose among nodes of equal score: at random, as kube-scheduler does, or the one that
+    it would visit first: the oldest, a node of each zone in turn."""
 
     @model_validator(mode="after")
     def _backoff_grows(self) -> "SchedulerProfileSpec":

@@ -27,6 +27,7 @@ from stellwerk.models.pod_affinity import (
     parse_pod_affinity,
     parse_spread_constraints,
 )
+from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
 from stellwerk.models.pod_resources import ResourceAmounts, resource_amounts
 from stellwerk.models.selectors import (
     NODE_NAME_FIELD,
@@ -77,7 +78,7 @@ class SchedulingSpec:
     container_count: int
     """Init and regular containers: the divisor of ImageLocality."""
     scheduling_gates: tuple[str, ...]
-    resource_claims: tuple[str, ...]
+    resource_claims: tuple[ClaimReference, ...]
     required_features: frozenset[str]
     """Node features that the pod needs declared (NodeDeclaredFeatures)."""
     too_complex: str = ""
@@ -114,7 +115,8 @@ def intern_spec(
     """
     key = _key(spec, affinity, namespace, labels, priority, policy)
     # No part has less than a byte; volumes are no part of the key.
-    if max_complexity is not None and len(key) + volumes_complexity(spec) > max_complexity:
+    of_volumes = volumes_complexity(spec) if spec.get("volumes") else 0
+    if max_complexity is not None and len(key) + of_volumes > max_complexity:
         reason = too_complex(spec, max_complexity)
         if reason:
             spec, affinity, key = _reduced(spec, affinity or {}, key + reason.encode())
@@ -252,7 +254,7 @@ def _compile(
         images=_images(spec),
         container_count=len(init_containers) + len(containers),
         scheduling_gates=texts(gate["name"] for gate in spec.get("schedulingGates") or ()),
-        resource_claims=texts(claim["name"] for claim in spec.get("resourceClaims") or ()),
+        resource_claims=parse_claim_references(spec.get("resourceClaims")),
         required_features=_required_features(spec, [*init_containers, *containers]),
         size_bytes=size_bytes,
     )

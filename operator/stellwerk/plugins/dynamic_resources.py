@@ -1,12 +1,14 @@
-"""DynamicResources: what kube-scheduler's plugin does for pods without resource claims.
+"""DynamicResources: devices for the resource claims of a pod, and for extended resources.
 
-Pods with claims need an allocator of devices, which Stellwerk does not have: they stay pending
-with a message that says so. Invariant: a pod with claims never fits, whichever of this plugin's
-extension points a profile leaves on.
+PreFilter looks at the claims, Filter searches each node for devices, Reserve keeps what was found
+for the chosen node in flight, so that no other pod gets it, and PreBind writes it. Invariant: from
+Reserve on, the devices of a pod are taken in the eyes of every profile, until the API shows the
+allocation or Unreserve gives them back. Source: v1.36 with its default feature gates.
 """
 
 from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final
+from uuid import UUID
 
 import numpy as np
 from typing_extensions import override
@@ -15,53 +17,190 @@ from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.filter_result import FilterResult
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import (
+    GO_ON,
+    MAX_NODE_SCORE,
     SKIP_FILTER,
     EnqueueExtensions,
     FilterPlugin,
+    NormalizeScorePlugin,
     PostFilterPlugin,
     PostFilterResult,
+    PreBindPlugin,
+    PreEnqueuePlugin,
     PreFilterPlugin,
     PreFilterResult,
+    ReservePlugin,
     Reuse,
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import Status, error, unresolvable, unschedulable
+from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable, unschedulable
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.devices.allocation import allocations
+from stellwerk.plugins.devices.attempt import Attempt, Decided
+from stellwerk.plugins.devices.binding import ClaimBinding, deallocated, delete_claim
+from stellwerk.plugins.devices.claims import demand_of
+from stellwerk.plugins.devices.extended import (
+    CLAIM_NAME,
+    backed_resources,
+    claim_for,
+    stale_claim,
+)
+from stellwerk.plugins.devices.finder import DeviceFinder
+from stellwerk.plugins.devices.hints import device_events
+from stellwerk.plugins.devices.node_verdicts import NAME, NOT_ALLOCATED, UNAVAILABLE, NodeVerdicts
+from stellwerk.plugins.devices.patience import SearchTimeoutError
+from stellwerk.plugins.devices.pod_claims import (
+    ClaimMissingError,
+    claims_of,
+    is_reserved_for,
+    key_of,
+    reserved_for,
+    uid_of,
+    why_not_ready,
+)
+from stellwerk.plugins.devices.task import AllocationError
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 
-_NAME: Final = "DynamicResources"
-_NO_CLAIMS: Final = unschedulable(_NAME, "no new claims to deallocate")
-_STILL: Final = unschedulable(_NAME, "still not schedulable")
-_NO_STATE: Final = error(_NAME, "not found")
+_NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
+_STILL: Final = unschedulable(NAME, "still not schedulable")
+_NO_STATE: Final = error(NAME, "not found")
+_DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim completed")
+_DELETED: Final = unschedulable(NAME, "deletion of ResourceClaim completed")
+_CLAIM: Final = "ResourceClaim"
+_NOTHING: Final = Attempt("")
+"""Of every pod that devices are no matter for."""
 
 
 class DynamicResources(
-    PreFilterPlugin, FilterPlugin, PostFilterPlugin, ScorePlugin, EnqueueExtensions
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    FilterPlugin,
+    PostFilterPlugin,
+    ScorePlugin,
+    NormalizeScorePlugin,
+    ReservePlugin,
+    PreBindPlugin,
+    EnqueueExtensions,
 ):
-    """Refuses pods with claims; scores 0 everywhere."""
+    """Allocates the devices that a pod's claims ask for on the node it gets."""
 
-    name: ClassVar[str] = _NAME
+    name: ClassVar[str] = NAME
     args_model: ClassVar[type[DynamicResourcesArgs]] = DynamicResourcesArgs
-    filter_reuse: ClassVar[Reuse] = Reuse.NODE
+    filter_reuse: ClassVar[Reuse] = Reuse.NEVER
+    costly_filter: ClassVar[bool] = True
     score_reuse: ClassVar[Reuse] = Reuse.NODE
 
-    def __init__(self, _handle: Handle, _args: DynamicResourcesArgs) -> None:
-        pass
+    def __init__(self, handle: Handle, args: DynamicResourcesArgs) -> None:
+        self._handle = handle
+        self._objects = handle.objects
+        self._timeout_seconds = parse_duration(args.binding_timeout)
+        self._filter_seconds = parse_duration(args.filter_timeout)
+        self._made: DeviceFinder | None = None
+
+    @property
+    def _finder(self) -> DeviceFinder:
+        """Made when the first pod needs it: most clusters have no devices."""
+        if self._made is None:
+            handle = self._handle
+            self._made = DeviceFinder(
+                handle.snapshot, handle.objects, handle.now_seconds, self._filter_seconds
+            )
+        return self._made
+
+    @override
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        if not pod.spec.resource_claims:
+            return OK
+        reason = why_not_ready(self._objects, pod)
+        return unresolvable(NAME, reason) if reason else OK
+
+    # --- PreFilter and Filter -------------------------------------------------------------------
 
     @override
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> PreFilterResult:
-        state.write(self.name, pod.spec.resource_claims)
-        return PreFilterResult(_refusal(pod)) if pod.spec.resource_claims else SKIP_FILTER
+        state.write(NAME, _NOTHING)
+        if not pod.spec.resource_claims and not pod.extended_requests:
+            return SKIP_FILTER
+        try:
+            claims = claims_of(self._objects, pod)
+        except ClaimMissingError as missing:
+            return PreFilterResult(unresolvable(NAME, str(missing)))
+        self._finder.refresh()
+        backed = backed_resources(pod, self._finder.classes)
+        if not claims and not backed:
+            return SKIP_FILTER
+        found = self._examined(pod, claims, backed)
+        if isinstance(found, Status):
+            return PreFilterResult(found)
+        state.write(NAME, found)
+        return GO_ON
+
+    def _examined(
+        self, pod: PodInfo, claims: Sequence[JsonObject], backed: tuple[str, ...]
+    ) -> Attempt | Status:
+        """What is known of the pod's claims, or why no node can help."""
+        attempt = Attempt(pod.namespace, claims, backed)
+        for claim in attempt.to_allocate:
+            if self._finder.in_flight.has(uid_of(claim), pod.namespace):
+                reason = f"resource claim {key_of(claim)} is in the process of being allocated"
+                return unresolvable(NAME, reason)
+            try:
+                demand = demand_of(claim)
+            except (KeyError, TypeError, ValueError, AttributeError) as failure:
+                return error(NAME, f"claim {key_of(claim)}: {failure!r}")
+            for choice in demand.choices:
+                if self._finder.classes.get(choice.class_name) is None:
+                    reason = f"device class {choice.class_name} does not exist"
+                    return unresolvable(NAME, f"request {choice.full_name}: {reason}")
+            attempt.demands += (demand,)
+        if backed:
+            in_namespace = self._objects.list(_CLAIM, pod.namespace)
+            attempt.stale = stale_claim(pod, in_namespace)
+        return attempt
 
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
-        # Reached only where a profile turned this plugin's PreFilter off.
-        fails = np.full(len(nodes), bool(pod.spec.resource_claims))
-        return FilterResult.of_mask(fails, _refusal(pod))
+        attempt = state.get(NAME, Attempt)
+        if attempt is None and pod.spec.resource_claims:
+            # Reached only where a profile turned this plugin's PreFilter off.
+            return FilterResult.of_mask(np.ones(len(nodes), np.bool_), NOT_ALLOCATED)
+        if attempt is None or not attempt.anything:
+            return FilterResult.everywhere(len(nodes))
+        return self._verdicts(pod, attempt).filter(nodes)
+
+    def _verdicts(self, pod: PodInfo, attempt: Attempt) -> NodeVerdicts:
+        return NodeVerdicts(self._finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+
+    # --- Score ----------------------------------------------------------------------------------
+
+    @override
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        attempt = state.get(NAME, Attempt)
+        if attempt is None or not attempt.anything:
+            return np.zeros(len(nodes), np.int64)
+        return self._verdicts(pod, attempt).scores(nodes)
+
+    @override
+    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
+        # Without devices every node scores 0; with them, scores change with every allocation.
+        if not pod.spec.resource_claims and not pod.extended_requests:
+            return NAME
+        attempt = state.get(NAME, Attempt)
+        return None if attempt is not None and attempt.anything else NAME
+
+    @override
+    def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn:
+        highest = int(scores.max(initial=0))
+        return scores * MAX_NODE_SCORE // highest if highest else scores
+
+    # --- PostFilter -----------------------------------------------------------------------------
 
     @override
     def post_filter(
@@ -69,27 +208,132 @@ class DynamicResources(
     ) -> PostFilterResult:
         # A PreFilter plugin before this one that rejects the pod ends PreFilter: upstream then
         # misses its state here, and this error ends PostFilter before preemption.
-        claims = state.get(self.name, tuple)
-        if claims is None:
+        attempt = state.get(NAME, Attempt)
+        if attempt is None:
             return PostFilterResult(_NO_STATE)
-        return PostFilterResult(_STILL if claims else _NO_CLAIMS)
+        if not attempt.anything:
+            return PostFilterResult(_NO_CLAIMS)
+        idle = self.deallocatable(attempt, pod, diagnosis)
+        if idle:
+            claim = idle[self._handle.random(len(idle)) if len(idle) > 1 else 0]
+            act = FollowUp(f"deallocate {key_of(claim)}", lambda client: deallocated(client, claim))
+            return PostFilterResult(_DEALLOCATED, follow_up=act)
+        stale = attempt.stale
+        if stale is not None:
+            act = FollowUp(f"delete {key_of(stale)}", lambda client: delete_claim(client, stale))
+            return PostFilterResult(_DELETED, follow_up=act)
+        return PostFilterResult(_STILL)
+
+    def deallocatable(
+        self, attempt: Attempt, pod: PodInfo, diagnosis: Diagnosis
+    ) -> list[JsonObject]:
+        """The claims that some node cannot use, and that no other pod is using."""
+        rows = [
+            row
+            for row, status in zip(diagnosis.rows, diagnosis.statuses, strict=True)
+            if status == UNAVAILABLE
+        ]
+        if not rows:
+            return []
+        nodes = NodeView(self._handle.snapshot, np.array(rows, np.intp))
+        return [
+            claim
+            for claim in self._verdicts(pod, attempt).unavailable(nodes)
+            if all(each.get("uid") == pod.uid for each in reserved_for(claim)[:1])
+            and len(reserved_for(claim)) <= 1
+        ]
+
+    # --- Reserve --------------------------------------------------------------------------------
 
     @override
-    def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
-        return np.zeros(len(nodes), np.int64)
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.spec.resource_claims and not pod.extended_requests:
+            return OK
+        attempt = state.get(NAME, Attempt)
+        if attempt is None or not attempt.anything:
+            return OK
+        try:
+            decided = self.decide(attempt, pod, node_name)
+        except (AllocationError, SearchTimeoutError) as failure:
+            return error(NAME, str(failure) or "timed out trying to allocate devices")
+        if decided is None:
+            return error(NAME, "claim allocation not found for node")
+        attempt.decided = decided
+        for each in decided:
+            self._finder.in_flight.mark(each.uid, pod.namespace, each.allocation)
+        return OK
+
+    def decide(self, attempt: Attempt, pod: PodInfo, node_name: str) -> list[Decided] | None:
+        """What each claim of the pod is to be given on a node; None: there is nothing for it.
+
+        Raises:
+            AllocationError, SearchTimeoutError: as the search does.
+        """
+        row = self._handle.snapshot.row_of.get(node_name)
+        node = None if row is None else self._handle.snapshot.nodes[row]
+        if node is None:
+            return None
+        finder, verdicts = self._finder, self._verdicts(pod, attempt)
+        finder.refresh()
+        answers = verdicts.answers_on(node)
+        if answers is None:
+            return []
+        solution = finder.solution(answers.task, attempt.names, node)
+        if solution is None:
+            return None
+        claims = attempt.to_allocate
+        attempt.extended = verdicts.extended_on(node)
+        if attempt.extended is not None:
+            claims = [*claims, claim_for(pod, attempt.extended)]
+        written = allocations(answers.task, solution, node_name, self._share_id)
+        uids = [
+            uid_of(claim) if claim["metadata"]["name"] != CLAIM_NAME else f"{CLAIM_NAME} {pod.uid}"
+            for claim in claims
+        ]
+        return [Decided(*each) for each in zip(claims, uids, written, strict=True)]
+
+    def _share_id(self) -> str:
+        return str(UUID(int=self._handle.random(1 << 128), version=4))
 
     @override
-    def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        return self.name
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        attempt = state.get(NAME, Attempt)
+        if attempt is None or self._made is None:
+            return
+        binding = self._binding(attempt, pod, node_name)
+        for each in attempt.decided:
+            if not binding.is_written(each):
+                self._finder.in_flight.forget(each.uid, pod.namespace)
+        for follow_up in binding.undo():
+            self._handle.in_background(follow_up)
+
+    # --- PreBind --------------------------------------------------------------------------------
+
+    def _binding(self, attempt: Attempt, pod: PodInfo, node_name: str) -> ClaimBinding:
+        return ClaimBinding(
+            self._handle, self._finder.in_flight, attempt, pod, node_name, self._timeout_seconds
+        )
+
+    @override
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if not pod.spec.resource_claims and not pod.extended_requests:
+            return SKIP
+        attempt = state.get(NAME, Attempt)
+        if attempt is None or not attempt.anything:
+            return SKIP
+        unreserved = any(not is_reserved_for(claim, pod) for claim in attempt.claims)
+        waiting = bool(attempt.allocated)
+        return OK if attempt.decided or unreserved or waiting else SKIP
+
+    @override
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        attempt = state.get(NAME, Attempt)
+        if attempt is None or not attempt.anything:
+            return OK
+        return await self._binding(attempt, pod, node_name).run()
+
+    # --- queueing -------------------------------------------------------------------------------
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        # Nothing that happens in the cluster makes a pod with claims schedulable here.
-        return ()
-
-
-def _refusal(pod: PodInfo) -> Status:
-    claims = ", ".join(pod.spec.resource_claims)
-    return unresolvable(
-        _NAME, f"pod has resource claims ({claims}), and this scheduler does not allocate devices"
-    )
+        return device_events(self._objects)

@@ -35,12 +35,15 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, unresolvable, unschedulable
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import is_extended_resource
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
 from stellwerk.models.pod_resources import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 from stellwerk.models.scheduling_spec import SchedulingSpec
+from stellwerk.plugins.devices.classes import DeviceClasses
 from stellwerk.plugins.resources.amounts import is_counted, offered, row_of, used
 from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.resources.strategies import strategy_of
@@ -52,6 +55,7 @@ Wanted: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount above 0) in the order in which reasons are given."""
 
 _NAME: Final = "NodeResourcesFit"
+_NONE_BACKED: Final[frozenset[str]] = frozenset()
 _NATIVE_ORDER: Final = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 _TOO_MANY_PODS: Final = 1
 _UNRESOLVABLE: Final = 1 << 30
@@ -71,6 +75,7 @@ class NodeResourcesFit(
     score_reuse: ClassVar[Reuse] = Reuse.USAGE
 
     def __init__(self, handle: Handle, args: NodeResourcesFitArgs) -> None:
+        self._classes = DeviceClasses(handle.objects)
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._strategy = strategy_of(args.scoring_strategy)
@@ -88,14 +93,30 @@ class NodeResourcesFit(
         wanted = state.get(self.name, tuple)
         if wanted is None:
             wanted = self._wanted(pod.spec)
+        backed = self._backed(pod.spec)
         if len(wanted) > _MOST_BITS:
-            return _filter_many(nodes, wanted)
-        return FilterResult(_lacking(nodes, wanted), lambda code: _status(wanted, code))
+            return _filter_many(nodes, wanted, backed)
+        return FilterResult(_lacking(nodes, wanted, backed), lambda code: _status(wanted, code))
 
     @override
     def filter_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        # With so many resources codes mean something in one answer only.
-        return pod.spec if len(pod.spec.amounts.requests) <= _MOST_BITS else None
+        # With so many resources codes mean something in one answer only, and which classes back a
+        # resource is no matter of the node.
+        reusable = len(pod.spec.amounts.requests) <= _MOST_BITS and not self._backed(pod.spec)
+        return pod.spec if reusable else None
+
+    def _backed(self, spec: SchedulingSpec) -> frozenset[str]:
+        """The resources that devices may provide where a node offers none: DynamicResources looks.
+
+        Nothing is asked of pods that request cpu and memory alone.
+        """
+        requests = spec.amounts.requests
+        if not any("/" in resource for resource in requests):
+            return _NONE_BACKED
+        self._classes.refresh()
+        return frozenset(
+            resource for resource in requests if self._classes.backing(resource) is not None
+        )
 
     def _wanted(self, spec: SchedulingSpec) -> Wanted:
         """What the filter checks: native resources first, the rest by name, nothing ignored."""
@@ -132,7 +153,12 @@ class NodeResourcesFit(
                 Resource.POD, Action.UPDATE_POD_SCALE_DOWN, self._frees_something, HintScope.POD
             ),
             ClusterEventWithHint(
-                Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE, _offers_more_of_enough
+                Resource.NODE,
+                Action.ADD | Action.UPDATE_NODE_ALLOCATABLE,
+                self._offers_more_of_enough,
+            ),
+            ClusterEventWithHint(
+                Resource.DEVICE_CLASS, Action.ADD | Action.UPDATE_OTHER, _backs_what_is_wanted
             ),
         )
 
@@ -151,11 +177,40 @@ class NodeResourcesFit(
             and any(before.get(name, 0) > after.get(name, 0) for name, _ in _everything_wanted(pod))
         )
 
+    def _offers_more_of_enough(self, pod: PodInfo, change: ClusterChange) -> QueueingHint:
+        """Whether the pod fits the empty node, and the node is new or offers more of its wants."""
+        old, new = changed_node(change)
+        if new is None:
+            return QUEUE
+        # Called for every rejected spec when a node grows: for most the first comparison decides.
+        offered_amount = new.allocatable.get
+        if offered_amount(PODS, 0) < 1:
+            return QUEUE_SKIP
+        for name, amount in pod.amounts.requests.items():
+            if amount > offered_amount(name, 0) and is_counted(name):
+                if not offered_amount(name, 0) and name in self._backed(pod.spec):
+                    continue
+                return QUEUE_SKIP
+        return queue_if(
+            old is None or _grew(old, new, (PODS, *(name for name, _ in _everything_wanted(pod))))
+        )
 
-def _lacking(nodes: NodeView, wanted: Wanted) -> VerdictColumn:
+
+def _lacking(
+    nodes: NodeView, wanted: Wanted, backed: frozenset[str] = _NONE_BACKED
+) -> VerdictColumn:
     """(n,) int32, the bits of what each node lacks; 0 fits."""
     codes = (used(nodes, PODS) >= offered(nodes, PODS)) * _TOO_MANY_PODS
     for bit, (resource, amount) in enumerate(wanted, start=1):
+        if resource in backed:
+            if row_of(nodes.snapshot, resource) is None:
+                continue
+            lacks = offered(nodes, resource) - used(nodes, resource) < amount
+            by_plugin = offered(nodes, resource) > 0
+            unresolvable_too = offered(nodes, resource) < amount
+            codes = codes | ((lacks & by_plugin) << bit)
+            codes = codes | (unresolvable_too & by_plugin) * _UNRESOLVABLE
+            continue
         if row_of(nodes.snapshot, resource) is None:
             # Pods may invent resources by the hundred: no column for what no node offers.
             codes = codes | 1 << bit | _UNRESOLVABLE
@@ -180,10 +235,12 @@ def _status(wanted: Wanted, code: int) -> Status:
     return make(_NAME, *reasons)
 
 
-def _filter_many(nodes: NodeView, wanted: Wanted) -> FilterResult:
+def _filter_many(
+    nodes: NodeView, wanted: Wanted, backed: frozenset[str] = _NONE_BACKED
+) -> FilterResult:
     """For more resources than a code has bits: codes number the combinations that occur."""
     parts = [wanted[start : start + _MOST_BITS] for start in range(0, len(wanted), _MOST_BITS)]
-    columns = np.stack([_lacking(nodes, part) for part in parts])
+    columns = np.stack([_lacking(nodes, part, backed) for part in parts])
     # Sorting the combinations, as np.unique does, takes ten times as long.
     number_of: dict[bytes, int] = {}
     numbers = np.array(
@@ -215,21 +272,24 @@ def _everything_wanted(pod: PodInfo) -> Wanted:
     )
 
 
-def _offers_more_of_enough(pod: PodInfo, change: ClusterChange) -> QueueingHint:
-    """Whether the pod fits the empty node, and the node is new or offers more of what it wants."""
-    old, new = changed_node(change)
-    if new is None:
+def _backs_what_is_wanted(pod: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether a class has come to back a resource that the pod requests."""
+    if not isinstance(change.new, dict):
         return QUEUE
-    # Called for every rejected spec when a node grows: for most the first comparison decides.
-    offered_amount = new.allocatable.get
-    if offered_amount(PODS, 0) < 1:
-        return QUEUE_SKIP
-    for name, amount in pod.amounts.requests.items():
-        if amount > offered_amount(name, 0) and is_counted(name):
+    names = {_extended_resource(change.new), f"{CLASS_RESOURCE_PREFIX}{_name(change.new)}"}
+    if isinstance(change.old, dict):
+        if _extended_resource(change.old) == _extended_resource(change.new):
             return QUEUE_SKIP
-    return queue_if(
-        old is None or _grew(old, new, (PODS, *(name for name, _ in _everything_wanted(pod))))
-    )
+        names = {_extended_resource(change.new)}
+    return queue_if(any(pod.amounts.requests.get(name, 0) > 0 for name in names))
+
+
+def _extended_resource(device_class: JsonObject) -> str:
+    return str((device_class.get("spec") or {}).get("extendedResourceName") or "")
+
+
+def _name(device_class: JsonObject) -> str:
+    return str(device_class["metadata"]["name"])
 
 
 def _grew(old: NodeInfo, new: NodeInfo, resources: Sequence[str]) -> bool:

@@ -133,7 +133,11 @@ class VolumeBinding(
     @override
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> FilterResult:
         claims = state.read(_NAME, _State).claims
-        found = self._binder.find_volumes(nodes, claims)
+        try:
+            found = self._binder.find_volumes(nodes, claims)
+        except Exception:
+            self._handle.volume_counts.failed("predicate")
+            raise
         return FilterResult(found.reasons, _STATUSES.__getitem__)
 
     @override
@@ -152,14 +156,23 @@ class VolumeBinding(
         attempt = state.get(_NAME, _State)
         if attempt is None or not attempt.claims.waiting:
             return OK
+        failure = self._assume(attempt, node_name)
+        if failure:
+            self._handle.volume_counts.failed("assume")
+            self.unreserve(state, pod, node_name)
+            return error(_NAME, failure)
+        return OK
+
+    def _assume(self, attempt: _State, node_name: str) -> str:
+        """Show what is about to be written for the node; returns why that cannot be."""
         snapshot, objects = self._handle.snapshot, self._handle.objects
         row = snapshot.row_of.get(node_name)
         if row is None:
-            return error(_NAME, not_found("node", node_name))
+            return not_found("node", node_name)
         view = NodeView(snapshot, np.array([row], np.intp))
         found = self._binder.find_volumes(view, attempt.claims)
         if found.reasons[0]:
-            return error(_NAME, f'no pod volume found for node "{node_name}"')
+            return f'no pod volume found for node "{node_name}"'
         writes = VolumeWrites(
             [bound_to_claim(volume, claim) for claim, volume in found.bindings_at(0)],
             [claim for claim, _ in found.bindings_at(0)],
@@ -169,10 +182,10 @@ class VolumeBinding(
         try:
             for kind, obj in writes.objects():
                 objects.assume(kind, obj)
+                self._handle.volume_counts.assumed("add")
         except ValueError as failure:
-            self.unreserve(state, pod, node_name)
-            return error(_NAME, str(failure))
-        return OK
+            return str(failure)
+        return ""
 
     @override
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
@@ -180,6 +193,7 @@ class VolumeBinding(
         if attempt is not None:
             for kind, obj in attempt.writes.objects():
                 self._handle.objects.restore(kind, obj)
+                self._handle.volume_counts.assumed("delete")
 
     # --- binding --------------------------------------------------------------------------------
 
@@ -193,17 +207,25 @@ class VolumeBinding(
         attempt = state.get(_NAME, _State)
         if attempt is None or not attempt.writes:
             return OK
-        writes, failures = attempt.writes, list[str]()
+        failure = await self._bind_volumes(attempt.writes, node_name)
+        if not failure:
+            return OK
+        self._handle.volume_counts.failed("bind")
+        return error(_NAME, failure)
+
+    async def _bind_volumes(self, writes: VolumeWrites, node_name: str) -> str:
+        """Write what was assumed and wait until it is bound; returns why it is not."""
+        failures = list[str]()
         try:
             await self._write(writes)
         except ApiError as failure:
-            return error(_NAME, str(failure))
+            return str(failure)
         done = await self._handle.wait_until(
             self._settled(writes, node_name, failures), self._bind_timeout_seconds
         )
         if not done:
             failures.append("context deadline exceeded")
-        return error(_NAME, f"binding volumes: {failures[0]}") if failures else OK
+        return f"binding volumes: {failures[0]}" if failures else ""
 
     async def _write(self, writes: VolumeWrites) -> None:
         """Write what was assumed; keep what the API made of it, to know it when the watch shows it.

@@ -76,6 +76,8 @@ class AttemptFailures:
             self.count(raised, profile)
         if effects.evict is not None:
             self._preemption.start(effects.evict)
+        if effects.follow_up is not None:
+            self._outbox.follow_ups.start(effects.follow_up)
         if self._without_profile.take_out(pod):
             # Its profile went during the attempt; that is what there is to say now.
             return

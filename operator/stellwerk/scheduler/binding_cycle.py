@@ -240,13 +240,13 @@ class BindingCycle:
         )
         profile.activity.scheduled_pods += 1
         seconds = now - attempt.started_seconds
+        attempts = attempts_label(queued.attempts)
         metrics.profile(profile.scheduler_name).attempt("scheduled", seconds)
         metrics.pod_scheduling_attempts.labels().observe(queued.attempts)
         if queued.was_flushed:
             metrics.pod_scheduled_after_flush.labels().inc()
-        metrics.pod_scheduling_sli_duration.labels(attempts_label(queued.attempts)).observe(
-            now - (queued.initial_attempt_at or now)
-        )
+        sli_seconds = now - (queued.initial_attempt_at or now)
+        metrics.pod_scheduling_sli_duration.labels(attempts).observe(sli_seconds)
 
     def _undo(self, attempt: Attempt, failure: Failure) -> None:
         """Unreserve, forget, requeue, report; and move pods that the capacity may help.

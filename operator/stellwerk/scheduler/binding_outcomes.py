@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote
 
 from stellwerk.client.paging import pages
-from stellwerk.errors import NotFound, SchedulerError
+from stellwerk.errors import NotFound, SchedulerError, in_words
 from stellwerk.framework.services import ClusterClient
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.models.json_values import JsonObject
@@ -193,7 +193,7 @@ class BindingOutcomes:
                     if not left or len(told) == len(wanted):
                         return
         except (SchedulerError, TimeoutError) as failure:
-            logger.debug("cannot list the pods of %s: %r", namespace, failure)
+            logger.debug("cannot list the pods of %s: %s", namespace, in_words(failure))
 
     async def _get(self, pod: PodInfo) -> tuple[str, JsonObject | None] | None:
         path = f"/api/v1/namespaces/{quote(pod.namespace, safe='')}/pods/{quote(pod.name, safe='')}"
@@ -203,7 +203,9 @@ class BindingOutcomes:
         except NotFound:
             return pod.uid, None
         except (SchedulerError, TimeoutError) as failure:
-            logger.debug("cannot read %s to see whether it is bound: %r", pod.key, failure)
+            logger.debug(
+                "cannot read %s to see whether it is bound: %s", pod.key, in_words(failure)
+            )
             return None
         # The name may belong to another pod by now.
         return pod.uid, obj if obj["metadata"]["uid"] == pod.uid else None

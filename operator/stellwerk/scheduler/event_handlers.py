@@ -17,7 +17,7 @@ from typing_extensions import override
 from stellwerk.backend.change_actions import node_update_actions, pod_update_actions
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.framework.watch_handlers import WatchHandlers
-from stellwerk.metrics import Histogram, Metrics
+from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.models.json_values import JsonObject, text_map
 from stellwerk.models.node import parse_node
@@ -30,6 +30,7 @@ from stellwerk.scheduler.prepared_object import PreparedObject
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.waiting_pods import WaitingPodsMap
+from stellwerk.series import Histogram
 from stellwerk.world.world import World
 
 Parsed = TypeVar("Parsed")
@@ -44,6 +45,9 @@ _RESOURCES: Final = {
     "CSIDriver": Resource.CSI_DRIVER,
     "CSIStorageCapacity": Resource.CSI_STORAGE_CAPACITY,
     "VolumeAttachment": Resource.VOLUME_ATTACHMENT,
+    "ResourceClaim": Resource.RESOURCE_CLAIM,
+    "ResourceSlice": Resource.RESOURCE_SLICE,
+    "DeviceClass": Resource.DEVICE_CLASS,
 }
 """Kinds whose changes can wake pods; the others are only kept."""
 
@@ -184,6 +188,8 @@ class EventHandlers(WatchHandlers):
         if pod.terminating:
             self.preemption.on_victim(uid)
         if before is None or confirmed:
+            if not world.queue.entries:
+                return "AssignedPodAdd"  # no pod waits that it could help
             change = ClusterChange(Resource.ASSIGNED_POD, Action.ADD, None, pod)
             world.queue.move_all_to_active_or_backoff(change, now)
             return "AssignedPodAdd"
@@ -203,7 +209,7 @@ class EventHandlers(WatchHandlers):
             if world.profiles.of(pod) is not None:
                 world.queue.add(pod, now)
             else:
-                self.loader.without_profile.pods[pod.uid] = pod
+                self.loader.without_profile.put(pod)
             return "UnschedulablePodAdd"
         if pod.terminating and pod.uid in world.cache.assumed_pods:
             self._assumed_pod_terminating(pod.uid)

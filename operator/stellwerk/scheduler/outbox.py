@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from dataclasses import dataclass
+from contextvars import Context
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.errors import NotFound, NotLeader, SchedulerError
+from stellwerk.scheduler.follow_ups import FollowUps
 
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
@@ -49,7 +51,9 @@ class StatusReports:
         before = self.pending.get(uid)
         self.pending[uid] = report if before is None else before.followed_by(report)
         if len(self._writers) < _WRITERS:
-            writer = asyncio.get_running_loop().create_task(self._write_all(), name="reports")
+            writer = asyncio.get_running_loop().create_task(
+                self._write_all(), name="reports", context=Context()
+            )
             self._writers.add(writer)
             writer.add_done_callback(self._writers.discard)
 
@@ -101,3 +105,8 @@ class Outbox:
     client: ClusterClient
     recorder: Recorder
     reports: StatusReports
+    follow_ups: FollowUps = field(init=False)
+    """What plugins want written and do not wait for."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "follow_ups", FollowUps(self.client))

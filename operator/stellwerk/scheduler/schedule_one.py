@@ -10,7 +10,11 @@ import logging
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.evictions import Evictions
+from stellwerk.explain.queue_facts import rfc3339
+from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
@@ -19,7 +23,7 @@ from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.scheduler.observers.decision_log import TRACE, trace_scores
+from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
@@ -59,6 +63,9 @@ class ScheduleOne:
         self._budget, self._slow_specs = fairness
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
+        self.records = DecisionRecords(world.clock.monotonic)
+        self.evictions = Evictions()
+        """Both are read by explanations."""
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
@@ -71,12 +78,14 @@ class ScheduleOne:
             self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic
-        started_seconds = now()
-        gives_way = self._gives_way(pod, profile)
-        if gives_way:
-            self._failures.handle(queued, profile, Failure.set_back(gives_way), started_seconds)
-            return
+        started_seconds, foreign_seconds = now(), self._budget.taken_seconds
+        has_rivals = len(world.profiles.served) > 1 or self._slow_specs.specs
+        gives_way = self._gives_way(pod, profile) if has_rivals else ""
         self._attempts += 1
+        ATTEMPT.set(self._attempts)
+        if gives_way:
+            self._set_back(queued, profile, Failure.set_back(gives_way), started_seconds)
+            return
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
@@ -91,7 +100,9 @@ class ScheduleOne:
         self._algorithm_duration.observe(decided_seconds - started_seconds)
         seconds = decided_seconds - started_seconds
         if (seconds > SLOW_ATTEMPT_SECONDS or self._slow_specs.specs) and profile.extenders is None:
-            self._note_slow(pod, profile, seconds)
+            self._note_slow(pod, profile, seconds, self._budget.taken_seconds - foreign_seconds)
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(pod, profile.scheduler_name, decision)
         if isinstance(decision, Failure):
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
@@ -99,8 +110,11 @@ class ScheduleOne:
         effects = apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
+            if effects.evict is not None:
+                self.evictions.keep(decision, rfc3339(world.clock.now()))
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
+        self.records.keep(decision, queued.attempts, decided_seconds)
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
         # that waits for something there holds up no other pod.
         found = decision.search.found
@@ -125,9 +139,22 @@ class ScheduleOne:
             return SET_BACK
         return slow
 
-    def _note_slow(self, pod: PodInfo, profile: ServedProfile, seconds: float) -> None:
-        """Count and log an attempt that held every other pod up, and set the next ones back."""
-        self._slow_specs.took(pod.spec, seconds)
+    def _set_back(
+        self, queued: QueuedPod, profile: ServedProfile, failure: Failure, started_seconds: float
+    ) -> None:
+        """Leave a pod for later: it has to leave time to others."""
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(queued.pod, profile.scheduler_name, failure)
+        self._failures.handle(queued, profile, failure, started_seconds)
+
+    def _note_slow(
+        self, pod: PodInfo, profile: ServedProfile, seconds: float, foreign_seconds: float
+    ) -> None:
+        """Count and log an attempt that held every other pod up, and set the next ones back.
+
+        What foreign code took is no fault of the spec: the profile has a budget for it.
+        """
+        self._slow_specs.took(pod.spec, seconds - foreign_seconds)
         if seconds <= SLOW_ATTEMPT_SECONDS:
             return
         self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
@@ -151,7 +178,7 @@ class ScheduleOne:
     ) -> Decision:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
         world, extenders = self._world, profile.extenders
-        snapshot = world.cache.update_snapshot()
+        world.cache.update_snapshot()
         if extenders is None:
             decision = decide(world, pod, profile, state)
         else:
@@ -159,6 +186,4 @@ class ScheduleOne:
                 decision = await decide_with_extenders(world, pod, profile, extenders, state)
         if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
-        if decision.scores is not None and logger.isEnabledFor(TRACE):
-            trace_scores(logger, pod, decision.scores, snapshot)
         return decision

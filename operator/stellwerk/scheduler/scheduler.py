@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
+from stellwerk.logs import ATTEMPT
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
@@ -152,6 +153,7 @@ class Scheduler:
             has_news = queued.attempts == 1
             await self._schedule_one.schedule_one(queued)
             self.deciding = ""
+            ATTEMPT.set(0)
             decisions += 1
             if decisions == TURN_DECISIONS or now() - turn_began >= TURN_SECONDS:
                 # get() on a queue that is not empty never yields: let the others have a turn.

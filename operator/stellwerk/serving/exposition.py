@@ -3,8 +3,8 @@
 Invariant: a family without series is exposed too, by its name and type.
 """
 
-from collections.abc import Iterator
-from typing import Final, assert_never
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias, assert_never
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
@@ -18,32 +18,43 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 from typing_extensions import override
 
-from stellwerk.metrics import CounterFamily, GaugeFamily, Histogram, HistogramFamily, Metrics
+from stellwerk.metrics import Metrics
+from stellwerk.series import CounterFamily, GaugeFamily, Histogram, HistogramFamily
+
+AnyFamily: TypeAlias = CounterFamily | GaugeFamily | HistogramFamily
+Families: TypeAlias = Sequence[AnyFamily]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 """The media type of an exposition."""
 
 
 def exposition(metrics: Metrics) -> bytes:
-    """Return every metric in the Prometheus text format."""
+    """Return every metric in the Prometheus text format, the process's own included."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(metrics))
+    registry.register(_Families(metrics.families))
     ProcessCollector(registry=registry)
+    return generate_latest(registry)
+
+
+def exposition_of(families: Families) -> bytes:
+    """Return some families in the Prometheus text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(families))
     return generate_latest(registry)
 
 
 class _Families(Collector):
     """The families as prometheus_client collects them."""
 
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
+    def __init__(self, families: Families) -> None:
+        self._families = families
 
     @override
     def collect(self) -> Iterator[Metric]:
-        return (_samples(family) for family in self._metrics.families)
+        return (_samples(family) for family in self._families)
 
 
-def _samples(family: CounterFamily | GaugeFamily | HistogramFamily) -> Metric:
+def _samples(family: AnyFamily) -> Metric:
     name, text, labels = family.name, family.text, family.label_names
     match family:
         case CounterFamily():

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from stellwerk.errors import ConfigurationError
-from stellwerk.serving.exposition import CONTENT_TYPE
+from stellwerk.errors import ConfigurationError, in_words
+from stellwerk.metrics import HealthcheckMetrics
+from stellwerk.serving.exposition import CONTENT_TYPE, exposition_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -87,7 +88,7 @@ class Watchdog:
 
 
 class HttpServer:
-    """The endpoints on one address: probes by name of the check, /metrics, /metrics/resources."""
+    """The endpoints on one address: probes by name of the check, and three pages of metrics."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class HttpServer:
         metrics: Callable[[], bytes],
         resource_metrics: Callable[[], Iterable[bytes]],
         *,
-        routes: web.RouteTableDef | None = None,
+        routes: Iterable[web.AbstractRouteDef] = (),
         guard: Guard | None = None,
     ) -> None:
         """Prepare the endpoints.
@@ -109,6 +110,7 @@ class HttpServer:
         """
         guard = guard or Guard()
         self._certificate = guard.certificate
+        self._slis = HealthcheckMetrics()
         self._app = web.Application(
             middlewares=[] if guard.access is None else [_guarded_by(guard.access)]
         )
@@ -116,14 +118,14 @@ class HttpServer:
             [
                 web.get("/metrics", _text_of(metrics)),
                 web.get("/metrics/resources", _pieces_of(resource_metrics)),
+                web.get("/metrics/slis", _text_of(lambda: exposition_of(self._slis.families))),
             ]
         )
         every_check = {**probes.live, **probes.ready}
         self._add_probe("/livez", probes.live)
         self._add_probe("/readyz", every_check)
         self._add_probe("/healthz", {**probes.live, **probes.healthy})
-        if routes is not None:
-            self._app.add_routes(routes)
+        self._app.add_routes(routes)
         self._runner = web.AppRunner(self._app, access_log=None, shutdown_timeout=1.0)
 
     async def start(self, bind_address: str = DEFAULT_BIND_ADDRESS) -> int:
@@ -158,15 +160,32 @@ class HttpServer:
 
     def _add_probe(self, path: str, checks: Mapping[str, Check]) -> None:
         async def probe(request: web.Request) -> web.Response:
-            return _answer(path, checks, verbose="verbose" in request.query)
+            return self._answer(path, checks, verbose="verbose" in request.query)
 
         async def one(request: web.Request) -> web.Response:
             name = request.match_info["check"]
             if name not in checks:
                 raise web.HTTPNotFound(text=f'there is no check "{name}"\n')
-            return _answer(path, {name: checks[name]}, verbose=False)
+            return self._answer(path, {name: checks[name]}, verbose=False)
 
         self._app.add_routes([web.get(path, probe), web.get(f"{path}/{{check}}", one)])
+
+    def _answer(self, path: str, checks: Mapping[str, Check], *, verbose: bool) -> web.Response:
+        """Run the checks, count how each ended, and say, as the API server does, which passed."""
+        probe, failures = path.removeprefix("/"), dict[str, str]()
+        for name, check in checks.items():
+            wrong = _run(name, check)
+            if wrong:
+                failures[name] = wrong
+            self._slis.observe(name, probe, passed=not wrong)
+        if not failures and not verbose:
+            return web.Response(text="ok")
+        lines = [
+            f"[-]{name} failed: {failures[name]}" if name in failures else f"[+]{name} ok"
+            for name in checks
+        ]
+        lines.append(f"{probe} check {'failed' if failures else 'passed'}")
+        return web.Response(status=503 if failures else 200, text="\n".join(lines) + "\n")
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -207,25 +226,12 @@ def _guarded_by(access: AccessControl) -> Middleware:
     return guard
 
 
-def _answer(path: str, checks: Mapping[str, Check], *, verbose: bool) -> web.Response:
-    """Run the checks and say, as the API server does, which passed."""
-    failures = {name: wrong for name, check in checks.items() if (wrong := _run(name, check))}
-    if not failures and not verbose:
-        return web.Response(text="ok")
-    lines = [
-        f"[-]{name} failed: {failures[name]}" if name in failures else f"[+]{name} ok"
-        for name in checks
-    ]
-    lines.append(f"{path.removeprefix('/')} check {'failed' if failures else 'passed'}")
-    return web.Response(status=503 if failures else 200, text="\n".join(lines) + "\n")
-
-
 def _run(name: str, check: Check) -> str | None:
     try:
         return check()
     except Exception as error:
         logger.exception("the check %s raised", name)
-        return f"the check raised {error!r}"
+        return f"the check raised {in_words(error)}"
 
 
 def _text_of(text: Callable[[], bytes]) -> Handler:

@@ -19,7 +19,7 @@ from stellwerk.framework.scoring import Scores
 from stellwerk.framework.status import OK, Code, Status
 from stellwerk.framework.status_column import StatusColumn
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.extenders import ExtenderFilterResult
@@ -85,6 +85,10 @@ class Decision:
     """How many nodes there were to choose from."""
     scores: Scores | None = None
     """None: there was nothing to choose."""
+    total: IntColumn | None = None
+    """(n,) int64, the scores' total with what extenders added; None as `scores`."""
+    tied: int = 1
+    """How many nodes share the best total."""
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     """What PostFilter found; None: it was not run."""
@@ -118,7 +122,7 @@ def decide(
         PluginFailure: a plugin raised.
     """
     search = find_nodes(world, pod, profile, state, thorough=thorough)
-    if search.found.pre_filter.code is Code.ERROR:
+    if is_broken(search):
         return broken(search)
     if not search.found.fits.any():
         return reject(search, find_candidates(search))
@@ -142,9 +146,21 @@ def find_nodes(
     return Search(pod, profile, snapshot, found, draws, thorough, nominated)
 
 
+def is_broken(search: Search) -> bool:
+    """Whether PreFilter or a costly filter ended in an error."""
+    found = search.found
+    return found.pre_filter.code is Code.ERROR or found.state.broken_filter is not None
+
+
 def broken(search: Search) -> Decision:
-    """The decision where PreFilter ended in an error."""
-    return Decision(search, failure=Failure.error(search.found.pre_filter.message))
+    """The decision where PreFilter or a costly filter ended in an error."""
+    status = search.found.state.broken_filter
+    message = search.found.pre_filter.message if status is None else _filter_error(status)
+    return Decision(search, failure=Failure.error(message))
+
+
+def _filter_error(status: Status) -> str:
+    return f'running "{status.plugin}" filter plugin: {status.message}'
 
 
 # --- a node is chosen ---------------------------------------------------------------------------
@@ -163,7 +179,7 @@ def score(search: Search) -> Scores | None:
 def choose(
     search: Search, scores: Scores | None, by_extenders: IntColumn | None = None
 ) -> Decision:
-    """The nominated node, the only one, or one of the best at random (`selectHost`).
+    """The nominated node, the only one, or one of the best (`selectHost`) by tieBreak.
 
     `by_extenders` is added to the totals.
     """
@@ -175,10 +191,21 @@ def choose(
         return Decision(search, snapshot.node_at(row).name, feasible=1)
     total = scores.total if by_extenders is None else scores.total + by_extenders
     best = np.flatnonzero(total == total.max())
-    position = int(best[search.profile.framework.handle.random(len(best)) if len(best) > 1 else 0])
     view = scores.nodes
+    position = int(best[_broken_tie(search, view, best) if len(best) > 1 else 0])
     row = position if view.whole else int(view.row_numbers()[position])
-    return Decision(search, snapshot.node_at(row).name, feasible=view.size, scores=scores)
+    name = snapshot.node_at(row).name
+    return Decision(search, name, None, None, view.size, scores, total, len(best))
+
+
+def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:
+    """Which of several positions with the highest total is chosen."""
+    if search.profile.loaded.spec.tie_break == "Random":
+        return search.profile.framework.handle.random(len(best))
+    snapshot = search.snapshot
+    rank = np.empty(snapshot.size, np.intp)
+    rank[snapshot.visit_order] = np.arange(len(snapshot.visit_order))
+    return int(rank[view.row_numbers()[best]].argmin())
 
 
 # --- no node takes the pod ----------------------------------------------------------------------
@@ -201,8 +228,8 @@ def reject(search: Search, no_node: NoNode) -> Decision:
     diagnosis, post = no_node.diagnosis, no_node.post_filter
     error = _broken_filter(diagnosis)
     if error is not None:
-        message = f'running "{error.plugin}" filter plugin: {error.message}'
-        return Decision(search, failure=Failure.error(message), diagnosis=diagnosis)
+        failure = Failure.error(_filter_error(error))
+        return Decision(search, failure=failure, diagnosis=diagnosis)
     # Not run where there is no node at all: then none can be nominated, either.
     found = post or PostFilterResult(OK, clear_nomination=True)
     failure = Failure(

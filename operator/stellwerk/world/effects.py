@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
@@ -46,6 +47,8 @@ class Effects:
     bind: PodInfo | None = None
     """A pod assumed on its node and reserved there, to be bound."""
     evict: Eviction | None = None
+    follow_up: FollowUp | None = None
+    """What PostFilter wants done in the cluster."""
     patch: Report | None = None
     """The condition and the nomination of a pod that was requeued."""
     event: str = ""
@@ -67,6 +70,8 @@ def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
         world.preempting.add(decision.search.pod.uid)
     effects = requeue(world, queued, failure)
     effects.evict = evict
+    if decision.post_filter is not None:
+        effects.follow_up = decision.post_filter.follow_up
     return effects
 
 
@@ -107,7 +112,8 @@ def _assume_and_reserve(world: World, queued: QueuedPod, decision: Decision) -> 
         world.cache.assume_pod(assumed)
     except ValueError as refused:
         return requeue(world, queued, Failure.error(str(refused)))
-    world.nominator.remove(assumed.uid)
+    if world.nominator.by_node:
+        world.nominator.remove(assumed.uid)
     framework, state = search.profile.framework, search.found.state
     failures: list[PluginFailure] = []
     try:

@@ -9,6 +9,7 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.clock import Clock
 from stellwerk.framework.offline import offline_services
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
@@ -21,13 +22,14 @@ def offline_profile(
     objects: IndexedObjectStore,
     nominator: Nominator,
     random: RecordedRandom,
+    clock: Clock,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
     """
-    services = offline_services(cache.snapshot, objects, nominator, random)
+    services = offline_services(cache.snapshot, objects, nominator, random, clock.now)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
 
 

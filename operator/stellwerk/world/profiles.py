@@ -22,6 +22,7 @@ from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import OK, Code, Status
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.extenders import Extenders
@@ -91,6 +92,8 @@ class Profiles(QueueingPolicy):
         self.served: Mapping[str, ServedProfile] = {}
         self.refusals: Mapping[str, str] = {}
         """Why profiles that exist do not serve, by schedulerName."""
+        self.once_served: set[str] = set()
+        """Every schedulerName that was served since the process started."""
         self._unanswered: set[str] = set()
         """Uids of pods that are gated because a plugin raised."""
 
@@ -101,13 +104,17 @@ class Profiles(QueueingPolicy):
     def serve(self, profiles: Iterable[ServedProfile], refusals: Mapping[str, str]) -> None:
         """From here on these profiles serve, and no others; why others do not, by schedulerName."""
         self.served = {profile.scheduler_name: profile for profile in profiles}
+        self.once_served.update(self.served)
         self.refusals = refusals
 
     def why_none(self, pod: PodInfo) -> str:
         """Why no profile serves a pod's schedulerName."""
         name = pod.spec.scheduler_name
-        unknown = f'no SchedulerProfile serves schedulerName "{name}" any more'
-        return self.refusals.get(name, unknown)
+        if name in self.refusals:
+            return self.refusals[name]
+        ended = " any more" if name in self.once_served else ""
+        near = suggestion(name, self.served)
+        return f'no SchedulerProfile serves schedulerName "{name}"{ended}{near}'
 
     # --- the queue's policy ---------------------------------------------------------------------
 

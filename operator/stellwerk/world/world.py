@@ -85,7 +85,10 @@ class World:
         )
         served = self.profiles.served.values()
         profiles.serve(
-            [offline_profile(each.loaded, cache, objects, nominator, random) for each in served],
+            [
+                offline_profile(each.loaded, cache, objects, nominator, random, fork.clock)
+                for each in served
+            ],
             self.profiles.refusals,
         )
         return fork

@@ -9,9 +9,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from stellwerk.models.canonical_quantity import quantity_text
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.quantities import quantity_text
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

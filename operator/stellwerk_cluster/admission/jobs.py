@@ -6,7 +6,6 @@ them, and come to an end.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Final
 from zoneinfo import available_timezones
 
@@ -16,6 +15,7 @@ from stellwerk_cluster.admission.placement_validation import label_selector_caus
 from stellwerk_cluster.admission.pod_defaults import default_pod_spec
 from stellwerk_cluster.admission.pod_validation import template_causes
 from stellwerk_cluster.admission.pod_warnings import template_warnings
+from stellwerk_cluster.apimachinery.cron_schedules import parse_schedule
 from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of
@@ -44,11 +44,6 @@ _LONGEST_CRON_NAME: Final = 52
 _CONCURRENCY: Final = ("Allow", "Forbid", "Replace")
 _SUSPENDED: Final = ("nodeSelector", "tolerations", "schedulingGates")
 """What of the pods of a job may change while it never ran, besides node affinity."""
-_CRON_FIELD: Final = re.compile(r"(\*|\?|[0-9A-Za-z]+(-[0-9A-Za-z]+)?)(/[0-9]+)?")
-_CRON_FIELDS: Final = 5
-_CRON_NAMES: Final = frozenset(
-    ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
-)
 
 
 def default_job(job: JsonObject) -> None:
@@ -215,25 +210,11 @@ def _schedule_causes(schedule: str) -> Iterator[Cause]:
     elif "TZ" in schedule:
         text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         yield bad_value(field, schedule, text)
-    elif schedule.startswith("@"):
-        if schedule not in _CRON_NAMES and not schedule.startswith("@every "):
-            yield bad_value(field, schedule, f"unrecognized descriptor: {schedule}")
     else:
-        yield from _cron_field_causes(schedule, schedule.split())
-
-
-def _cron_field_causes(schedule: str, parts: list[str]) -> Iterator[Cause]:
-    if len(parts) != _CRON_FIELDS:
-        shown = " ".join(parts)
-        text = f"expected exactly 5 fields, found {len(parts)}: [{shown}]"
-        yield bad_value("spec.schedule", schedule, text)
-        return
-    for part in parts:
-        for each in part.split(","):
-            if not _CRON_FIELD.fullmatch(each):
-                text = f"failed to parse int from {each}"
-                yield bad_value("spec.schedule", schedule, text)
-                return
+        try:
+            parse_schedule(schedule)
+        except ValueError as error:
+            yield bad_value(field, schedule, str(error))
 
 
 def _zone_causes(zone: str | None) -> Iterator[Cause]:

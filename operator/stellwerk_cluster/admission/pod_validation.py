@@ -7,7 +7,10 @@ field, in the order and the wording of the API server.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from stellwerk_cluster.admission.checks import (
     LARGEST_INT32,
@@ -49,6 +52,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.names import annotation_causes, label_causes
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.spec_memo import SPECS_KEPT, memo_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -81,7 +85,19 @@ def pod_causes(pod: JsonObject) -> Iterator[Cause]:
     spec, metadata = pod["spec"], pod["metadata"]
     annotations = metadata.get("annotations") or EMPTY
     yield from pod_annotation_causes(annotations, spec, "metadata.annotations")
-    yield from pod_spec_causes(spec, "spec", pod_name=metadata.get("name", ""), in_pod=True)
+    content = memo_key(spec)
+    if content is None or not _is_right(content):
+        yield from _own_spec_causes(spec, metadata.get("name", ""))
+
+
+@lru_cache(maxsize=SPECS_KEPT)
+def _is_right(content: bytes) -> bool:
+    """Whether nothing is wrong with a specification: pods of one template are judged once."""
+    return next(_own_spec_causes(orjson.loads(content), ""), None) is None
+
+
+def _own_spec_causes(spec: JsonObject, pod_name: str) -> Iterator[Cause]:
+    yield from pod_spec_causes(spec, "spec", pod_name=pod_name, in_pod=True)
     yield from _token_causes(spec)
     for group in ("containers", "initContainers"):
         for position, container in enumerate(spec.get(group) or ()):

@@ -6,11 +6,15 @@ and names the field that it is about.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+import orjson
 
 from stellwerk_cluster.admission.checks import is_whole
 from stellwerk_cluster.apimachinery.failures import go_quoted
 from stellwerk_cluster.apimachinery.objects import EMPTY
+from stellwerk_cluster.apimachinery.spec_memo import SPECS_KEPT, memo_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -63,9 +67,16 @@ _MOST_COMPARED: Final = 8
 _BYTES: Final = ("memory", "ephemeral-storage")
 
 
-def pod_warnings(pod: JsonObject, _old: JsonObject | None) -> Iterator[str]:
+def pod_warnings(pod: JsonObject, _old: JsonObject | None) -> Iterable[str]:
     """What deserves a word about a pod."""
-    return _warnings(pod, "")
+    content = None if pod["metadata"].get("annotations") else memo_key(pod["spec"])
+    return _warnings(pod, "") if content is None else _spec_warnings(content)
+
+
+@lru_cache(maxsize=SPECS_KEPT)
+def _spec_warnings(content: bytes) -> tuple[str, ...]:
+    """What deserves a word about a specification: pods of one template are looked at once."""
+    return tuple(_warnings({"spec": orjson.loads(content)}, ""))
 
 
 def template_warnings(template: JsonObject, field: str) -> Iterator[str]:

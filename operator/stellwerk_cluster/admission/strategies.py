@@ -14,6 +14,7 @@ from stellwerk_cluster.admission import (
     cluster_objects,
     config_data,
     definitions,
+    devices,
     events,
     jobs,
     limit_ranges,
@@ -203,6 +204,26 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate=storage.validate_storage_class,
         validate_update=storage.validate_storage_class_update,
     ),
+    "DeviceResourceClaim": Strategy(
+        default=devices.default_claim,
+        admit_create=devices.admit_claim,
+        validate=devices.validate_claim,
+        validate_update=devices.validate_claim_update,
+    ),
+    "ResourceClaimTemplate": Strategy(
+        default=devices.default_template,
+        admit_create=devices.admit_claim,
+        validate=devices.validate_template,
+        validate_update=devices.validate_template_update,
+    ),
+    "DeviceClass": Strategy(
+        validate=devices.validate_class, validate_update=devices.validate_class_update
+    ),
+    "ResourceSlice": Strategy(
+        default=devices.default_slice,
+        validate=devices.validate_slice,
+        validate_update=devices.validate_slice_update,
+    ),
     "CSIDriver": Strategy(
         default=storage.default_csi_driver,
         validate=storage.validate_csi_driver,
@@ -255,7 +276,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         warn=jobs.job_warnings,
     ),
     "CronJob": Strategy(
-        default=stored_only.default_cron_job,
+        default=workloads.default_cron_job,
         validate=jobs.validate_cron_job,
         validate_update=jobs.validate_cron_job_update,
         metadata_layers=(1, 0),
@@ -270,9 +291,9 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "NetworkPolicy": _stored(
         networking.validate_network_policy, stored_only.default_network_policy
     ),
-    "Endpoints": _stored(networking.validate_endpoints, stored_only.default_endpoints, (1, 1)),
+    "Endpoints": _stored(networking.validate_endpoints, services.default_endpoints, (1, 1)),
     "EndpointSlice": Strategy(
-        default=stored_only.default_endpoint_slice,
+        default=services.default_endpoint_slice,
         validate=networking.validate_endpoint_slice,
         validate_update=networking.validate_endpoint_slice_update,
         metadata_layers=(0, 1),

@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from typing_extensions import override
 
+from stellwerk.models.canonical_quantity import canonical_quantity
 from stellwerk_cluster.apimachinery.objects import JsonValue, parse_timestamp
-from stellwerk_cluster.apimachinery.quantities import SYNTAX, canonical_quantity
+from stellwerk_cluster.apimachinery.quantities import SYNTAX
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

@@ -248,6 +248,21 @@ def access_modes(obj: JsonObject, _now: datetime) -> str:
     )
 
 
+def claim_state(claim: JsonObject, _now: datetime) -> str:
+    """How far a claim for devices is."""
+    status = claim.get("status") or {}
+    states = [
+        name
+        for name, holds in (
+            ("deleted", claim["metadata"].get("deletionTimestamp")),
+            ("allocated", status.get("allocation")),
+            ("reserved", status.get("reservedFor")),
+        )
+        if holds
+    ]
+    return ",".join(states) or "pending"
+
+
 def claim_of(volume: JsonObject, _now: datetime) -> str:
     """The claim that a volume is bound to."""
     claim = volume["spec"].get("claimRef")
@@ -266,6 +281,7 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         age_of,
         budget_limit,
         claim_of,
+        claim_state,
         data_count,
         event_count,
         event_message,

@@ -11,20 +11,35 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.controllers.cluster_role_aggregation import (
     ClusterRoleAggregationController,
 )
+from stellwerk_cluster.controllers.cron_job import CronJobController
 from stellwerk_cluster.controllers.daemon_set import DaemonSetController
 from stellwerk_cluster.controllers.deployment import DeploymentController
 from stellwerk_cluster.controllers.disruption import DisruptionController
+from stellwerk_cluster.controllers.endpoints import (
+    EndpointsController,
+    EndpointSliceController,
+)
+from stellwerk_cluster.controllers.ephemeral_volumes import EphemeralVolumeController
 from stellwerk_cluster.controllers.garbage import GarbageCollector
 from stellwerk_cluster.controllers.index import Index
 from stellwerk_cluster.controllers.job import JobController
 from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
+from stellwerk_cluster.controllers.pod_gc import PodGarbageCollector
 from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
 )
+from stellwerk_cluster.controllers.resource_claim import ResourceClaimController
 from stellwerk_cluster.controllers.resource_quota import ResourceQuotaController
 from stellwerk_cluster.controllers.stateful_set import StatefulSetController
+from stellwerk_cluster.controllers.taint_eviction import TaintEvictionController
+from stellwerk_cluster.controllers.ttl_after_finished import TtlAfterFinishedController
+from stellwerk_cluster.controllers.volume_binder import VolumeBinder
+from stellwerk_cluster.controllers.volume_protection import (
+    ClaimProtectionController,
+    VolumeProtectionController,
+)
 from stellwerk_cluster.identity.service_accounts import ServiceAccountController
 
 if TYPE_CHECKING:
@@ -41,11 +56,22 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "statefulset-controller": StatefulSetController,
     "daemonset-controller": DaemonSetController,
     "job-controller": JobController,
+    "cronjob-controller": CronJobController,
+    "ttl-after-finished-controller": TtlAfterFinishedController,
     "disruption-controller": DisruptionController,
     "resourcequota-controller": lambda api, _index: ResourceQuotaController(api),
+    "resourceclaim-controller": lambda api, _index: ResourceClaimController(api),
     "garbage-collector-controller": GarbageCollector,
+    "pod-garbage-collector-controller": PodGarbageCollector,
+    "persistentvolume-binder-controller": VolumeBinder,
+    "persistentvolumeclaim-protection-controller": ClaimProtectionController,
+    "persistentvolume-protection-controller": VolumeProtectionController,
+    "ephemeral-volume-controller": EphemeralVolumeController,
+    "endpoints-controller": EndpointsController,
+    "endpointslice-controller": EndpointSliceController,
     "namespace-controller": lambda api, _index: NamespaceController(api),
-    "node-lifecycle-controller": NodeLifecycleController,
+    "node-lifecycle-controller": lambda api, _index: NodeLifecycleController(api),
+    "taint-eviction-controller": lambda api, _index: TaintEvictionController(api),
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }

@@ -6,14 +6,16 @@ is removed only after the dependents that block it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import is_terminating, meta, with_value
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, meta, with_value
+from stellwerk_cluster.controllers.events import WARNING, EventWriter
 from stellwerk_cluster.controllers.index import Location
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -35,8 +37,13 @@ class GarbageCollector(Worker):
         """Follow everything in the store of `api`."""
         self._api = api
         self._index = index
+        self._events = EventWriter(api, "garbage-collector-controller")
         self.queue = WorkQueue(api.clock)
         api.store.listeners.append(self._on_change)
+        for storage_name in api.store.names():
+            for entry in api.store.collection(storage_name).entries():
+                if "ownerReferences" in meta(entry.obj):
+                    self.queue.add(Location(storage_name, entry.key))
 
     def _on_change(self, storage_name: str, event: StoreEvent) -> None:
         obj = event.entry.obj
@@ -44,12 +51,8 @@ class GarbageCollector(Worker):
             for location in self._index.dependents(meta(obj)["uid"]):
                 self.queue.add(location)
             self._look_at_owners(obj)
-        elif is_terminating(obj) and meta(obj).get("finalizers"):
+        elif (is_terminating(obj) and meta(obj).get("finalizers")) or _owners_differ(event):
             self.queue.add(Location(storage_name, event.entry.key))
-        elif event.type == ADDED and "ownerReferences" in meta(obj):
-            owners = meta(obj)["ownerReferences"]
-            if all(owner["uid"] not in self._index.by_uid for owner in owners):
-                self.queue.add(Location(storage_name, event.entry.key))
 
     def _look_at_owners(self, obj: JsonObject) -> None:
         """An owner in foreground deletion may be waiting for this object."""
@@ -73,14 +76,44 @@ class GarbageCollector(Worker):
             elif _FOREGROUND in finalizers:
                 self._delete_dependents_first(kind, key, obj)
             return
+        self._collect(kind, key, obj)
+
+    def _collect(self, kind: ResourceKind, location: Location, obj: JsonObject) -> None:
+        """Delete an object that no owner keeps; of several owners, forget those that are gone."""
         owners = meta(obj).get("ownerReferences") or ()
-        if owners and all(owner["uid"] not in self._index.by_uid for owner in owners):
-            delete(
-                self._api,
-                kind,
-                key.key,
-                DeleteOptions(uid=meta(obj)["uid"], propagation="Background"),
-            )
+        kept = [each for each in owners if self._keeps(obj, each)]
+        if len(kept) == len(owners):
+            return
+        if kept:
+            path = ("metadata", "ownerReferences")
+            change = partial(with_value, path=path, value=kept)
+            self._api.modify(kind, location.key, change, owned_under="")
+            return
+        waited_for = any(self._is_waiting(each) for each in owners)
+        policy = "Foreground" if waited_for else "Background"
+        options = DeleteOptions(uid=meta(obj)["uid"], propagation=policy)
+        delete(self._api, kind, location.key, options)
+
+    def _keeps(self, obj: JsonObject, reference: JsonObject) -> bool:
+        """Whether an owner is there, where its dependent can have it, and is to stay."""
+        location = self._index.by_uid.get(reference["uid"])
+        if location is None:
+            return False
+        if location.key[0] not in ("", meta(obj).get("namespace", "")):
+            text = f"ownerRef {location.storage_name} {reference['name']} is in another namespace"
+            self._events.write(obj, "OwnerRefInvalidNamespace", text, WARNING)
+            return False
+        return not self._is_waiting(reference)
+
+    def _is_waiting(self, reference: JsonObject) -> bool:
+        """Whether an owner is deleted in the foreground, and waits for its dependents."""
+        location = self._index.by_uid.get(reference["uid"])
+        owner = self._api.find(location.storage_name, *location.key) if location else None
+        return (
+            owner is not None
+            and is_terminating(owner)
+            and _FOREGROUND in (meta(owner).get("finalizers") or ())
+        )
 
     def _kind(self, storage_name: str) -> ResourceKind | None:
         return next((row for row in self._api.kinds if row.storage_name == storage_name), None)
@@ -105,17 +138,13 @@ class GarbageCollector(Worker):
             dependent_kind = self._kind(dependent.storage_name)
             if obj is None or dependent_kind is None:
                 continue
+            if not is_terminating(obj):
+                self._collect(dependent_kind, dependent, obj)
+                obj = self._api.find(dependent.storage_name, *dependent.key) or EMPTY
             blocked = blocked or any(
                 each["uid"] == uid and each.get("blockOwnerDeletion")
-                for each in meta(obj)["ownerReferences"]
+                for each in meta(obj).get("ownerReferences") or ()
             )
-            if not is_terminating(obj):
-                delete(
-                    self._api,
-                    dependent_kind,
-                    dependent.key,
-                    DeleteOptions(propagation="Foreground"),
-                )
         if not blocked:
             self._release(kind, location, _FOREGROUND)
 
@@ -125,6 +154,13 @@ class GarbageCollector(Worker):
             return with_value(obj, ("metadata", "finalizers"), left or None)
 
         self._api.modify(kind, location.key, released)
+
+
+def _owners_differ(event: StoreEvent) -> bool:
+    """Whether an object has come with owners, or with other owners than before."""
+    owners = meta(event.entry.obj).get("ownerReferences")
+    before = meta(event.previous.obj).get("ownerReferences") if event.previous else None
+    return bool(owners) and owners != before
 
 
 def _without_owner(obj: JsonObject, uid: str) -> JsonObject:

@@ -1,25 +1,46 @@
 """The end of a namespace: everything in it is deleted, then its finalizer is removed.
 
-Invariant: a namespace keeps its finalizer while an object is left in it.
+Invariant: a namespace keeps its finalizer while an object is left in it, and its conditions say
+what is left.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import is_terminating, with_value
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, meta, with_value
+from stellwerk_cluster.controllers.workload import stamped_conditions
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
+    from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
 
 _LOOK_AGAIN_SECONDS: Final = 0.5
+_NOTHING_WRONG: Final = (
+    (
+        "NamespaceDeletionDiscoveryFailure",
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    ),
+    (
+        "NamespaceDeletionGroupVersionParsingFailure",
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    (
+        "NamespaceDeletionContentFailure",
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+)
 
 
 class NamespaceController(Worker):
@@ -30,10 +51,15 @@ class NamespaceController(Worker):
         self._api = api
         self._kind = api.kinds.resource("namespaces")
         self.queue = WorkQueue(api.clock)
-        api.store.collection("namespaces").listeners.append(self._on_namespace)
+        namespaces = api.store.collection("namespaces")
+        namespaces.listeners.append(self._on_namespace)
+        for entry in namespaces.entries():
+            if is_terminating(entry.obj):
+                self.queue.add(entry.key[1])
 
     def _on_namespace(self, event: StoreEvent) -> None:
-        if is_terminating(event.entry.obj):
+        begins = event.previous is None or not is_terminating(event.previous.obj)
+        if is_terminating(event.entry.obj) and begins:
             self.queue.add(event.entry.key[1])
 
     @override
@@ -43,25 +69,66 @@ class NamespaceController(Worker):
         namespace = self._api.find("namespaces", "", name)
         if namespace is None or not is_terminating(namespace):
             return
-        if self._empty(name):
+        left, finalizers = self._delete_content(name)
+        if left:
+            self._write_conditions(namespace, left, finalizers)
+            self.queue.add_after(name, _LOOK_AGAIN_SECONDS)
+        else:
             self._api.modify(
                 self._kind, ("", name), lambda obj: with_value(obj, ("spec", "finalizers"), None)
             )
-        else:
-            self.queue.add_after(name, _LOOK_AGAIN_SECONDS)
 
-    def _empty(self, namespace: str) -> bool:
-        """Delete what is in the namespace; whether nothing is left."""
-        left = 0
+    def _delete_content(self, namespace: str) -> tuple[Counter[str], Counter[str]]:
+        """Delete what is in the namespace; what is left by resource, and by finalizer."""
+        left: Counter[str] = Counter()
+        finalizers: Counter[str] = Counter()
         seen: set[str] = set()
         for kind in list(self._api.kinds):
             if not kind.namespaced or kind.storage_name in seen or "delete" not in kind.verbs:
                 continue
             seen.add(kind.storage_name)
-            for entry in self._api.store.collection(kind.storage_name).entries(namespace):
-                if (
-                    is_terminating(entry.obj)
-                    or not delete(self._api, kind, entry.key, DeleteOptions()).gone
-                ):
-                    left += 1
-        return left == 0
+            collection = self._api.store.collection(kind.storage_name)
+            for entry in collection.entries(namespace):
+                if not is_terminating(entry.obj):
+                    delete(self._api, kind, entry.key, DeleteOptions(propagation="Background"))
+                present = collection.get(entry.key)
+                if present is not None:
+                    left[f"{kind.plural}.{kind.group}"] += 1
+                    finalizers.update(meta(present.obj).get("finalizers") or ())
+        return left, finalizers
+
+    def _write_conditions(
+        self, namespace: JsonObject, left: Counter[str], finalizers: Counter[str]
+    ) -> None:
+        status = namespace.get("status") or EMPTY
+        wanted = [_condition(*each, holds=False) for each in _NOTHING_WRONG]
+        words = ", ".join(f"{name} has {count} resource instances" for name, count in left.items())
+        text = f"Some resources are remaining: {words}"
+        wanted.append(
+            _condition("NamespaceContentRemaining", "SomeResourcesRemain", text, holds=True)
+        )
+        words = ", ".join(
+            f"{name} in {count} resource instances" for name, count in finalizers.items()
+        )
+        kept = f"Some content in the namespace has finalizers remaining: {words}"
+        why = (
+            ("SomeFinalizersRemain", kept)
+            if finalizers
+            else (
+                "ContentHasNoFinalizers",
+                "All content-preserving finalizers finished",
+            )
+        )
+        wanted.append(_condition("NamespaceFinalizersRemaining", *why, holds=bool(finalizers)))
+        before = status.get("conditions") or []
+        conditions = stamped_conditions(before, wanted, self._api.now())
+        self._api.modify(
+            self._kind,
+            ("", namespace["metadata"]["name"]),
+            lambda obj: with_value(obj, ("status", "conditions"), conditions),
+            owned_under="status",
+        )
+
+
+def _condition(type_: str, reason: str, message: str, *, holds: bool) -> JsonObject:
+    return {"type": type_, "status": str(holds), "reason": reason, "message": message}

@@ -1,7 +1,7 @@
-"""Node taints that follow from the state of a node, and eviction by NoExecute taints.
+"""Nodes that are no longer heard of, and the taints that follow from the state of a node.
 
-Invariant: of the taints that this controller sets, a node has exactly those that its state asks
-for; all others are the user's.
+Invariant: of the taints that this controller sets, a node has those that its state asks for, those
+that evict as soon as the rate of its zone allows; all others are the user's.
 """
 
 from __future__ import annotations
@@ -11,24 +11,31 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk.models.taints import parse_taints, parse_tolerations
+from stellwerk.models.node import zone_key
 from stellwerk_cluster.apimachinery.objects import (
-    is_terminating,
+    EMPTY,
+    key_of,
+    labels_of,
+    meta,
     timestamp,
     with_value,
 )
-from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.apimachinery.pods import is_ready
+from stellwerk_cluster.controllers.zones import Zones
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
+from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.objects import Key
-    from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
 
+NODE_MONITOR_GRACE_SECONDS: Final = 50.0
+"""How long a lease may go without renewal."""
+_LEASES: Final = "leases.coordination.k8s.io"
+_LEASE_NAMESPACE: Final = "kube-node-lease"
 _PREFIX: Final = "node.kubernetes.io/"
 _PRESSURE_TAINTS: Final = {
     "MemoryPressure": f"{_PREFIX}memory-pressure",
@@ -40,118 +47,233 @@ NOT_READY: Final = f"{_PREFIX}not-ready"
 UNREACHABLE: Final = f"{_PREFIX}unreachable"
 UNSCHEDULABLE: Final = f"{_PREFIX}unschedulable"
 _OWN: Final = frozenset((NOT_READY, UNREACHABLE, UNSCHEDULABLE, *_PRESSURE_TAINTS.values()))
+_SILENT_CONDITIONS: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 @dataclass(frozen=True, slots=True)
-class _Doomed:
-    """A pod to look at again when its toleration may have run out."""
+class _Lease:
+    """A node to look at again when its lease may have run out."""
 
-    key: Key
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A zone whose next node may be tainted."""
+
+    zone_name: str
 
 
 class NodeLifecycleController(Worker):
-    """Sets the taints of nodes, and deletes pods when their toleration of NoExecute runs out."""
+    """Writes nodes off that are not heard of, and sets the taints of all nodes.
 
-    def __init__(self, api: Api, index: Index) -> None:
-        """Follow nodes and bindings in the store of `api`."""
+    A node without a lease is not watched: nothing has promised to renew one.
+    """
+
+    def __init__(self, api: Api) -> None:
+        """Follow nodes and their leases in the store of `api`."""
         self._api = api
-        self._index = index
         self._nodes = api.kinds.resource("nodes")
         self._pods = api.kinds.resource("pods")
+        self._events = EventRecorder(api, "node-controller")
         self.queue = WorkQueue(api.clock)
-        self._doomed_since: dict[str, float] = {}
-        """Pod uid → when the taints of its node were first seen to end its stay, monotonic."""
-        nodes = api.store.collection("nodes")
+        self._zones = Zones()
+        self._renewed: dict[str, float] = {}
+        """Node → when its lease was last seen to change, monotonic: clocks may differ."""
+        self._all_disrupted = False
+        nodes, leases = api.store.collection("nodes"), api.store.collection(_LEASES)
         nodes.listeners.append(self._on_node)
-        api.store.collection("pods").listeners.append(self._on_pod)
+        leases.listeners.append(self._on_lease)
         for entry in nodes.entries():
             self.queue.add(entry.key[1])
+        for entry in leases.entries(_LEASE_NAMESPACE):
+            self._saw(entry.key[1])
 
     def _on_node(self, event: StoreEvent) -> None:
-        if event.type != DELETED:
-            self.queue.add(event.entry.key[1])
-
-    def _on_pod(self, event: StoreEvent) -> None:
-        pod = event.entry.obj
+        name = event.entry.key[1]
         if event.type == DELETED:
-            self._doomed_since.pop(pod["metadata"]["uid"], None)
-        bound_now = pod["spec"].get("nodeName") and (
-            event.previous is None or not event.previous.obj["spec"].get("nodeName")
-        )
-        if bound_now and event.type != DELETED:
-            node = self._api.find("nodes", "", pod["spec"]["nodeName"])
-            if node is not None and any(_executes(node)):
-                self.queue.add(_Doomed(event.entry.key))
+            self._zones.drop(name)
+            self._renewed.pop(name, None)
+        else:
+            self.queue.add(name)
+
+    def _on_lease(self, event: StoreEvent) -> None:
+        namespace, name = event.entry.key
+        if namespace == _LEASE_NAMESPACE:
+            if event.type == DELETED:
+                self._renewed.pop(name, None)
+            else:
+                self._saw(name)
+
+    def _saw(self, name: str) -> None:
+        watched = name in self._renewed
+        self._renewed[name] = self._api.clock.monotonic()
+        if not watched:
+            self.queue.add_after(_Lease(name), NODE_MONITOR_GRACE_SECONDS)
 
     @override
     def reconcile(self, key: Hashable) -> None:
-        """Taint one node, or decide about one pod."""
-        if isinstance(key, _Doomed):
-            self._evict_if_due(key)
+        """Look at one lease, taint one node, or let the next one of a zone be tainted."""
+        if isinstance(key, _Lease):
+            self._look_at_lease(key)
+        elif isinstance(key, _Waiting):
+            self._taint_next(key)
+        else:
+            self._look_at_node(str(key))
+
+    def _look_at_lease(self, lease: _Lease) -> None:
+        renewed = self._renewed.get(lease.node_name)
+        node = self._api.find("nodes", "", lease.node_name)
+        if renewed is None or node is None:
+            self._renewed.pop(lease.node_name, None)
             return
-        node = self._api.find("nodes", "", str(key))
+        left = renewed + NODE_MONITOR_GRACE_SECONDS - self._api.clock.monotonic()
+        if left > 0:
+            self.queue.add_after(lease, left)
+            return
+        del self._renewed[lease.node_name]  # its next renewal begins anew
+        if _ready(node) != "Unknown":
+            now = timestamp(self._api.now())
+            self._api.modify(
+                self._nodes,
+                ("", lease.node_name),
+                lambda obj: _unheard_of(obj, now),
+                owned_under="status",
+            )
+
+    def _look_at_node(self, name: str) -> None:
+        node = self._api.find("nodes", "", name)
         if node is None:
             return
+        ready = _ready(node) == "True"
+        was_ready = name in self._zones.zone_of(name).ready if name in self._zones else None
+        self._zones.put(name, zone_key(labels_of(node)), ready=ready)
+        if was_ready and not ready:
+            self._report_not_ready(node)
         now = timestamp(self._api.now())
+        key = ("", name)
         node = self._api.modify(
-            self._nodes, ("", str(key)), lambda obj: _tainted(obj, now), owned_under=""
+            self._nodes, key, lambda obj: _tainted(obj, now), owned_under=""
         ).obj
-        if not self._doomed_since and not any(_executes(node)):
-            return
-        for pod in self._index.pods_on(str(key)):
-            metadata = pod["metadata"]
-            self._evict_if_due(_Doomed((metadata["namespace"], metadata["name"])))
+        if missing_execution(node):
+            self._zones.zone_of(name).waiting.setdefault(name)
+        if was_ready is None or was_ready != ready or missing_execution(node):
+            self._follow_zones()
 
-    def _evict_if_due(self, doomed: _Doomed) -> None:
-        pod = self._api.find("pods", *doomed.key)
-        node = self._api.find("nodes", "", pod["spec"].get("nodeName", "")) if pod else None
-        if pod is None or node is None or is_terminating(pod):
-            return
-        uid = pod["metadata"]["uid"]
-        tolerated_seconds = _tolerated_seconds(pod, node)
-        if tolerated_seconds is None:
-            self._doomed_since.pop(uid, None)
-            return
-        # Counted from here and not from timeAdded, which taints set by users do not have.
-        now = self._api.clock.monotonic()
-        left_seconds = self._doomed_since.setdefault(uid, now) + tolerated_seconds - now
-        if left_seconds > 0:
-            self.queue.add_after(doomed, left_seconds)
-        else:
-            delete(self._api, self._pods, doomed.key, DeleteOptions(uid=uid))
+    def _follow_zones(self) -> None:
+        """A node more or less is ready: rates may have changed."""
+        if self._zones.all_disrupted and not self._all_disrupted:
+            for node in list(self._api.all("nodes")):
+                self._api.modify(self._nodes, key_of(node), _without_execution, owned_under="")
+        self._all_disrupted = self._zones.all_disrupted
+        for zone_name in self._zones.names():
+            if self._zones[zone_name].waiting:
+                self.queue.add(_Waiting(zone_name))
+
+    def _taint_next(self, zone: _Waiting) -> None:
+        name, seconds = self._zones.next_node(zone.zone_name, self._api.clock.monotonic())
+        if seconds is not None:
+            self.queue.add_after(zone, seconds)
+        if name is not None and self._api.find("nodes", "", name) is not None:
+            now = timestamp(self._api.now())
+            self._api.modify(
+                self._nodes, ("", name), lambda obj: _executing(obj, now), owned_under=""
+            )
+
+    def _report_not_ready(self, node: JsonObject) -> None:
+        """Say so, and that its pods are not ready either."""
+        name = meta(node)["name"]
+        text = f"Node {name} status is now: NodeNotReady"
+        self._events.record("Node", node, "NodeNotReady", text)
+        now = timestamp(self._api.now())
+        for entry in self._api.store.collection("pods").on_node(name):
+            if is_ready(entry.obj):
+                pod = self._api.modify(
+                    self._pods, entry.key, lambda obj: _unready(obj, now), owned_under="status"
+                ).obj
+                self._events.record("Pod", pod, "NodeNotReady", "Node is not ready", WARNING)
 
 
-def _wanted(node: JsonObject) -> Iterator[tuple[str, str]]:
-    """(key, effect) of the taints that the state of a node asks for."""
+def _ready(node: JsonObject) -> str | None:
+    for condition in node["status"].get("conditions") or ():
+        if condition["type"] == "Ready":
+            status: str | None = condition.get("status")
+            return status
+    return None
+
+
+def _unheard_of(node: JsonObject, now: str) -> JsonObject:
+    """The node with what the kubelet reported as Unknown."""
+    has = {each["type"]: each for each in node["status"].get("conditions") or ()}
+    for type_ in _SILENT_CONDITIONS:
+        was = has.get(type_)
+        never = {
+            "type": type_,
+            "reason": "NodeStatusNeverUpdated",
+            "message": "Kubelet never posted node status.",
+        }
+        stopped = {
+            "reason": "NodeStatusUnknown",
+            "message": "Kubelet stopped posting node status.",
+        }
+        change = {"status": "Unknown", "lastTransitionTime": now}
+        has[type_] = {**never, **change} if was is None else {**was, **stopped, **change}
+    return with_value(node, ("status", "conditions"), list(has.values()))
+
+
+def _unready(pod: JsonObject, now: str) -> JsonObject:
+    conditions = [
+        {**each, "status": "False", "lastTransitionTime": now} if each["type"] == "Ready" else each
+        for each in pod["status"]["conditions"]
+    ]
+    return with_value(pod, ("status", "conditions"), conditions)
+
+
+def _wanted(node: JsonObject) -> Iterator[str]:
+    """The keys of the NoSchedule taints that the state of a node asks for."""
+    ready = _ready(node)
+    if ready == "Unknown":
+        yield UNREACHABLE
+    elif ready != "True":
+        yield NOT_READY
     conditions = {
         each["type"]: each.get("status") for each in node["status"].get("conditions") or ()
     }
-    ready = conditions.get("Ready")
-    if ready == "False":
-        yield NOT_READY, "NoSchedule"
-        yield NOT_READY, "NoExecute"
-    elif ready == "Unknown":
-        yield UNREACHABLE, "NoSchedule"
-        yield UNREACHABLE, "NoExecute"
-    elif ready is None:
-        yield NOT_READY, "NoSchedule"
     for condition, key in _PRESSURE_TAINTS.items():
         if conditions.get(condition) == "True":
-            yield key, "NoSchedule"
+            yield key
     if node["spec"].get("unschedulable"):
-        yield UNSCHEDULABLE, "NoSchedule"
+        yield UNSCHEDULABLE
+
+
+def _execution_key(node: JsonObject) -> str:
+    """The key of the NoExecute taint that the state of a node asks for; empty: none."""
+    return {"False": NOT_READY, "Unknown": UNREACHABLE}.get(_ready(node) or "", "")
+
+
+def missing_execution(node: JsonObject) -> bool:
+    """Whether the node should be tainted NoExecute, and is not yet."""
+    key = _execution_key(node)
+    has = node["spec"].get("taints") or ()
+    return bool(key) and not any((t["key"], t["effect"]) == (key, "NoExecute") for t in has)
 
 
 def _tainted(node: JsonObject, now: str) -> JsonObject:
-    wanted = list(_wanted(node))
-    has = node["spec"].get("taints") or []
+    """The node with its NoSchedule taints; an own NoExecute taint stays if it is still asked for.
+
+    One that is there under another key than is asked for now changes its key at once.
+    """
+    has, execution = node["spec"].get("taints") or [], _execution_key(node)
+    wanted = {(key, "NoSchedule"): EMPTY for key in _wanted(node)}
+    if execution and any(t["effect"] == "NoExecute" and t["key"] in _OWN for t in has):
+        wanted[execution, "NoExecute"] = {"timeAdded": now}
     kept = [
         each for each in has if each["key"] not in _OWN or (each["key"], each["effect"]) in wanted
     ]
     present = {(each["key"], each["effect"]) for each in kept}
-    added: list[JsonObject] = [
-        {"key": key, "effect": effect, **({"timeAdded": now} if effect == "NoExecute" else {})}
-        for key, effect in wanted
+    added = [
+        {"key": key, "effect": effect, **more}
+        for (key, effect), more in wanted.items()
         if (key, effect) not in present
     ]
     if not added and kept == has:
@@ -159,21 +281,14 @@ def _tainted(node: JsonObject, now: str) -> JsonObject:
     return with_value(node, ("spec", "taints"), [*kept, *added] or None)
 
 
-def _executes(node: JsonObject) -> Iterator[JsonObject]:
-    return (taint for taint in node["spec"].get("taints") or () if taint["effect"] == "NoExecute")
+def _executing(node: JsonObject, now: str) -> JsonObject:
+    if not missing_execution(node):
+        return node
+    taint = {"key": _execution_key(node), "effect": "NoExecute", "timeAdded": now}
+    return with_value(node, ("spec", "taints"), [*(node["spec"].get("taints") or ()), taint])
 
 
-def _tolerated_seconds(pod: JsonObject, node: JsonObject) -> float | None:
-    """How long the pod may stay once the taints are there; None: without end."""
-    shortest: float | None = None
-    tolerations = parse_tolerations(pod["spec"].get("tolerations"))
-    for taint in parse_taints(list(_executes(node))):
-        matching = [each for each in tolerations if each.tolerates(taint)]
-        if not matching:
-            return 0.0
-        limits = [
-            each.toleration_seconds for each in matching if each.toleration_seconds is not None
-        ]
-        if limits:
-            shortest = min(limits) if shortest is None else min(shortest, *limits)
-    return shortest
+def _without_execution(node: JsonObject) -> JsonObject:
+    has = node["spec"].get("taints") or []
+    kept = [each for each in has if each["effect"] != "NoExecute" or each["key"] not in _OWN]
+    return node if kept == has else with_value(node, ("spec", "taints"), kept or None)

@@ -5,11 +5,12 @@ Invariant: a pod is deleted only when more active pods exist than the workload w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import key_of
+from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, parse_timestamp
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
@@ -17,10 +18,16 @@ from stellwerk_cluster.controllers.workload import (
     has_labels,
     is_active,
     ready_count,
+    seconds_until_available,
+    stamped_conditions,
 )
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
+
+
+_RECENT_SECONDS: Final = 600.0
+_LONGEST_WAIT_SECONDS: Final = 300.0
 
 
 class ReplicaSetController(WorkloadController):
@@ -30,37 +37,85 @@ class ReplicaSetController(WorkloadController):
 
     @override
     def sync(self, workload: JsonObject) -> None:
-        active = [pod for pod in self.owned_pods(workload) if is_active(pod)]
-        wanted = workload["spec"].get("replicas", 1)
-        missing = min(wanted - len(active), MOST_CREATED_AT_ONCE)
-        for _ in range(missing):
-            pod = self.pod_from_template(workload, generateName=f"{workload['metadata']['name']}-")
-            self.create_pod(workload, pod)
-        surplus = len(active) - wanted
+        pods = self.owned_pods(workload)
+        active = [pod for pod in pods if is_active(pod)]
+        surplus = len(active) - workload["spec"].get("replicas", 1)
+        wait = self._seconds_to_wait(pods)
+        if surplus < 0 and wait > 0:
+            self.queue.add_after(key_of(workload), wait)
+            self._write_counts(workload, active)
+            return
+        try:
+            self._fill(workload, -surplus)
+        except StatusError as error:
+            failure = _failure("FailedCreate", error.message)
+            self._write_counts(workload, self._present(workload), failure)
+            raise
         if surplus > 0:
             for pod in sorted(active, key=deletion_rank)[:surplus]:
-                self.delete_pod(pod)
-        if missing > 0 or surplus > 0:
+                self.delete_pod(workload, pod)
+        self._write_counts(workload, self._present(workload))
+        if -surplus > MOST_CREATED_AT_ONCE:
             self.queue.add(key_of(workload))
-            return
-        self._write_counts(workload, active)
 
-    def _write_counts(self, workload: JsonObject, active: list[JsonObject]) -> None:
-        labels = workload["spec"]["template"].get("metadata", {}).get("labels") or {}
-        ready = ready_count(active)
+    def _fill(self, workload: JsonObject, missing: int) -> None:
+        for _ in range(min(missing, MOST_CREATED_AT_ONCE)):
+            pod = self.pod_from_template(workload, generateName=f"{workload['metadata']['name']}-")
+            self.create_pod(workload, pod)
+
+    def _seconds_to_wait(self, pods: list[JsonObject]) -> float:
+        """How long no pod follows those that failed soon after their creation.
+
+        A node that refuses every pod would otherwise be sent pods without end.
+        """
+        now = self.api.now()
+        ages = [
+            (now - parse_timestamp(pod["metadata"]["creationTimestamp"])).total_seconds()
+            for pod in pods
+            if pod["status"].get("phase") == "Failed"
+        ]
+        recent = [age for age in ages if age < _RECENT_SECONDS]
+        if not recent:
+            return 0.0
+        return min(2.0 ** min(len(recent) - 1, 16), _LONGEST_WAIT_SECONDS) - min(recent)
+
+    def _present(self, workload: JsonObject) -> list[JsonObject]:
+        """The pods of the workload as they are now, those that ended aside."""
+        owned = self.index.owned(workload["metadata"]["uid"], "pods")
+        return [pod for pod in owned if is_active(pod)]
+
+    def _write_counts(
+        self, workload: JsonObject, active: list[JsonObject], failure: JsonObject | None = None
+    ) -> None:
+        spec, status = workload["spec"], workload.get("status") or EMPTY
+        labels = spec["template"].get("metadata", {}).get("labels") or {}
         counts = {
             "fullyLabeledReplicas": sum(1 for pod in active if has_labels(pod, labels)),
-            "readyReplicas": ready,
-            "availableReplicas": ready,
+            "readyReplicas": ready_count(active),
+            "availableReplicas": self._available(workload, active),
         }
+        kept = [each for each in status.get("conditions") or () if each["type"] != "ReplicaFailure"]
+        conditions = [*kept, *([failure] if failure else [])]
+        stamped = stamped_conditions(status.get("conditions") or [], conditions, self.api.now())
         self.write_status(
             workload,
             {
                 "replicas": len(active),
                 **{name: count for name, count in counts.items() if count},
                 "observedGeneration": workload["metadata"].get("generation", 1),
+                "conditions": stamped or None,
             },
         )
+
+    def _available(self, workload: JsonObject, active: list[JsonObject]) -> int:
+        """How many pods have been ready long enough; the workload waits for the next one."""
+        min_ready_seconds = workload["spec"].get("minReadySeconds", 0)
+        now = self.api.now()
+        waits = [seconds_until_available(pod, min_ready_seconds, now) for pod in active]
+        longer = [wait for wait in waits if wait]
+        if longer:
+            self.queue.add_after(key_of(workload), min(longer))
+        return sum(1 for wait in waits if wait == 0)
 
 
 class ReplicationControllerController(ReplicaSetController):
@@ -68,3 +123,7 @@ class ReplicationControllerController(ReplicaSetController):
 
     group = ""
     plural = "replicationcontrollers"
+
+
+def _failure(reason: str, message: str) -> JsonObject:
+    return {"type": "ReplicaFailure", "status": "True", "reason": reason, "message": message}

@@ -5,24 +5,59 @@ Invariant: a pod with a number is created only when no pod of that number exists
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import is_terminating, labels_of
-from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
+from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, labels_of
+from stellwerk_cluster.apimachinery.pods import is_finished
+from stellwerk_cluster.controllers.revisions import REVISIONS, RevisionHistory, template_of
+from stellwerk_cluster.controllers.stateful_claims import StatefulClaims, with_claims
 from stellwerk_cluster.controllers.workload import (
     REVISION_LABEL,
     WorkloadController,
     ready_count,
-    template_hash,
+    seconds_until_available,
 )
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.controllers.index import Index
+    from stellwerk_cluster.registry.api import Api
 
 _NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 _INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"
+_HASH_LABEL: Final = "controller.kubernetes.io/hash"
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A set at one moment: its pods by ordinal, and the two revisions it is between."""
+
+    workload: JsonObject
+    pods: dict[int, JsonObject]
+    current: str
+    update: str
+
+    @property
+    def ordinals(self) -> range:
+        """The ordinals that should have a pod."""
+        spec = self.workload["spec"]
+        start = (spec.get("ordinals") or EMPTY).get("start", 0)
+        return range(start, start + spec["replicas"])
+
+    @property
+    def ordered(self) -> bool:
+        """Whether one pod waits for the one before."""
+        return bool(self.workload["spec"]["podManagementPolicy"] == "OrderedReady")
+
+    @property
+    def first_updated(self) -> int:
+        """The lowest ordinal that a rolling update reaches."""
+        strategy = self.workload["spec"]["updateStrategy"]
+        partition = (strategy.get("rollingUpdate") or EMPTY).get("partition", 0)
+        return self.ordinals.start + int(partition)
 
 
 class StatefulSetController(WorkloadController):
@@ -30,129 +65,123 @@ class StatefulSetController(WorkloadController):
 
     plural = "statefulsets"
 
+    def __init__(self, api: Api, index: Index) -> None:
+        """Follow StatefulSets and their pods."""
+        super().__init__(api, index)
+        self._history = RevisionHistory(api, index, _HASH_LABEL)
+        self._claims = StatefulClaims(api)
+
     @override
     def sync(self, workload: JsonObject) -> None:
-        pods = {pod["metadata"]["name"]: pod for pod in self.owned_pods(workload)}
-        wanted = workload["spec"]["replicas"]
-        revision = f"{workload['metadata']['name']}-{template_hash(workload['spec']['template'])}"
-        parallel = workload["spec"]["podManagementPolicy"] == "Parallel"
-        if self._fill(workload, pods, wanted, revision, parallel=parallel):
-            self._shrink(workload, pods, wanted, parallel=parallel)
-            self._roll(workload, pods, wanted, revision)
-        self._write_counts(workload, list(pods.values()), revision)
+        reference = self.owner_reference(workload)
+        update: str = self._history.current(workload, reference)["metadata"]["name"]
+        current = (workload.get("status") or EMPTY).get("currentRevision") or update
+        pods = {_ordinal(workload, pod): pod for pod in self.owned_pods(workload)}
+        view = _View(workload, pods, current, update)
+        for ordinal, pod in view.pods.items():
+            condemned = ordinal not in view.ordinals
+            self._claims.keep_owners(workload, pod, reference, condemned=condemned)
+        if self._fill(view) and self._shrink(view):
+            self._roll(view)
+        live = {labels_of(pod).get(REVISION_LABEL, "") for pod in pods.values()}
+        self._history.truncate(workload, live | {current, update})
+        self._write_counts(view)
 
-    def _fill(
-        self,
-        workload: JsonObject,
-        pods: dict[str, JsonObject],
-        wanted: int,
-        revision: str,
-        *,
-        parallel: bool,
-    ) -> bool:
-        """Create missing pods; whether all wanted ones are there and, in order, ready."""
+    def _fill(self, view: _View) -> bool:
+        """Create missing pods; whether all wanted ones are there and, in order, available."""
         complete = True
-        for ordinal in range(wanted):
-            name = _pod_name(workload, ordinal)
-            pod = pods.get(name)
+        for ordinal in view.ordinals:
+            pod = view.pods.get(ordinal)
             if pod is None:
-                self._create(workload, name, ordinal, revision)
+                self._create(view, ordinal)
                 complete = False
             elif is_finished(pod) and not is_terminating(pod):
-                self.delete_pod(pod)
+                self.delete_pod(view.workload, pod)
                 complete = False
-            elif parallel or (is_ready(pod) and not is_terminating(pod)):
+            elif not view.ordered or self._is_healthy(view.workload, pod):
                 continue
-            if not parallel:
+            if view.ordered:
                 return False
         return complete
 
-    def _create(self, workload: JsonObject, name: str, ordinal: int, revision: str) -> None:
-        labels = {_NAME_LABEL: name, _INDEX_LABEL: str(ordinal), REVISION_LABEL: revision}
-        pod = self.pod_from_template(workload, name=name, labels=labels)
-        pod["spec"]["hostname"] = name
-        pod["spec"]["subdomain"] = workload["spec"].get("serviceName", "")
-        claims = workload["spec"].get("volumeClaimTemplates") or ()
-        for claim in claims:
-            self._create_claim(workload, claim, name)
-        if claims:
-            own = [
-                {
-                    "name": claim["metadata"]["name"],
-                    "persistentVolumeClaim": {"claimName": _claim_name(claim, name)},
-                }
-                for claim in claims
-            ]
-            names = {volume["name"] for volume in own}
-            others = [
-                each for each in pod["spec"].get("volumes") or () if each["name"] not in names
-            ]
-            pod["spec"]["volumes"] = [*own, *others]
-        self.create_pod(workload, pod)
+    def _shrink(self, view: _View) -> bool:
+        """End pods beyond the wanted ones, the highest first; whether there are none."""
+        surplus = sorted(view.pods.keys() - set(view.ordinals), reverse=True)
+        for ordinal in surplus:
+            if not is_terminating(view.pods[ordinal]):
+                self.delete_pod(view.workload, view.pods[ordinal])
+            if view.ordered:
+                break
+        return not surplus
 
-    def _create_claim(self, workload: JsonObject, claim: JsonObject, pod_name: str) -> None:
-        namespace, name = workload["metadata"]["namespace"], _claim_name(claim, pod_name)
-        if self.api.find("persistentvolumeclaims", namespace, name) is None:
-            metadata = {**claim["metadata"], "name": name}
-            body = {"metadata": metadata, "spec": dict(claim["spec"])}
-            self.api.create(self.api.kinds.resource("persistentvolumeclaims"), namespace, body)
-
-    def _shrink(
-        self, workload: JsonObject, pods: dict[str, JsonObject], wanted: int, *, parallel: bool
-    ) -> None:
-        surplus = [pod for name, pod in pods.items() if _ordinal(workload, name) >= wanted]
-        surplus.sort(key=lambda pod: _ordinal(workload, pod["metadata"]["name"]), reverse=True)
-        for pod in surplus:
-            if not is_terminating(pod):
-                self.delete_pod(pod)
-            if not parallel:
-                return
-
-    def _roll(
-        self, workload: JsonObject, pods: dict[str, JsonObject], wanted: int, revision: str
-    ) -> None:
+    def _roll(self, view: _View) -> None:
         """Replace the last pod of an older template; the next one follows when it is back."""
-        strategy = workload["spec"]["updateStrategy"]
-        if strategy["type"] != "RollingUpdate":
+        if view.workload["spec"]["updateStrategy"]["type"] != "RollingUpdate":
             return
-        partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
-        for ordinal in range(wanted - 1, partition - 1, -1):
-            pod = pods.get(_pod_name(workload, ordinal))
+        for ordinal in range(view.ordinals.stop - 1, view.first_updated - 1, -1):
+            pod = view.pods.get(ordinal)
             if pod is None or is_terminating(pod):
                 return
-            if labels_of(pod).get(REVISION_LABEL) != revision:
-                self.delete_pod(pod)
+            if labels_of(pod).get(REVISION_LABEL) != view.update:
+                self.delete_pod(view.workload, pod)
+                return
+            if not self._is_healthy(view.workload, pod):
                 return
 
-    def _write_counts(self, workload: JsonObject, pods: list[JsonObject], revision: str) -> None:
+    def _is_healthy(self, workload: JsonObject, pod: JsonObject) -> bool:
+        """Whether the pod is available, and is to stay."""
+        seconds = workload["spec"].get("minReadySeconds", 0)
+        wait = seconds_until_available(pod, seconds, self.api.now())
+        if wait:
+            self.queue.add_after(key_of(workload), wait)
+        return wait == 0 and not is_terminating(pod)
+
+    def _create(self, view: _View, ordinal: int) -> None:
+        workload = view.workload
+        name = f"{workload['metadata']['name']}-{ordinal}"
+        revision, template = view.update, workload["spec"]["template"]
+        if ordinal < view.first_updated and view.current != view.update:
+            older = self.api.find(REVISIONS, workload["metadata"]["namespace"], view.current)
+            if older is not None:
+                revision, template = view.current, template_of(older)
+        labels = {_NAME_LABEL: name, _INDEX_LABEL: str(ordinal), REVISION_LABEL: revision}
+        made_from = {**workload, "spec": {**workload["spec"], "template": template}}
+        pod = self.pod_from_template(made_from, name=name, labels=labels)
+        pod["spec"]["hostname"] = name
+        pod["spec"]["subdomain"] = workload["spec"].get("serviceName", "")
+        self._claims.ensure(workload, name)
+        self.create_pod(workload, with_claims(workload, pod))
+
+    def _write_counts(self, view: _View) -> None:
+        pods = [
+            pod
+            for pod in self.index.owned(view.workload["metadata"]["uid"], "pods")
+            if not is_terminating(pod)
+        ]
+        revisions = [labels_of(pod).get(REVISION_LABEL) for pod in pods]
         ready = ready_count(pods)
-        updated = sum(1 for pod in pods if labels_of(pod).get(REVISION_LABEL) == revision)
+        updated, current = revisions.count(view.update), view.current
+        if updated == len(pods) == len(view.ordinals) == ready:
+            current = view.update
         counts = {
             "readyReplicas": ready,
-            "currentReplicas": updated,
+            "currentReplicas": revisions.count(current),
             "updatedReplicas": updated,
         }
         self.write_status(
-            workload,
+            view.workload,
             {
                 "replicas": len(pods),
-                "availableReplicas": ready,
+                "availableReplicas": sum(self._is_healthy(view.workload, pod) for pod in pods),
                 **{name: count for name, count in counts.items() if count},
-                "observedGeneration": workload["metadata"]["generation"],
-                "currentRevision": revision,
-                "updateRevision": revision,
+                "observedGeneration": view.workload["metadata"]["generation"],
+                "currentRevision": current,
+                "updateRevision": view.update,
+                "collisionCount": 0,
             },
         )
 
 
-def _pod_name(workload: JsonObject, ordinal: int) -> str:
-    return f"{workload['metadata']['name']}-{ordinal}"
-
-
-def _claim_name(claim: JsonObject, pod_name: str) -> str:
-    return f"{claim['metadata']['name']}-{pod_name}"
-
-
-def _ordinal(workload: JsonObject, pod_name: str) -> int:
-    tail = pod_name.removeprefix(f"{workload['metadata']['name']}-")
-    return int(tail) if tail.isdigit() else -1
+def _ordinal(workload: JsonObject, pod: JsonObject) -> int:
+    tail = str(pod["metadata"]["name"]).removeprefix(f"{workload['metadata']['name']}-")
+    return int(tail) if tail.isascii() and tail.isdigit() else -1

@@ -7,11 +7,13 @@ creates only objects that name the workload as their controller, and deletes no 
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import orjson
 from typing_extensions import override
 
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.names import NAME_ALPHABET
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
@@ -20,24 +22,31 @@ from stellwerk_cluster.apimachinery.objects import (
     is_terminating,
     key_of,
     labels_of,
-    micro_timestamp,
+    meta,
+    parse_timestamp,
     timestamp,
     with_value,
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
+from stellwerk_cluster.controllers.adoption import Adoption
+from stellwerk_cluster.controllers.events import NORMAL, WARNING, EventWriter
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.entries import ADDED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
+    from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
 
 REVISION_LABEL: Final = "controller-revision-hash"
 _HASH_LENGTH: Final = 10
+_OWN: Final = ("resourceVersion", "managedFields")
+"""What of the metadata every write changes."""
 MOST_CREATED_AT_ONCE: Final = 200
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
 
@@ -57,20 +66,35 @@ class WorkloadController(Worker):
         self.queue = WorkQueue(api.clock)
         self.kind = api.kinds.resource(self.plural, self.group)
         self.pods = api.kinds.resource("pods")
+        self.events = EventWriter(api, f"{self.kind.kind.lower()}-controller")
+        self.adoptions = {
+            child: Adoption(api, index, self.kind, _kind_stored_as(api, child))
+            for child in self.children
+        }
         collection = api.store.collection(self.kind.storage_name)
         collection.listeners.append(self._on_workload)
         for child in self.children:
-            api.store.collection(child).listeners.append(self._on_child)
+            api.store.collection(child).listeners.append(partial(self._on_child, child))
         for entry in collection.entries():
             self._on_workload(StoreEvent(ADDED, entry, None))
 
     def _on_workload(self, event: StoreEvent) -> None:
+        if event.previous is not None and event.type != DELETED:
+            old, new = event.previous.obj, event.entry.obj
+            if old["spec"] == new["spec"] and _same_metadata(old, new):
+                # Its own status is what a controller writes: work that fails would never wait.
+                return
+        for adoption in self.adoptions.values():
+            adoption.scan(event.entry.key)
         self.queue.add(event.entry.key)
 
-    def _on_child(self, event: StoreEvent) -> None:
-        owner = controller_of(event.entry.obj)
-        if owner is not None and owner["kind"] == self.kind.kind:
-            self.queue.add((event.entry.key[0], owner["name"]))
+    def _on_child(self, child: str, event: StoreEvent) -> None:
+        for obj in (event.entry.obj, event.previous.obj if event.previous else EMPTY):
+            owner = controller_of(obj)
+            if owner is not None and owner["kind"] == self.kind.kind:
+                self.queue.add((event.entry.key[0], owner["name"]))
+        for key in self.adoptions[child].candidates(event):
+            self.queue.add(key)
 
     @override
     def reconcile(self, key: Hashable) -> None:
@@ -86,9 +110,13 @@ class WorkloadController(Worker):
 
     # What subclasses use.
 
+    def claimed(self, workload: JsonObject, child: str) -> list[JsonObject]:
+        """The children that the workload controls, after adoption and release."""
+        return self.adoptions[child].claim(workload, self.owner_reference(workload))
+
     def owned_pods(self, workload: JsonObject) -> list[JsonObject]:
-        """The pods that the workload controls."""
-        return self.index.owned(workload["metadata"]["uid"], "pods")
+        """The pods that the workload controls, after adoption and release."""
+        return self.claimed(workload, "pods")
 
     def owner_reference(self, workload: JsonObject) -> JsonObject:
         """The reference by which a child names the workload as its controller."""
@@ -118,21 +146,36 @@ class WorkloadController(Worker):
             "spec": dict(template["spec"]),
         }
 
-    def create_pod(self, workload: JsonObject, pod: JsonObject) -> None:
-        """Create a pod in the namespace of the workload."""
-        self.api.create(self.pods, workload["metadata"]["namespace"], pod)
+    def create_pod(self, workload: JsonObject, pod: JsonObject) -> JsonObject:
+        """Create a pod in the namespace of the workload, and say so in an event.
 
-    def delete_pod(self, pod: JsonObject) -> None:
-        """Delete a pod, with its grace period."""
+        Raises:
+            StatusError: it is refused, by a quota for example; the event says why.
+        """
+        try:
+            created = self.api.create(self.pods, workload["metadata"]["namespace"], pod).obj
+        except StatusError as error:
+            self.report(workload, "FailedCreate", f"Error creating: {error.message}", WARNING)
+            raise
+        name = created["metadata"]["name"]
+        self.report(workload, "SuccessfulCreate", f"Created pod: {name}")
+        return created
+
+    def delete_pod(self, workload: JsonObject, pod: JsonObject) -> None:
+        """Delete a pod of the workload, with its grace period, and say so in an event."""
         delete(self.api, self.pods, key_of(pod), DeleteOptions(uid=pod["metadata"]["uid"]))
+        self.report(workload, "SuccessfulDelete", f"Deleted pod: {pod['metadata']['name']}")
 
     def write_status(self, workload: JsonObject, status: JsonObject) -> None:
-        """Replace the status of the workload, keeping its conditions unless new ones are given."""
+        """Replace the status of the workload, keeping its conditions unless new ones are given.
+
+        A value of None leaves the field out.
+        """
         kept = {
             name: (workload.get("status") or EMPTY).get(name)
             for name in ("conditions", "collisionCount")
         }
-        merged = {**{name: value for name, value in kept.items() if value is not None}, **status}
+        merged = {name: value for name, value in {**kept, **status}.items() if value is not None}
         key: Key = key_of(workload)
         self.api.modify(
             self.kind,
@@ -141,36 +184,9 @@ class WorkloadController(Worker):
             owned_under="status",
         )
 
-    def report(self, workload: JsonObject, reason: str, message: str) -> None:
+    def report(self, workload: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
         """Write an event about the workload."""
-        metadata = workload["metadata"]
-        now = self.api.now()
-        stamp = timestamp(now)
-        event = {
-            "metadata": {
-                "name": f"{metadata['name']}.{now.timestamp():.6f}.{self.api.store.revision}"
-            },
-            "involvedObject": {
-                "kind": self.kind.kind,
-                "apiVersion": self.kind.api_version,
-                "name": metadata["name"],
-                "namespace": metadata["namespace"],
-                "uid": metadata["uid"],
-                "resourceVersion": metadata["resourceVersion"],
-            },
-            "reason": reason,
-            "message": message,
-            "type": "Normal",
-            "source": {"component": f"{self.kind.kind.lower()}-controller"},
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
-            "count": 1,
-            "eventTime": micro_timestamp(now),
-            "action": reason,
-            "reportingComponent": f"{self.kind.kind.lower()}-controller",
-            "reportingInstance": "embedded",
-        }
-        self.api.create(self.api.kinds.resource("events"), metadata["namespace"], event)
+        self.events.write(workload, reason, message, type_)
 
 
 def is_active(pod: JsonObject) -> bool:
@@ -196,6 +212,44 @@ def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
 def ready_count(pods: list[JsonObject]) -> int:
     """How many of the pods are ready."""
     return sum(1 for pod in pods if is_ready(pod))
+
+
+def seconds_until_available(pod: JsonObject, min_ready_seconds: int, now: datetime) -> float | None:
+    """0 if a pod counts as available, the seconds until it will; None: it is not ready."""
+    for condition in pod["status"].get("conditions") or ():
+        if condition["type"] == "Ready" and condition["status"] == "True":
+            if not min_ready_seconds or is_terminating(pod):
+                return 0.0
+            since = parse_timestamp(condition["lastTransitionTime"])
+            return max(0.0, min_ready_seconds - (now - since).total_seconds())
+    return None
+
+
+def stamped_conditions(
+    before: list[JsonObject], wanted: list[JsonObject], now: datetime
+) -> list[JsonObject]:
+    """The conditions with the time of their last transition; those that stayed keep theirs."""
+    old = {each["type"]: each for each in before}
+    stamped = []
+    for condition in wanted:
+        same = old.get(condition["type"], EMPTY)
+        stays = same.get("status") == condition["status"]
+        at = same["lastTransitionTime"] if stays else timestamp(now)
+        stamped.append({**condition, "lastTransitionTime": at})
+    return stamped
+
+
+def _same_metadata(old: JsonObject, new: JsonObject) -> bool:
+    """Whether nothing but versions and field owners has changed."""
+    before, after = meta(old), meta(new)
+    return all(
+        before.get(name) == after.get(name) for name in (*before, *after) if name not in _OWN
+    )
+
+
+def _kind_stored_as(api: Api, storage_name: str) -> ResourceKind:
+    plural, _, group = storage_name.partition(".")
+    return api.kinds.resource(plural, group)
 
 
 def template_hash(template: JsonObject) -> str:

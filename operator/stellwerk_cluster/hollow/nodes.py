@@ -13,14 +13,22 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.admission.nodes import NOT_READY
-from stellwerk_cluster.apimachinery.objects import deep_copy, micro_timestamp, timestamp
-from stellwerk_cluster.registry.entries import ADDED
+from stellwerk_cluster.apimachinery.objects import (
+    deep_copy,
+    micro_timestamp,
+    pick,
+    timestamp,
+    with_value,
+)
+from stellwerk_cluster.hollow.machine import machine_of
+from stellwerk_cluster.registry.entries import ADDED, DELETED
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.hollow.kubelet import KubeletOptions
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
 
@@ -30,7 +38,12 @@ CAPACITY: Final = {"cpu": "4", "memory": "32Gi", "pods": "110", "ephemeral-stora
 KUBELET_VERSION: Final = "v1.36.2"
 _FIRST_ADDRESS: Final = IPv4Address("10.1.0.1")
 _LEASE_SECONDS: Final = 40
-_RENEW_SECONDS: Final = 30.0
+_RENEW_SECONDS: Final = 10.0
+_LONGEST_RENEWAL: Final = 30.0
+_RENEWALS: Final = 100
+"""Renewals per second, beyond which their period grows."""
+_WRITTEN_OFF: Final = "NodeStatusUnknown"
+"""The reason of conditions that the node lifecycle controller has set to Unknown."""
 _START_SECONDS: Final = 0.5
 _FIRST_ADOPTED: Final = 1 << 16
 """Nodes that were made later get their addresses from here on."""
@@ -90,6 +103,16 @@ def ready_node(manifest: JsonObject, number: int, now: str) -> JsonObject:
     return node
 
 
+def heard_again(node: JsonObject, now: str) -> JsonObject:
+    """The node with the conditions that were written off reported as of a node that is well."""
+    fresh = {each["type"]: each for each in _conditions(now)}
+    conditions = [
+        fresh.get(each["type"], each) if each.get("reason") == _WRITTEN_OFF else each
+        for each in node["status"]["conditions"]
+    ]
+    return with_value(node, ("status", "conditions"), conditions)
+
+
 def _conditions(now: str) -> list[JsonObject]:
     pressures = [(type_, "False", reason, text) for type_, reason, text in _PRESSURES]
     ready = ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
@@ -121,7 +144,9 @@ def _node_info(name: str) -> JsonObject:
     }
 
 
-def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
+def register_nodes(
+    api: Api, manifests: Iterable[JsonObject], options: KubeletOptions | None = None
+) -> None:
     """Create nodes that are Ready, without the taint that every new node gets.
 
     Those that a restored cluster has kept stay as they are.
@@ -130,11 +155,15 @@ def register_nodes(api: Api, manifests: Iterable[JsonObject]) -> None:
         StatusError: a manifest is invalid.
     """
     kind = api.kinds.resource("nodes")
+    configuration = options.configuration if options else None
     now = timestamp(api.now())
     for number, manifest in enumerate(manifests):
         if api.find(kind.storage_name, "", (manifest.get("metadata") or {}).get("name", "")):
             continue
-        entry = api.create(kind, "", ready_node(manifest, number, now))
+        node = ready_node(manifest, number, now)
+        if configuration is not None and not pick(manifest, ("status", "allocatable")):
+            node["status"]["allocatable"] = configuration.allocatable(node["status"]["capacity"])
+        entry = api.create(kind, "", node)
         api.modify(kind, entry.key, without_not_ready_taint)
 
 
@@ -146,46 +175,75 @@ def without_not_ready_taint(node: JsonObject) -> JsonObject:
 
 
 class NodeHeartbeat(Worker):
-    """The node side of every kubelet: reports new nodes as Ready and renews their leases."""
+    """The node side of every kubelet: reports new nodes as Ready and renews their leases.
 
-    def __init__(self, api: Api, *, renew_seconds: float = _RENEW_SECONDS) -> None:
+    A node that is down or cut off is passed over, and reports anew when it is heard of again.
+    """
+
+    def __init__(self, api: Api, *, renew_seconds: float | None = None) -> None:
         """Keep all nodes alive that are and will be in the store of `api`."""
         self._api = api
         self._nodes = api.kinds.resource("nodes")
         self._kind = api.kinds.resource("leases", "coordination.k8s.io")
-        self._renew_seconds = renew_seconds
+        self._fixed_seconds = renew_seconds
         self._adopted = 0
+        self._due: dict[str, float] = {}
+        """Node → when its next renewal is due, so that a node has one at a time."""
         self.queue = WorkQueue(api.clock)
-        nodes = api.store.collection("nodes")
-        entries = nodes.entries()
+        self._collection = api.store.collection("nodes")
+        entries = self._collection.entries()
         for position, entry in enumerate(entries):
+            if machine_of(entry.obj):
+                continue
+            self._renew(entry.key[1], entry.uid)
             # Spread over the period, so that 5,000 nodes do not beat at once.
-            self.queue.add_after(entry.key[1], renew_seconds * position / len(entries))
-        nodes.listeners.append(self._on_node)
+            seconds = self._period() * (position + 1) / len(entries)
+            self.queue.add_after(entry.key[1], seconds)
+        self._collection.listeners.append(self._on_node)
+
+    def _period(self) -> float:
+        """Seconds between two renewals; longer in clusters of more than 1,000 nodes."""
+        if self._fixed_seconds is not None:
+            return self._fixed_seconds
+        return min(_LONGEST_RENEWAL, max(_RENEW_SECONDS, len(self._collection) / _RENEWALS))
 
     def _on_node(self, event: StoreEvent) -> None:
+        name = event.entry.key[1]
         if event.type == ADDED:
-            self.queue.add_after(event.entry.key[1], _START_SECONDS)
+            self.queue.add_after(name, _START_SECONDS)
+        elif event.previous is not None and event.type != DELETED:
+            silent = machine_of(event.entry.obj)
+            if machine_of(event.previous.obj) and not silent:
+                self.queue.add(name)
 
     @override
     def reconcile(self, key: Hashable) -> None:
         """Report and renew one node, for as long as it exists."""
         name = str(key)
         node = self._api.find("nodes", "", name)
-        if node is None:
+        if node is None or machine_of(node):
             return
-        if not any(each["type"] == "Ready" for each in node["status"].get("conditions") or ()):
+        ready = [each for each in node["status"].get("conditions") or () if each["type"] == "Ready"]
+        now = timestamp(self._api.now())
+        if not ready:
             self._adopted += 1
             number = _FIRST_ADOPTED + self._adopted
-            now = timestamp(self._api.now())
             self._api.modify(
                 self._nodes,
                 ("", name),
                 lambda obj: ready_node(obj, number, now),
                 owned_under="status",
             )
+        elif ready[0].get("reason") == _WRITTEN_OFF:
+            self._api.modify(
+                self._nodes, ("", name), lambda obj: heard_again(obj, now), owned_under="status"
+            )
         self._renew(name, node["metadata"]["uid"])
-        self.queue.add_after(name, self._renew_seconds)
+        due = self._due.get(name, 0.0)
+        monotonic = self._api.clock.monotonic()
+        if due <= monotonic:
+            self._due[name] = monotonic + self._period()
+            self.queue.add_after(name, self._period())
 
     def _renew(self, name: str, uid: str) -> None:
         lease_key = (_LEASE_NAMESPACE, name)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _POLICIES: Final = ("Foreground", "Background", "Orphan", "nil")
 _FINALIZER_OF_POLICY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
+_ORPHANING: Final = frozenset((("batch", "Job"), ("", "ReplicationController")))
+"""Kinds whose dependents stay unless the request says otherwise, as in kube-apiserver."""
 DEFINITION_FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
@@ -103,7 +105,7 @@ def delete(api: Api, kind: ResourceKind, key: Key, options: DeleteOptions) -> De
     if kind.kind == "CustomResourceDefinition":
         return _begin_definition_deletion(api, kind, stored, options)
     grace = _grace_seconds(kind, stored.obj, options)
-    finalizers = _finalizers(stored.obj, options)
+    finalizers = _finalizers(kind, stored.obj, options)
     if grace > 0 or finalizers:
         return _begin_deletion(api, kind, stored, grace, finalizers, dry_run=options.dry_run)
     return _remove(api, kind, stored, dry_run=options.dry_run)
@@ -154,13 +156,17 @@ def _grace_seconds(kind: ResourceKind, obj: JsonObject, options: DeleteOptions) 
     return 1 if grace < 0 else grace
 
 
-def _finalizers(obj: JsonObject, options: DeleteOptions) -> list[str]:
+def _finalizers(kind: ResourceKind, obj: JsonObject, options: DeleteOptions) -> list[str]:
+    propagation = options.propagation
+    given = set(obj["metadata"].get("finalizers") or ()) & set(_FINALIZER_OF_POLICY.values())
+    if not propagation and not given and (kind.group, kind.kind) in _ORPHANING:
+        propagation = "Orphan"
     kept = [
         name
         for name in obj["metadata"].get("finalizers") or ()
-        if not options.propagation or name not in _FINALIZER_OF_POLICY.values()
+        if not propagation or name not in _FINALIZER_OF_POLICY.values()
     ]
-    added = _FINALIZER_OF_POLICY.get(options.propagation)
+    added = _FINALIZER_OF_POLICY.get(propagation)
     return [*kept, added] if added else kept
 
 

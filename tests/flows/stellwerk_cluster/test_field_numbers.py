@@ -21,6 +21,7 @@ from tests.support.recordings import TRANSCRIPTS
 
 LAST_WITH_DESCRIPTORS = 33
 RENAMED = {
+    "DeviceResourceClaim": "resource.v1.ResourceClaim",
     "EventsEvent": "events.v1.Event",
     "EventsEventSeries": "events.v1.EventSeries",
     "SliceEndpointPort": "discovery.v1.EndpointPort",

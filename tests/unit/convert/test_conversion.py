@@ -1,5 +1,6 @@
 """Old configurations become profiles: pairs of files, and what is refused."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,10 +8,13 @@ import yaml
 
 from stellwerk.convert.conversion import convert, convert_text, render
 from stellwerk.convert.draft import normal_extender
+from stellwerk.convert.known_names import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import load_profile
+from stellwerk.plugins.registry import ENTRY_POINT_GROUP as REGISTRY_GROUP
+from stellwerk.plugins.registry import IN_TREE
 from tests.support.plugin_descriptions import KNOWN_PLUGINS, describe
 from tests.support.repository import ROOT
 
@@ -264,3 +268,43 @@ def test_other_files(text: str, message: str) -> None:
 def test_an_extender_without_a_timeout_keeps_that_of_kube_scheduler(written: JsonObject) -> None:
     extender = normal_extender({"urlPrefix": "http://x", **written}, "extenders[0]")
     assert extender["httpTimeout"] == "5s"
+
+
+def test_a_plugin_that_is_not_installed_is_kept_with_a_warning() -> None:
+    text = json.dumps(
+        {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "profiles": [
+                {
+                    "schedulerName": "mine",
+                    "plugins": {
+                        "score": {
+                            "enabled": [{"name": "NodeResourceFit"}, {"name": "ImageLocality"}],
+                            "disabled": [{"name": "*"}],
+                        },
+                        "permit": {"enabled": [{"name": "Coscheduling"}]},
+                    },
+                    "pluginConfig": [{"name": "Coscheduling", "args": {}}],
+                }
+            ],
+        }
+    )
+    converted = convert_text(text)
+    said = [warning for warning in converted.warnings if "is installed here" in warning]
+    assert [warning.split(": ")[0] for warning in said] == [
+        "profiles[0].plugins.score.enabled[0]",
+        "profiles[0].plugins.permit.enabled[0]",
+    ]
+    assert 'no plugin "NodeResourceFit"' in said[0]
+    assert 'did you mean "NodeResourcesFit"?' in said[0]
+    assert "did you mean" not in said[1]
+
+
+def test_the_names_of_in_tree_plugins_are_those_of_the_registry() -> None:
+    in_tree = {
+        name for plugin in IN_TREE for name in (plugin.name, *getattr(plugin, "aliases", ()))
+    }
+    assert {name for name in in_tree if unknown_plugin(name)} == set()
+    assert OFF_BY_DEFAULT - in_tree == set()
+    assert ENTRY_POINT_GROUP == REGISTRY_GROUP

@@ -64,6 +64,8 @@ def test_columns() -> None:
     assert [column["name"] for column in columns] == [
         "Scheduler",
         "Accepted",
+        "Active",
+        "Reason",
         "Pending",
         "Scheduled",
         "Age",

@@ -48,7 +48,7 @@ def test_what_is_kept_of_a_pod() -> None:
     assert (pod.priority, pod.spec.preemption_policy) == (7, "Never")
     assert pod.nominated_node_name == "n1"
     assert pod.spec.scheduling_gates == ("foo",)
-    assert pod.spec.resource_claims == ("gpu",)
+    assert [reference.name for reference in pod.spec.resource_claims] == ["gpu"]
     assert pod.owner == ("apps/v1 StatefulSet", "web", "u1")
     assert not pod.finished
     assert not pod.terminating

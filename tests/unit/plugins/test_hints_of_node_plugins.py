@@ -215,7 +215,7 @@ LABEL, TAINTS = Action.UPDATE_NODE_LABEL, Action.UPDATE_NODE_TAINT
             id="NodeAffinity: it matched before",
         ),
         pytest.param(
-            DynamicResources, REJECTED, node_added(), False, id="DynamicResources: nothing helps"
+            DynamicResources, REJECTED, node_added(), True, id="DynamicResources: a node comes"
         ),
     ],
 )

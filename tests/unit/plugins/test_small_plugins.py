@@ -21,7 +21,7 @@ from stellwerk.plugins.priority_sort import PrioritySort
 from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.snapshot.node_view import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
-from tests.support.plugin_runs import make_plugin, raw_scores, scores_on, statuses
+from tests.support.plugin_runs import filtered, make_plugin, raw_scores, scores_on
 from tests.support.recordings import scenario
 
 # --- PrioritySort and SchedulingGates -----------------------------------------------------------
@@ -120,32 +120,35 @@ def test_a_pod_without_claims_is_skipped_and_scores_0() -> None:
     assert raw_scores(plugin, pod_info("p"), nodes) == {"a": 0, "b": 0}
 
 
-def test_a_pod_with_claims_stays_pending_with_a_reason() -> None:
+def test_a_pod_waits_for_a_claim_that_is_not_there() -> None:
     nodes = NodeView(make_cache([make_node("a")]).snapshot)
-    status = make_plugin(DynamicResources).pre_filter(CycleState(), claiming(), nodes).status
-    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-    assert status.reasons == (
-        "pod has resource claims (gpu), and this scheduler does not allocate devices",
-    )
+    plugin = make_plugin(DynamicResources)
+    for status in (
+        plugin.pre_enqueue(claiming()),
+        plugin.pre_filter(CycleState(), claiming(), nodes).status,
+    ):
+        assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        assert status.reasons == ('could not find ResourceClaim "default/my-gpu"',)
 
 
 def test_a_pod_with_claims_fits_nowhere_even_without_pre_filter() -> None:
     nodes = NodeView(make_cache([make_node("a")]).snapshot)
-    assert statuses(make_plugin(DynamicResources), claiming(), nodes).keys() == {"a"}
+    plugin = make_plugin(DynamicResources)
+    assert filtered(plugin, CycleState(), claiming(), nodes).keys() == {"a"}
 
 
 @pytest.mark.parametrize(
-    ("pod", "text"),
+    "pod",
     [
-        pytest.param(pod_info("p"), "no new claims to deallocate", id="without claims"),
-        pytest.param(claiming(), "still not schedulable", id="with claims"),
+        pytest.param(pod_info("p"), id="without claims"),
+        pytest.param(claiming(), id="with a claim that is not there"),
     ],
 )
-def test_post_filter_leaves_it_to_preemption(pod: PodInfo, text: str) -> None:
+def test_post_filter_leaves_it_to_preemption(pod: PodInfo) -> None:
     plugin, state = make_plugin(DynamicResources), CycleState()
     plugin.pre_filter(state, pod, NodeView(make_cache().snapshot))
     status = plugin.post_filter(state, pod, NOTHING_FOUND).status
-    assert (status.code, status.message) == (Code.UNSCHEDULABLE, text)
+    assert (status.code, status.message) == (Code.UNSCHEDULABLE, "no new claims to deallocate")
 
 
 def test_post_filter_fails_when_an_earlier_plugin_ended_pre_filter() -> None:

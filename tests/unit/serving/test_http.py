@@ -167,3 +167,23 @@ async def test_other_work_has_its_turn_between_pieces() -> None:
         assert text == (200, "[]\n[0]\n[0, 1]\n")
     finally:
         await server.close()
+
+
+async def test_slis_count_how_each_check_ended() -> None:
+    wrong: list[str | None] = ["waiting for Pod", None, None]
+    probes = Probes(live={"ping": lambda: None}, ready={"sync": lambda: wrong.pop(0)})
+    async with serving(probes) as url:
+        await get(f"{url}/readyz")
+        failed = await get(f"{url}/metrics/slis")
+        await get(f"{url}/readyz?verbose")
+        await get(f"{url}/readyz/sync")
+        mended = await get(f"{url}/metrics/slis")
+    assert 'kubernetes_healthcheck{name="sync",type="readyz"} 0.0' in failed[1]
+    assert 'kubernetes_healthcheck{name="sync",type="readyz"} 1.0' in mended[1]
+    error, success = (
+        f'kubernetes_healthchecks_total{{name="sync",status="{status}",type="readyz"}}'
+        for status in ("error", "success")
+    )
+    assert f"{error} 1.0" in mended[1]
+    assert f"{success} 2.0" in mended[1]
+    assert 'name="ping",status="success",type="readyz"} 2.0' in mended[1]

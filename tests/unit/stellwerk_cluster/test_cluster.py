@@ -4,69 +4,11 @@ from typing import Any
 
 import pytest
 
-from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import RUN_SECONDS_ANNOTATION, KubeletOptions
 from stellwerk_cluster.registry.binding import bind
-from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.eviction import evict
-
-TEMPLATE: dict[str, Any] = {
-    "metadata": {"labels": {"app": "web"}},
-    "spec": {
-        "nodeName": "node-1",
-        "containers": [{"name": "c", "image": "registry.example/web:1"}],
-    },
-}
-
-
-class Driver:
-    """A cluster that moves when it is told to."""
-
-    def __init__(self, **options: Any) -> None:
-        self.clock = VirtualClock()
-        self.cluster = EmbeddedCluster(
-            3,
-            clock=self.clock,
-            options=ClusterOptions(**{"seed": 1, "heartbeats": False, **options}),
-        )
-        self.api = self.cluster.api
-        self.cluster.work.settle()
-
-    def create(
-        self, plural: str, body: dict[str, Any], group: str = "", namespace: str = "default"
-    ) -> None:
-        kind = self.api.kinds.resource(plural, group)
-        self.api.create(kind, namespace if kind.namespaced else "", body)
-        self.cluster.work.settle()
-
-    def patch(
-        self, plural: str, name: str, patch: dict[str, Any], group: str = "", subresource: str = ""
-    ) -> None:
-        kind = self.api.kinds.resource(plural, group)
-        key = ("default" if kind.namespaced else "", name)
-        self.api.patch(kind, key, patch, subresource=subresource)
-        self.cluster.work.settle()
-
-    def delete(self, plural: str, name: str, group: str = "", **options: Any) -> None:
-        kind = self.api.kinds.resource(plural, group)
-        key = ("default" if kind.namespaced else "", name)
-        delete(self.api, kind, key, DeleteOptions(**options))
-        self.cluster.work.settle()
-
-    def advance(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        self.cluster.work.settle()
-
-    def get(self, storage_name: str, name: str, namespace: str = "default") -> Any:
-        return self.api.find(storage_name, namespace, name)
-
-    def pods(self) -> list[Any]:
-        return list(self.api.all("pods"))
-
-    def phases(self) -> list[str]:
-        return sorted(pod["status"]["phase"] for pod in self.pods())
+from tests.support.cluster_driver import TEMPLATE, Driver
 
 
 @pytest.fixture
@@ -225,7 +167,7 @@ def test_a_daemon_set_wants_no_node_that_its_affinity_excludes(driver: Driver) -
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     template = {
         "metadata": {"labels": {"app": "web"}},
-        "spec": {**TEMPLATE["spec"], "affinity": affinity},
+        "spec": {"containers": TEMPLATE["spec"]["containers"], "affinity": affinity},
     }
     selector = {"matchLabels": {"app": "web"}}
     body = {"metadata": {"name": "agent"}, "spec": {"selector": selector, "template": template}}
@@ -250,7 +192,7 @@ def test_a_job_ends_when_enough_pods_have_succeeded(driver: Driver) -> None:
     assert driver.phases() == ["Succeeded", "Succeeded"]
     status = driver.get("jobs.batch", "j")["status"]
     assert status["succeeded"] == 2
-    assert status["conditions"][0]["type"] == "Complete"
+    assert [each["type"] for each in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
 
 
 def test_a_budget_lets_only_as_many_pods_go_as_it_can_spare(driver: Driver) -> None:

@@ -10,6 +10,7 @@ from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import parse_node
 from stellwerk.plugins.default_preemption import ASKED
 from stellwerk.world.decide import (
     EXTENDER,
@@ -63,6 +64,20 @@ def test_thorough_decisions_have_scores_all_the_same() -> None:
     decision = decided(case(make_pod("p", cpu="2"), SMALL, LARGE), thorough=True)
     assert decision.node_name == "large"
     assert decision.scores is not None
+
+
+def test_node_rank_breaks_ties_by_the_order_in_which_nodes_are_visited() -> None:
+    nodes = [make_node(name, zone=zone) for name, zone in (("z", "1"), ("b", "1"), ("a", "2"))]
+    for without, chosen in (((), "z"), (("z",), "b"), (("z", "b"), "a")):
+        loaded = case(make_pod("p", cpu="1"), *nodes, profile={"tieBreak": "NodeRank"}, pods=[])
+        for name in without:
+            loaded.world.cache.remove_node(name)
+        # A new node gets the row of the first that left, and the last rank all the same.
+        loaded.world.cache.update_snapshot()
+        loaded.world.cache.set_node(parse_node(make_node("new", zone="1")))
+        loaded.world.cache.update_snapshot()
+        decision = decided(loaded)
+        assert (decision.node_name, decision.draws) == (chosen, [])
 
 
 def test_the_nominated_node_comes_before_better_ones() -> None:

@@ -32,7 +32,7 @@ def test_what_is_served_no_more_is_gone(profile: ServedProfile) -> None:
     assert profiles.of(pod) is None
     assert profiles.why_none(pod) == "SchedulerProfile a is not accepted: no such plugin"
     other = pod_info("p", scheduler_name="other")
-    assert profiles.why_none(other) == 'no SchedulerProfile serves schedulerName "other" any more'
+    assert profiles.why_none(other) == 'no SchedulerProfile serves schedulerName "other"'
 
 
 def test_without_a_profile_the_queue_goes_by_priority_and_time() -> None:

@@ -17,6 +17,7 @@ from stellwerk.world.decide import (
     choose,
     find_candidates,
     find_nodes,
+    is_broken,
     reject,
     score,
 )
@@ -35,7 +36,7 @@ async def decide_with_extenders(
         SchedulerError: an extender that is not ignorable failed.
     """
     search = find_nodes(world, pod, profile, state)
-    if search.found.pre_filter.code is Code.ERROR:
+    if is_broken(search):
         return broken(search)
     if search.nominated:
         search.nominated = await extenders.accept(pod, pod.nominated_node_name)

@@ -6,7 +6,7 @@ answered is not answered again.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from stellwerk.errors import SchedulerError
 from stellwerk.models.node import NodeInfo
@@ -61,7 +61,11 @@ class Debugger:
 
     def _node(self, node: NodeInfo) -> Iterator[str]:
         pods = self._world.cache.pods_on(node.name)
-        yield f"node {node.name}: allocatable {dict(node.allocatable)}, {len(pods)} pods"
+        yield f"node {node.name}: allocatable {_amounts(node.allocatable)}, {len(pods)} pods"
         for pod in pods.values():
             assumed = ", assumed" if pod.uid in self._world.cache.assumed_pods else ""
-            yield f"  {pod.key}: requests {dict(pod.amounts.requests)}{assumed}"
+            yield f"  {pod.key}: requests {_amounts(pod.amounts.requests)}{assumed}"
+
+
+def _amounts(amounts: Mapping[str, int]) -> str:
+    return ",".join(f"{resource}={amount}" for resource, amount in amounts.items()) or "nothing"

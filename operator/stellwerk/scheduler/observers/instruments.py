@@ -6,6 +6,7 @@ looked up once.
 """
 
 import logging
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -13,17 +14,20 @@ from typing import Final
 
 from typing_extensions import override
 
+from stellwerk import __version__
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
+from stellwerk.framework.services import VolumeCounts
 from stellwerk.framework.status import CODE_NAMES, Code
 from stellwerk.framework.stopwatch import Stopwatch
-from stellwerk.metrics import Counter, Gauge, Histogram, Metrics
+from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.series import Counter, Gauge, Histogram
 from stellwerk.world.profiles import OnPluginFailure
 from stellwerk.world.world import World
 
@@ -31,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_COMBINATIONS: Final = 1024
 """Sets of skipping plugins for which counters are kept together."""
+_ESSENTIAL: Final = ("Pod", "Node")
 
 
 class ProfileStopwatch(Stopwatch):
@@ -158,10 +163,26 @@ class QueueMetrics(QueueObserver):
         )
 
 
+class VolumeCounters(VolumeCounts):
+    """Counts what VolumeBinding does."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    @override
+    def assumed(self, operation: str) -> None:
+        self._metrics.volume_binder_cache_requests.labels(operation).inc()
+
+    @override
+    def failed(self, stage: str) -> None:
+        self._metrics.volume_scheduling_stage_errors.labels(stage).inc()
+
+
 class Gauges:
     """What is only looked at when metrics are scraped."""
 
     def __init__(self, world: World, metrics: Metrics, bindings: BindingTasks) -> None:
+        self._bindings = bindings
         self._world = world
         self._metrics = metrics
         cache = world.cache
@@ -169,6 +190,9 @@ class Gauges:
         metrics.cache_size.labels("nodes").set_function(lambda: sum(1 for _ in cache.nodes()))
         metrics.cache_size.labels("pods").set_function(lambda: sum(1 for _ in cache.pods()))
         metrics.cache_size.labels("assumed_pods").set_function(lambda: len(cache.assumed_pods))
+        metrics.ingest_lag.labels().set_function(self._ingest_lag_seconds)
+        metrics.cache_age.labels().set_function(self._cache_age_seconds)
+        metrics.build_info.labels(__version__, platform.python_version()).set(1)
 
     def refresh(self) -> None:
         """Bring those up to date whose series come and go."""
@@ -178,6 +202,17 @@ class Gauges:
             series.set(counts.get(event, 0))
         for event, count in counts.items():
             family.labels(event).set(count)
+        self._metrics.snapshot_rows_updated.labels().value = self._world.cache.rows_updated
+
+    def _ingest_lag_seconds(self) -> float:
+        """The age of the oldest answered binding that the watch has not shown."""
+        oldest = next(iter(self._bindings.unconfirmed.values()), None)
+        return 0.0 if oldest is None else self._world.clock.monotonic() - oldest
+
+    def _cache_age_seconds(self) -> float:
+        """How long the watches of what no decision goes without have been silent."""
+        heard = dict(self._metrics.watch_silence.items())
+        return max((heard[kind,].current() for kind in _ESSENTIAL if (kind,) in heard), default=0.0)
 
     def pods(self) -> Iterator[PodInfo]:
         """Every pod that is known: those on nodes, then those in the queue."""

@@ -14,8 +14,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from stellwerk.errors import ProfileError
+from stellwerk.errors import ProfileError, UnknownPluginError
 from stellwerk.framework.handle import RandomNumbers, Services
+from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
@@ -50,6 +51,8 @@ class ProfileEntry:
     """The newest version, if it is valid in itself."""
     flaw: Refusal | None = None
     """Why the newest version is not valid."""
+    lacks_plugin: bool = False
+    """Whether the flaw is a plugin that is not installed."""
     good: LoadedProfile | None = None
     """The last version that was accepted."""
     good_spec: JsonObject | None = None
@@ -82,6 +85,7 @@ class ProfileLoader:
         extenders: ExtenderPool,
         without_profile: PodsWithoutProfile,
         seeded: Callable[[int], RandomNumbers],
+        metrics: Metrics,
         max_complexity: int = DEFAULT_MAX_POD_COMPLEXITY,
     ) -> None:
         """Prepare to serve.
@@ -93,6 +97,7 @@ class ProfileLoader:
             extenders: makes and closes extenders.
             without_profile: gives pods up when their profile comes, takes them when it goes.
             seeded: makes the generator of a profile with a `tieBreakSeed`.
+            metrics: counts the verdicts.
             max_complexity: of what a profile adds to pods, as of pods themselves.
         """
         self._world = world
@@ -101,6 +106,7 @@ class ProfileLoader:
         self._extenders = extenders
         self.without_profile = without_profile
         self._seeded = seeded
+        self._metrics = metrics
         self._max_complexity = max_complexity
         self.entries: dict[str, ProfileEntry] = {}
         """By object name."""
@@ -136,6 +142,7 @@ class ProfileLoader:
             if self.entries.pop(name, None) is None:
                 return
             logger.info("SchedulerProfile %s is gone", name)
+            self._metrics.profile_reloads.labels("gone").inc()
         else:
             entry = self.entries.get(name)
             if entry is not None and _same_object(entry.obj, obj):
@@ -148,6 +155,22 @@ class ProfileLoader:
                 entry = self.entries[name] = ProfileEntry(obj)
                 self._restore(entry)
             self._load(entry, (parse or self.parse)(obj))
+        self._serve_soon()
+
+    def lacks_plugins(self) -> bool:
+        """Whether a profile waits for a plugin to be installed."""
+        return any(entry.lacks_plugin for entry in self.entries.values())
+
+    def on_new_plugins(self, known_plugins: Mapping[str, PluginDescription]) -> None:
+        """Plugins have joined those that profiles may name; here are all of them."""
+        self._known = known_plugins
+        for entry in self.entries.values():
+            if entry.lacks_plugin:
+                self._load(entry, self.parse(entry.obj))
+        self._serve_soon()
+
+    def _serve_soon(self) -> None:
+        """Serve what changed now, or after the cycle that is under way."""
         if self._in_cycle:
             self._changed_in_cycle = True
         else:
@@ -172,6 +195,7 @@ class ProfileLoader:
     # --- loading one object ---------------------------------------------------------------------
 
     def _load(self, entry: ProfileEntry, parsed: LoadedProfile | ProfileError) -> None:
+        entry.lacks_plugin = isinstance(parsed, UnknownPluginError)
         if isinstance(parsed, ProfileError):
             entry.newest, entry.flaw = None, Refusal(INVALID, str(parsed))
         else:
@@ -317,6 +341,7 @@ class ProfileLoader:
                 self._random[profile.scheduler_name] = random
             self._assemblies[profile.scheduler_name] = Assembly(profile, services)
         logger.info("SchedulerProfile %s serves %s", profile.name, profile.scheduler_name)
+        self._metrics.profile_reloads.labels("served").inc()
         return True
 
     def _queue_order(self) -> tuple[str, BaseModel | None] | None:
@@ -332,6 +357,7 @@ class ProfileLoader:
                 continue
             if entry.refusal is not None:
                 logger.error("SchedulerProfile %s is not accepted: %s", name, entry.refusal.message)
+                self._metrics.profile_reloads.labels("refused").inc()
             else:
                 logger.info("SchedulerProfile %s is accepted again", name)
 

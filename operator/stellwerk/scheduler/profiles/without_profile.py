@@ -1,22 +1,26 @@
 """Unbound pods without a profile for their schedulerName: kept until one is served.
 
 Event handlers put in what had no profile from the start; pods of a profile that goes are taken out
-of the queue with a condition that says so. Invariant: an unbound pod is either here or in the
+of the queue with a condition that says so, and pods that come after it went get the same, unless
+another scheduler has taken the name over. Invariant: an unbound pod is either here or in the
 scheduling queue; one that is being scheduled or bound while its profile goes stays in the queue
-until its attempt ends.
+until its attempt ends. A pod whose schedulerName was never served here is not written to.
 """
 
 import asyncio
+from contextvars import Context
 from typing import Final
 
 from stellwerk.backend.queued_pod import POPPED
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.outbox import Outbox
-from stellwerk.world.pod_status import CLEAR_NOMINATION, SCHEDULER_ERROR, Report
+from stellwerk.world.pod_status import CLEAR_NOMINATION, POD_SCHEDULED, SCHEDULER_ERROR, Report
 from stellwerk.world.world import World
 
 _PATCHES_AT_ONCE: Final = 16
+GRACE_SECONDS: Final = 10.0
+"""How long another scheduler has to show that the name is its own now."""
 
 
 class PodsWithoutProfile:
@@ -29,6 +33,28 @@ class PodsWithoutProfile:
         self._unreported: dict[str, None] = {}
         """Uids of pods that were taken out of the queue, in order."""
         self._reporting: asyncio.Task[None] | None = None
+        self._late: dict[str, float] = {}
+        """When to look at pods again that came after their profile went, by uid, in order."""
+        self._waiting: asyncio.Task[None] | None = None
+        self._reported: set[str] = set()
+        """Uids of pods that are known to be reported on, or another scheduler's."""
+
+    def put(self, pod: PodInfo) -> None:
+        """Keep an unbound pod that no profile serves, as it was seen last."""
+        uid = pod.uid
+        self.pods[uid] = pod
+        if pod.spec.scheduler_name not in self._world.profiles.once_served:
+            return
+        if len(self._reported) > len(self.pods):
+            self._reported &= self.pods.keys()
+        if uid in self._late or uid in self._reported:
+            return
+        self._late[uid] = self._world.clock.monotonic() + GRACE_SECONDS
+        if self._waiting is None or self._waiting.done():
+            loop = asyncio.get_running_loop()
+            self._waiting = loop.create_task(
+                self._look_again(), name="late pods without profile", context=Context()
+            )
 
     def profiles_changed(self) -> None:
         """Queue pods whose profile has come, and take out those whose profile has gone."""
@@ -36,6 +62,7 @@ class PodsWithoutProfile:
         for uid, pod in list(self.pods.items()):
             if world.profiles.of(pod) is not None:
                 del self.pods[uid]
+                self._reported.discard(uid)
                 world.queue.add(pod, now)
         for entry in list(world.queue.entries.values()):
             if entry.place not in POPPED:
@@ -49,11 +76,32 @@ class PodsWithoutProfile:
         if newest is None:
             return False
         self.pods[pod.uid] = newest
-        self._unreported[pod.uid] = None
+        self._to_report(pod.uid)
+        return True
+
+    async def _look_again(self) -> None:
+        """Report on pods that came late, once their time is up and no scheduler cares for them."""
+        while self._late:
+            uid, due_seconds = next(iter(self._late.items()))
+            await asyncio.sleep(max(0.0, due_seconds - self._world.clock.monotonic()))
+            del self._late[uid]
+            pod = self.pods.get(uid)
+            if pod is None:
+                continue
+            self._reported.add(uid)
+            # Another scheduler's word, a scheduling gate, or what this operator said before.
+            if not any(each["type"] == POD_SCHEDULED for each in pod.conditions):
+                self._to_report(uid)
+
+    def _to_report(self, uid: str) -> None:
+        """Write about a pod in the background."""
+        self._unreported[uid] = None
+        self._reported.add(uid)
         if self._reporting is None or self._reporting.done():
             loop = asyncio.get_running_loop()
-            self._reporting = loop.create_task(self._report_all(), name="pods without profile")
-        return True
+            self._reporting = loop.create_task(
+                self._report_all(), name="pods without profile", context=Context()
+            )
 
     async def _report_all(self) -> None:
         """Write the condition of every pod that was taken out."""

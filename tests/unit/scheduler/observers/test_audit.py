@@ -128,8 +128,8 @@ def test_the_signal_writes_comparison_cache_and_queues(caplog: pytest.LogCapture
         lines = caplog.messages
         assert lines[0] == "cache compared with the API: no discrepancies"
         assert "activeQ:0; backoffQ:0; unschedulablePods:1" in lines
-        assert any(line.startswith("node n1: allocatable {'cpu': 4000") for line in lines)
-        assert "  default/bound: requests {'cpu': 1000}" in lines
+        assert any(line.startswith("node n1: allocatable cpu=4000,") for line in lines)
+        assert "  default/bound: requests cpu=1000" in lines
         assert "  default/huge: UNSCHEDULABLE, attempts 1, rejected by NodeResourcesFit" in lines
         assert lines.count("activeQ:0; backoffQ:0; unschedulablePods:1") == 1
 
@@ -165,7 +165,7 @@ def test_trace_tells_every_score_and_total_and_the_decision_how_many_nodes(
         await quiet()
         lines = [line for line in caplog.messages if "default/traced" in line]
         fit = [line for line in lines if "n2: NodeResourcesFit" in line]
-        assert "requested {}, allocatable {'cpu': 8000" in fit[0]
+        assert "requested nothing, allocatable cpu=8000," in fit[0]
         assert [line for line in lines if "Host n2 => Score " in line]
         assert "default/traced is bound to n2 (2 nodes evaluated, 2 feasible)" in lines
 

@@ -8,8 +8,8 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.interface import PermitResult
 from stellwerk.framework.status import Code, Status
-from stellwerk.metrics import Family, Histogram
 from stellwerk.models.node import parse_node
+from stellwerk.series import Family, Histogram
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.scripted_plugins import installed

@@ -6,6 +6,7 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.crd import crd_manifest
+from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import API_VERSION, GROUP, KIND, PLURAL
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.rules import RuleTree
@@ -488,3 +489,61 @@ def test_exactly_the_profiles_that_the_schema_can_refuse_are_refused(
 ) -> None:
     found = create_profile(profiles, "bad", bad.spec, dry_run=True)
     assert any(bad.field in cause for cause in found) == bad.seen_by_schema
+
+
+def disabled(*names: str) -> Schema:
+    return {"disabled": [{"name": name} for name in names]}
+
+
+def enabled(*names: str) -> Schema:
+    return {"enabled": [{"name": name} for name in names]}
+
+
+@pytest.mark.parametrize(
+    "plugins",
+    [
+        pytest.param(
+            {"queueSort": {**disabled("PrioritySort"), **enabled("Fifo")}}, id="another queue sort"
+        ),
+        pytest.param({"queueSort": {**disabled("*"), **enabled("Fifo")}}, id="all others out"),
+        pytest.param({"queueSort": enabled("PrioritySort")}, id="the default one by name"),
+        pytest.param(
+            {"multiPoint": {**disabled("*"), **enabled("PrioritySort", "DefaultBinder")}},
+            id="only what is named",
+        ),
+        pytest.param(
+            {"multiPoint": {**disabled("PrioritySort", "DefaultBinder"), **enabled("Mine")}},
+            id="a plugin that may order and bind",
+        ),
+        pytest.param(
+            {"bind": {**disabled("DefaultBinder"), **enabled("Mine")}}, id="another binder"
+        ),
+        pytest.param({"score": disabled("EBSLimits")}, id="a removed plugin may be disabled"),
+    ],
+)
+def test_no_rule_refuses_what_could_be_loaded(profiles: Api, plugins: Schema) -> None:
+    spec = {"schedulerName": "good", "plugins": plugins}
+    assert create_profile(profiles, "good", spec, dry_run=True) == []
+
+
+def test_arguments_of_other_plugins_are_their_own(profiles: Api) -> None:
+    args = {"scoringStrategy": {"type": "Mine"}, "hardPodAffinityWeight": 1000}
+    spec = {"schedulerName": "good", "pluginConfig": [{"name": "Mine", "args": args}]}
+    assert create_profile(profiles, "good", spec, dry_run=True) == []
+
+
+def test_the_largest_profile_stays_within_the_cost_of_its_rules(profiles: Api) -> None:
+    names = [f"{'p' * 120}{number}" for number in range(64)]
+    points = [*(point.value for point in ExtensionPoint), "multiPoint"]
+    lists = {point: {**enabled(*names), **disabled(*names)} for point in points}
+    lists["queueSort"]["enabled"] = [{"name": "PrioritySort"}]
+    shape = [{"utilization": percent, "score": 1} for percent in range(101)]
+    strategy = {
+        "type": "RequestedToCapacityRatio",
+        "resources": [{"name": f"{'r' * 300}{number}", "weight": 1} for number in range(64)],
+        "requestedToCapacityRatio": {"shape": shape},
+    }
+    configs = [{"name": name, "args": {"scoringStrategy": strategy}} for name in names[1:]]
+    configs.append({"name": "NodeResourcesFit", "args": {"scoringStrategy": strategy}})
+    spec = {"schedulerName": "large", "plugins": lists, "pluginConfig": configs}
+    assert create_profile(profiles, "large", spec, dry_run=True) == []

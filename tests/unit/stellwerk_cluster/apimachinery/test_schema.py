@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stellwerk.models.canonical_quantity import canonical_quantity
 from stellwerk.models.quantity import parse_quantity
-from stellwerk_cluster.apimachinery.quantities import canonical_quantity
 from stellwerk_cluster.apimachinery.schema import DecodeError, decode, types, zero
 
 

@@ -1,0 +1,45 @@
+"""What arguments of several commands mean: durations, shares, truth.
+
+The modules of commands use it as types of arguments. Invariant: what is malformed is an
+ArgumentTypeError of one line.
+"""
+
+import argparse
+
+from stellwerk.models.name_syntax import parse_duration
+
+
+def share(text: str) -> float:
+    """A percentage above 0, as a share."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = 0.0
+    if not 0 < percent <= 100:  # noqa: PLR2004 percent
+        raise argparse.ArgumentTypeError(f"{text!r} is not a percentage above 0 and up to 100")
+    return percent / 100
+
+
+def seconds(text: str) -> float:
+    """A duration longer than 0: in seconds, or as Go writes them (90s, 1m30s)."""
+    try:
+        value = float(text) if text[-1:].isdecimal() else parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration like 90s or 5m") from None
+    if value <= 0:
+        raise argparse.ArgumentTypeError("a duration must be longer than 0")
+    return value
+
+
+def seconds_or_none(text: str) -> float:
+    """The same, or 0."""
+    return 0.0 if text in {"0", "0s"} else seconds(text)
+
+
+def truth(text: str) -> bool:
+    """What Go's flags take for a bool."""
+    if text.lower() in {"1", "t", "true"}:
+        return True
+    if text.lower() in {"0", "f", "false"}:
+        return False
+    raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")

@@ -1,0 +1,49 @@
+"""`stellwerk decide`: cases, lists of objects or a live cluster in, the whole decision out.
+
+The command line calls it. Invariant: nothing is written to a cluster that is read.
+"""
+
+import argparse
+from typing import Final
+
+from stellwerk.errors import ConfigurationError
+
+HELP: Final = "decide cases, manifests or the pending pods of a cluster, without binding them"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to decide, and how to show it."""
+    parser.add_argument(
+        "file",
+        nargs="?",
+        help="cases, one JSON object per line; or objects of a cluster, as `kubectl get -o json` "
+        "or in YAML; - reads standard input",
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="read the objects of this cluster instead of a file"
+    )
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--pod",
+        default="",
+        metavar="NAMESPACE/NAME",
+        help="decide for this pod of the objects (default: every pod without a node)",
+    )
+    parser.add_argument(
+        "--human", action="store_true", help="print a table instead of JSON objects"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Decide, and print a result for each case."""
+    from stellwerk.explain.command import decide_lines, decide_objects  # noqa: PLC0415
+
+    pod = options.pod if "/" in options.pod or not options.pod else f"default/{options.pod}"
+    if (options.file is None) == (options.kubeconfig is None):
+        raise ConfigurationError("name either a file or a cluster by --kubeconfig")
+    if options.file is not None:
+        return decide_lines(options.file, human=options.human, pod_key=pod)
+    from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415
+
+    objects = read_live_objects(options.kubeconfig, options.context)
+    return decide_objects(objects, options.kubeconfig, human=options.human, pod_key=pod)

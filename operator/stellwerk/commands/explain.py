@@ -1,0 +1,51 @@
+"""`stellwerk explain pod NAME`: why a pod is where it is, and what would help.
+
+The command line calls it; `kubectl stellwerk explain …` is the same. Invariant: it only reads.
+"""
+
+import argparse
+import asyncio
+from typing import Final
+from urllib.parse import quote
+
+from stellwerk.commands.port_arguments import (
+    PortAddress,
+    add_output_arguments,
+    add_port_arguments,
+    port_address,
+)
+from stellwerk.errors import ConfigurationError
+
+HELP: Final = "say why a pod is where it is, why it waits, and what would help"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which pod, and how to print."""
+    parser.add_argument("kind", choices=["pod", "pods", "po"], help="what to explain")
+    parser.add_argument("name", help="the pod; NAMESPACE/NAME works, too")
+    parser.add_argument("-n", "--namespace", default="default", help="default: %(default)s")
+    parser.add_argument(
+        "-w", "--watch", action="store_true", help="print again whenever it has changed"
+    )
+    add_output_arguments(parser)
+    add_port_arguments(parser)
+    parser.set_defaults(log_level="warning")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Ask, and print the answer."""
+    namespace, slash, name = options.name.rpartition("/")
+    if not name:
+        raise ConfigurationError(f"{options.name!r} names no pod")
+    path = f"/explain/{quote(namespace if slash else options.namespace)}/{quote(name)}"
+    asyncio.run(_explain(port_address(options), path, options.output, watch=options.watch))
+    return 0
+
+
+async def _explain(address: PortAddress, path: str, form: str, *, watch: bool) -> None:
+    from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
+    from stellwerk.commands.output import show  # noqa: PLC0415
+    from stellwerk.commands.tables import print_explanation  # noqa: PLC0415
+
+    async with open_port(address) as port:
+        await show(lambda: port.get(path), form, print_explanation, watch=watch)

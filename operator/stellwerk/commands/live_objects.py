@@ -1,0 +1,67 @@
+"""The objects of a live cluster that decisions read, as one list.
+
+`stellwerk decide --kubeconfig` reads them. Invariant: it only lists; kinds that the cluster lacks,
+or does not show this user, are left out with a warning.
+"""
+
+import asyncio
+import logging
+import random  # noqa: TID251 spreads retries of one command
+from typing import Final
+
+from stellwerk.client.credentials import load_credentials
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.clock import SystemClock
+from stellwerk.errors import Forbidden, NotFound
+from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import API_VERSION, KIND, PLURAL
+
+logger = logging.getLogger(__name__)
+
+_PATHS: Final = {
+    "Node": "/api/v1/nodes",
+    "Pod": "/api/v1/pods",
+    "Namespace": "/api/v1/namespaces",
+    "Service": "/api/v1/services",
+    "ReplicationController": "/api/v1/replicationcontrollers",
+    "PersistentVolume": "/api/v1/persistentvolumes",
+    "PersistentVolumeClaim": "/api/v1/persistentvolumeclaims",
+    "ReplicaSet": "/apis/apps/v1/replicasets",
+    "StatefulSet": "/apis/apps/v1/statefulsets",
+    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
+    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
+    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
+    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/csistoragecapacities",
+    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
+    "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    KIND: f"/apis/{API_VERSION}/{PLURAL}",
+}
+
+
+def read_live_objects(kubeconfig: str, context: str | None) -> list[JsonObject]:
+    """Every object, each with its kind.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached as configured.
+        ApiError: a list failed.
+    """
+    return asyncio.run(_read(kubeconfig, context))
+
+
+async def _read(kubeconfig: str, context: str | None) -> list[JsonObject]:
+    credentials = await load_credentials(kubeconfig, context)
+    found: list[JsonObject] = []
+    async with KubernetesClient(
+        credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
+    ) as client:
+        await client.check_reachable()
+        for kind, path in _PATHS.items():
+            try:
+                items, _ = await client.list(path)
+            except (NotFound, Forbidden) as error:
+                logger.warning("decided without any %s: %s", kind, error)
+                continue
+            found += ({**item, "kind": kind} for item in items)
+    return found

@@ -1,0 +1,73 @@
+"""The arguments of commands that ask the operator: where it is, and how to print its answer.
+
+Invariant: nothing heavy is imported for them, since every command's arguments are made each time.
+"""
+
+import argparse
+from dataclasses import dataclass
+
+from stellwerk.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class PortAddress:
+    """What the command line says about the operator's port."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    url: str = ""
+    """Empty: the pod that holds the lease is looked up, and a port forwarded to it."""
+    lease_namespace: str = "stellwerk"
+    lease_name: str = "stellwerk"
+    verify: bool = True
+
+
+def add_port_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where the operator is."""
+    group = parser.add_argument_group("where the operator is")
+    group.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
+    group.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    group.add_argument(
+        "--url",
+        default="",
+        help="the operator's port, as http://127.0.0.1:10259 (default: a port is forwarded to the "
+        "pod that holds the lease, by kubectl)",
+    )
+    group.add_argument(
+        "--lease",
+        default="stellwerk/stellwerk",
+        metavar="NAMESPACE/NAME",
+        help="the lease that the operator holds (default: %(default)s)",
+    )
+    group.add_argument(
+        "--insecure-skip-tls-verify",
+        action="store_true",
+        help="do not verify the certificate of --url; the operator makes its own unless it is "
+        "given one",
+    )
+
+
+def port_address(options: argparse.Namespace) -> PortAddress:
+    """What the arguments say.
+
+    Raises:
+        ConfigurationError: the lease has no namespace.
+    """
+    namespace, slash, name = options.lease.partition("/")
+    if not slash:
+        raise ConfigurationError(f"--lease {options.lease}: expected NAMESPACE/NAME")
+    return PortAddress(
+        options.kubeconfig,
+        options.context,
+        options.url,
+        namespace,
+        name,
+        verify=not options.insecure_skip_tls_verify,
+    )
+
+
+def add_output_arguments(parser: argparse.ArgumentParser) -> None:
+    """How to print."""
+    parser.add_argument(
+        "-o", "--output", choices=["table", "json", "yaml"], default="table", help="how to print"
+    )

@@ -1,0 +1,200 @@
+"""`stellwerk run`: the operator, with kube-scheduler's flags where it has them.
+
+The command line calls it. Invariant: nothing heavy is imported before the command runs.
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.commands.arguments import seconds, seconds_or_none, share, truth
+from stellwerk.errors import ConfigurationError
+from stellwerk.garbage import collect_seldom
+
+if TYPE_CHECKING:
+    from stellwerk.serving.port import PortOptions
+
+HELP: Final = "schedule the pods of a cluster (the operator)"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Every flag of the operator."""
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="credentials of the cluster (default: $KUBECONFIG, then the pod's own, "
+        "then ~/.kube/config)",
+    )
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--pod-max-in-unschedulable-pods-duration",
+        metavar="DURATION",
+        type=seconds,
+        default=300.0,
+        help="pods that no event woke are retried after this time (default: 5m)",
+    )
+    parser.add_argument(
+        "--audit-period",
+        metavar="DURATION",
+        type=seconds_or_none,
+        default=300.0,
+        help="how often cache and queue are compared with the API, and repaired; 0: never "
+        "(default: 5m)",
+    )
+    parser.add_argument(
+        "--no-fast-lane",
+        action="store_true",
+        help="take events the way kopf delivers them: slower, without private parts of kopf",
+    )
+    _add_port(parser)
+    _add_limits(parser)
+    _add_leader_election(parser)
+
+
+def _add_port(parser: argparse.ArgumentParser) -> None:
+    """The port of probes and metrics, its certificate and its guard."""
+    group = parser.add_argument_group("probes and metrics")
+    group.add_argument(
+        "--bind-address",
+        metavar="HOST:PORT",
+        default="127.0.0.1:10259",
+        help="the port of /livez, /readyz and /healthz, which need no credentials, and of "
+        "/metrics, which needs a right that the cluster grants (default: %(default)s)",
+    )
+    files = {
+        "--tls-cert-file": "the port's certificate, in PEM; read again when it is replaced "
+        "(default: one made at the start)",
+        "--tls-private-key-file": "the key of --tls-cert-file",
+        "--client-ca-file": "the authority whose client certificates are accepted "
+        "(default: the one that the cluster publishes in kube-system)",
+    }
+    for name, text in files.items():
+        group.add_argument(name, metavar="FILE", type=Path, help=text)
+    group.add_argument(
+        "--plain-http",
+        action="store_true",
+        help="no TLS and no questions; only with a --bind-address of this machine itself",
+    )
+
+
+def _port_options(options: argparse.Namespace) -> "PortOptions":
+    from stellwerk.serving.certificates import CertificateFiles  # noqa: PLC0415
+    from stellwerk.serving.port import PortOptions  # noqa: PLC0415
+
+    pair = (options.tls_cert_file, options.tls_private_key_file)
+    if (pair[0] is None) != (pair[1] is None):
+        raise ConfigurationError("--tls-cert-file and --tls-private-key-file go together")
+    return PortOptions(
+        bind_address=options.bind_address,
+        certificate=None if pair[0] is None else CertificateFiles(*pair),
+        client_ca_file=options.client_ca_file,
+        plain_http=options.plain_http,
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    """What bounds the cost of foreign code and of single pods."""
+    parser.add_argument(
+        "--plugin-timeout",
+        metavar="DURATION",
+        type=seconds,
+        default=0.5,
+        help="a call of a plugin from another package that takes longer is cut off "
+        "(default: 500ms)",
+    )
+    parser.add_argument(
+        "--foreign-time-share",
+        metavar="PERCENT",
+        type=share,
+        default=0.2,
+        help="plugins from other packages and extenders of one profile may take this much of the "
+        "scheduler's time while other profiles serve; 100 turns the limit off (default: 20)",
+    )
+    parser.add_argument(
+        "--max-pod-complexity",
+        metavar="NUMBER",
+        type=int,
+        default=2000,
+        help="pending pods with more terms, expressions, values, constraints, tolerations and the "
+        "like are not scheduled; pod affinity terms and spread constraints count ten each "
+        "(default: %(default)s)",
+    )
+
+
+def _add_leader_election(parser: argparse.ArgumentParser) -> None:
+    """kube-scheduler's flags, with its defaults but for the first."""
+    group = parser.add_argument_group("leader election")
+    group.add_argument(
+        "--leader-elect",
+        metavar="true|false",
+        type=truth,
+        nargs="?",
+        const=True,
+        default=False,
+        help="schedule only while holding a lease, so that several replicas can run "
+        "(default: false)",
+    )
+    for name, default, text in (
+        ("lease-duration", "15s", "how long other replicas wait after the last renewal seen"),
+        ("renew-deadline", "10s", "after so long without a renewal the leader stops and ends"),
+        ("retry-period", "2s", "how long to wait between attempts to acquire or renew"),
+    ):
+        group.add_argument(
+            f"--leader-elect-{name}",
+            metavar="DURATION",
+            type=seconds,
+            default=seconds(default),
+            help=f"{text} (default: {default})",
+        )
+    group.add_argument(
+        "--leader-elect-resource-lock",
+        choices=["leases"],
+        default="leases",
+        help="the kind of object that is the lock (default and only choice: %(default)s)",
+    )
+    for name, default in (
+        ("resource-name", "kube-scheduler"),
+        ("resource-namespace", "kube-system"),
+    ):
+        group.add_argument(
+            f"--leader-elect-{name}",
+            metavar="NAME",
+            default=default,
+            help="of the lease; the default is the one of the cluster's own scheduler, behind "
+            "which Stellwerk then stands by (default: %(default)s)",
+        )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT."""
+    collect_seldom()
+    import uvloop  # noqa: PLC0415
+
+    from stellwerk.app import RunOptions  # noqa: PLC0415
+    from stellwerk.app import run as run_operator  # noqa: PLC0415
+    from stellwerk.client.election import LeaderElectionOptions  # noqa: PLC0415
+
+    uvloop.run(
+        run_operator(
+            RunOptions(
+                kubeconfig=options.kubeconfig,
+                context=options.context,
+                port=_port_options(options),
+                fast_lane=not options.no_fast_lane,
+                max_unschedulable_seconds=options.pod_max_in_unschedulable_pods_duration,
+                plugin_limit_seconds=options.plugin_timeout,
+                audit_seconds=options.audit_period,
+                foreign_share=options.foreign_time_share,
+                leader_election=LeaderElectionOptions(
+                    leader_elect=options.leader_elect,
+                    lease_duration_seconds=options.leader_elect_lease_duration,
+                    renew_deadline_seconds=options.leader_elect_renew_deadline,
+                    retry_period_seconds=options.leader_elect_retry_period,
+                    resource_name=options.leader_elect_resource_name,
+                    resource_namespace=options.leader_elect_resource_namespace,
+                ),
+                max_pod_complexity=options.max_pod_complexity,
+            )
+        )
+    )
+    return 0

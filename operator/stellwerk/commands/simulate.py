@@ -1,0 +1,24 @@
+"""`stellwerk simulate`: profiles against a trace, in virtual time.
+
+The command line calls it. Invariant: the simulation's own package does the work.
+"""
+
+import argparse
+from typing import Final
+
+HELP: Final = "run a trace against profiles, in virtual time"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options that the simulation's package knows."""
+    from stellwerk_simulation.command import add_arguments as of_simulation  # noqa: PLC0415
+
+    of_simulation(parser)
+    parser.set_defaults(log_level="warning")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Simulate, and print the table."""
+    from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
+
+    return simulate(options)

@@ -1,0 +1,90 @@
+"""An embedded cluster and the operator in one process: what `demo` and `up` show.
+
+Invariant: leaving it stops both and removes what was written, also when either failed.
+"""
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import which
+from typing import Any, Final
+
+import aiohttp
+
+from stellwerk.app import RunOptions, run
+from stellwerk.models.json_values import JsonObject
+from stellwerk.serving.port import PortOptions
+from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.command import open_cluster
+
+_LOOPBACK: Final = PortOptions("127.0.0.1:0", plain_http=True)
+
+
+@dataclass(slots=True)
+class Sandbox:
+    """A cluster with its scheduler."""
+
+    cluster: EmbeddedCluster
+    kubeconfig: Path
+    operator: "asyncio.Task[None]"
+    url: str
+    """The operator's port."""
+
+    async def explain(self, namespace: str, name: str) -> JsonObject:
+        """The operator's explanation of a pod; empty: it knows none of that name."""
+        url = f"{self.url}/explain/{namespace}/{name}"
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            if response.status != 200:  # noqa: PLR2004 OK
+                return {}
+            answer: dict[str, Any] = await response.json()
+            return answer
+
+
+def own_command() -> str:
+    """How this command can be called again: its name if that is enough, otherwise its path."""
+    called = Path(sys.argv[0])
+    if called.name == "__main__.py":
+        return f"{sys.executable} -m stellwerk"
+    found = which(called.name)
+    if found is not None and Path(found).resolve() == called.resolve():
+        return called.name
+    return str(called.resolve())
+
+
+@asynccontextmanager
+async def open_sandbox(
+    nodes: str | int | list[dict[str, Any]], kubeconfig: Path | None = None, port: int = 0
+) -> AsyncIterator[Sandbox]:
+    """Yield a cluster of these nodes with the operator running on it.
+
+    Raises:
+        ConfigurationError: the nodes cannot be read, or the operator cannot start.
+    """
+    async with AsyncExitStack() as stack:
+        if kubeconfig is None:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-"))
+            kubeconfig = Path(directory) / "kubeconfig"
+        else:
+            stack.callback(kubeconfig.unlink, missing_ok=True)
+        cluster = await stack.enter_async_context(open_cluster(nodes, port))
+        cluster.write_kubeconfig(kubeconfig)
+        serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        options = RunOptions(kubeconfig=str(kubeconfig), port=_LOOPBACK)
+        operator = asyncio.create_task(run(options, serving.set_result), name="operator")
+        stack.push_async_callback(_stop, operator)
+        either: set[asyncio.Future[Any]] = {operator, serving}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if operator.done():
+            # It ended of its own accord: its error is the sandbox's.
+            await operator
+        url = f"http://127.0.0.1:{await serving}"
+        yield Sandbox(cluster, kubeconfig, operator, url)
+
+
+async def _stop(operator: "asyncio.Task[None]") -> None:
+    operator.cancel()
+    await asyncio.wait({operator})

@@ -1,0 +1,27 @@
+"""`stellwerk up`: says where the cluster and the scheduler are, and what to try.
+
+The command line calls `run_up`. Invariant: the commands that are printed work as they are printed.
+"""
+
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from stellwerk.demo.sandbox import open_sandbox, own_command
+
+
+async def run_up(nodes: str, port: int, kubeconfig: Path, output: TextIO | None = None) -> None:
+    """Run until the operator ends, which SIGTERM and SIGINT make it do."""
+    output = output or sys.stdout
+    async with open_sandbox(nodes, kubeconfig, port) as sandbox:
+        command, file = own_command(), sandbox.kubeconfig
+        image = "registry.k8s.io/pause:3.10"
+        print(f"Cluster:    {sandbox.cluster.url}", file=output)
+        print(f"Kubeconfig: {file}", file=output)
+        print(f"Scheduler:  {sandbox.url}", file=output)
+        print("\nTry, in another terminal:", file=output)
+        print(f"  kubectl --kubeconfig {file} run hello --image={image}", file=output)
+        print(f"  {command} explain pod hello --url {sandbox.url}", file=output)
+        print(f"  {command} what-if --drain node-1 --url {sandbox.url}", file=output)
+        print("\nStop: Ctrl-C", file=output, flush=True)
+        await sandbox.operator

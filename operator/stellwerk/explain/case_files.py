@@ -1,0 +1,153 @@
+"""Cases from what users have: cases line by line, `kubectl get -o json` lists, YAML manifests.
+
+`stellwerk decide` reads with it. Invariant: objects of a cluster become one case for each pod that
+is to be decided, all with the same nodes and other objects; nothing of them is changed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.explain.decide import OBJECT_KINDS
+from stellwerk.models.profile import KIND
+
+Json = Mapping[str, Any]
+_FIELD_OF: Final = {kind: field for field, kind in OBJECT_KINDS.items()} | {
+    "Node": "nodes",
+    "Pod": "pods",
+    "PriorityClass": "priorityclasses",
+}
+_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def read_cases(lines: Iterable[bytes], pod_key: str = "") -> Iterator[tuple[int, Json]]:
+    """(line, case) of each case; objects of a cluster are line 1.
+
+    Args:
+        lines: of the file.
+        pod_key: NAMESPACE/NAME of the pod to decide; empty: every pod without a node.
+
+    Raises:
+        ConfigurationError: a line is neither a case nor part of a document; names the line.
+    """
+    numbered = ((number, line) for number, line in enumerate(lines, start=1) if line.strip())
+    first = next(numbered, None)
+    if first is None:
+        return
+    if not _is_case_line(first[1]):
+        text = b"".join(chain([first[1]], (line for _, line in numbered)))
+        for case in _from_documents(text, first[0], pod_key):
+            yield first[0], case
+        return
+    for number, line in chain([first], numbered):
+        yield number, _case_of(line, number)
+
+
+def _is_case_line(line: bytes) -> bool:
+    """Whether lines are read one by one: the first is JSON of its own, and no object."""
+    try:
+        parsed = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return False
+    return not (isinstance(parsed, dict) and "kind" in parsed)
+
+
+def _case_of(line: bytes, number: int) -> Json:
+    try:
+        return _unwrapped(orjson.loads(line), number)
+    except orjson.JSONDecodeError as error:
+        raise ConfigurationError(f"line {number}: not JSON: {error}") from error
+
+
+def _unwrapped(case: object, number: int) -> Json:
+    if isinstance(case, dict) and isinstance(case.get("case"), dict):
+        case = case["case"]
+    if not isinstance(case, dict):
+        raise ConfigurationError(f"line {number}: not a case: an object is expected")
+    return case
+
+
+def _from_documents(text: bytes, number: int, pod_key: str) -> Iterator[Json]:
+    documents = [each for each in _documents(text, number) if each is not None]
+    if documents and not any(isinstance(each, dict) and "kind" in each for each in documents):
+        for document in documents:
+            yield _unwrapped(document, number)
+        return
+    yield from cases_of(documents, pod_key)
+
+
+def _documents(text: bytes, number: int) -> list[Any]:
+    try:
+        return [orjson.loads(text)]
+    except orjson.JSONDecodeError as not_json:
+        try:
+            return list(yaml.safe_load_all(text))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            if text.lstrip()[:1] == b"{":
+                raise ConfigurationError(f"line {number}: not JSON: {not_json}") from error
+            reason = " ".join(str(error).split())
+            raise ConfigurationError(f"line {number}: neither JSON nor YAML: {reason}") from error
+
+
+def cases_of(documents: Iterable[object], pod_key: str = "") -> Iterator[Json]:
+    """A case for each pod to decide among the objects, and lists of objects, of a cluster.
+
+    Raises:
+        ConfigurationError: something is no object, or there is no pod to decide.
+    """
+    objects = list(chain.from_iterable(map(_objects_of, documents)))
+    fields: dict[str, list[Json]] = {}
+    profiles: dict[str, Json] = {}
+    for obj in objects:
+        kind = obj.get("kind")
+        if kind == KIND:
+            spec = obj.get("spec") or {}
+            profiles[str(spec.get("schedulerName"))] = spec
+        elif kind in _FIELD_OF:
+            fields.setdefault(_FIELD_OF[str(kind)], []).append(obj)
+    pods = fields.pop("pods", [])
+    wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
+    if not wanted:
+        raise ConfigurationError(f"pod {pod_key} is not there" if pod_key else "no pod is pending")
+    for pod in wanted:
+        name = str((pod.get("spec") or {}).get("schedulerName") or "default-scheduler")
+        yield {
+            "id": _key(pod),
+            "profile": profiles.get(name, {}),
+            **fields,
+            "pods": [other for other in pods if other is not pod],
+            "pod": _without_node(pod),
+        }
+
+
+def _objects_of(document: object) -> Iterator[Json]:
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"expected Kubernetes objects, found {type(document).__name__}")
+    items = document.get("items")
+    if not isinstance(items, list):
+        yield document
+        return
+    # Items of a NodeList have no kind of their own.
+    of_list = str(document.get("kind", "")).removesuffix("List")
+    for item in items:
+        for obj in _objects_of(item):
+            yield obj if "kind" in obj else {**obj, "kind": of_list}
+
+
+def _key(pod: Json) -> str:
+    metadata = pod.get("metadata") or {}
+    return f"{metadata.get('namespace') or 'default'}/{metadata.get('name')}"
+
+
+def _is_pending(pod: Json) -> bool:
+    phase = (pod.get("status") or {}).get("phase")
+    return not (pod.get("spec") or {}).get("nodeName") and phase not in _FINISHED
+
+
+def _without_node(pod: Json) -> Json:
+    spec = {name: value for name, value in (pod.get("spec") or {}).items() if name != "nodeName"}
+    return {**pod, "spec": spec}

@@ -1,0 +1,385 @@
+"""Changes to a cluster or a pod that may let the pod fit, as values that can be tried and said.
+
+The search for what would help makes them, tries them in a trial and describes those that do.
+Invariant: a change alters the trial that it is applied to and nothing else, and its description
+says all that was altered.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum, auto
+from fractions import Fraction
+from typing import Final, Protocol
+
+from typing_extensions import override
+
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import NodeInfo
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_resources import CPU, PODS
+from stellwerk.models.taints import UNSCHEDULABLE_TAINT_KEY, Taint, Toleration
+from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.trial import Trial
+
+_BINARY: Final = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+
+
+class Cost(IntEnum):
+    """What a change costs, the cheapest first; of equal numbers of changes the cheaper is shown."""
+
+    TOLERATE = 1
+    """The pod stands a taint."""
+    UNCORDON = auto()
+    """A node takes pods again."""
+    UNTAINT = auto()
+    """A node loses taints."""
+    FREE = auto()
+    """Pods on a node request less."""
+    DELETE = auto()
+    """A pod goes."""
+    LABEL = auto()
+    """A node's labels change."""
+    RELAX = auto()
+    """The pod asks for less than its owner meant it to."""
+    GROW = auto()
+    """A node is replaced by a larger one."""
+
+
+class Change(Protocol):
+    """One change; equal changes compare equal."""
+
+    @property
+    def cost(self) -> Cost:
+        """How dear it is."""
+        ...
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """What it does, the object it is done to left out: alike changes are shown together."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """The node or pod that is changed."""
+        ...
+
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        """Make the change within a trial; returns the pod to decide for."""
+        ...
+
+    def describe(self) -> str:
+        """The change in words, its target included."""
+        ...
+
+    def as_json(self) -> JsonObject:
+        """The change as fields."""
+        ...
+
+
+def amount_text(resource: str, amount: int) -> str:
+    """An amount as people write it: 300m CPU, 2Gi memory, 1 nvidia.com/gpu."""
+    if resource == CPU:
+        return f"{amount}m CPU" if amount % 1000 else f"{amount // 1000} CPU"
+    if resource == PODS:
+        return "a place for a pod" if amount == 1 else f"places for {amount} pods"
+    if "/" not in resource or resource.startswith("hugepages-"):
+        for suffix, size in _BINARY:
+            if amount >= size:
+                quotient = Fraction(amount, size)
+                # Rounded up: what is shown is enough.
+                tenths = -(-quotient.numerator * 10 // quotient.denominator)
+                number = f"{tenths // 10}" if tenths % 10 == 0 else f"{tenths / 10:.1f}"
+                return f"{number}{suffix} {resource}"
+    return f"{amount} {resource}"
+
+
+def amounts_text(amounts: Mapping[str, int]) -> str:
+    """Several amounts in one phrase."""
+    return " and ".join(amount_text(resource, amount) for resource, amount in amounts.items())
+
+
+def _node(snapshot: Snapshot, name: str) -> NodeInfo:
+    return snapshot.node_at(snapshot.row_of[name])
+
+
+@dataclass(frozen=True, slots=True)
+class FreeResources(Change):
+    """Pods on a node request less, or the node offers more where it never had enough."""
+
+    node_name: str
+    amounts: tuple[tuple[str, int], ...]
+    """(resource, how much is lacking)."""
+    grow: bool = False
+    """The node is too small for the pod even when empty."""
+
+    @property
+    @override
+    def cost(self) -> Cost:
+        return Cost.GROW if self.grow else Cost.FREE
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("grow" if self.grow else "free", *(resource for resource, _ in self.amounts))
+
+    @property
+    @override
+    def target(self) -> str:
+        return self.node_name
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        node = _node(snapshot, self.node_name)
+        offered = dict(node.allocatable)
+        for resource, amount in self.amounts:
+            offered[resource] = offered.get(resource, 0) + amount
+        trial.set_node(replace(node, allocatable=offered))
+        return pod
+
+    @override
+    def describe(self) -> str:
+        amounts = amounts_text(dict(self.amounts))
+        if self.grow:
+            return f"give {self.node_name} {amounts} more than it has"
+        return f"free {amounts} on {self.node_name}"
+
+    @override
+    def as_json(self) -> JsonObject:
+        kind = "growNode" if self.grow else "freeResources"
+        return {"kind": kind, "node": self.node_name, "amounts": dict(self.amounts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Uncordon(Change):
+    """A node takes pods again, and loses the taint that comes with being cordoned."""
+
+    node_name: str
+
+    @property
+    @override
+    def cost(self) -> Cost:
+        return Cost.UNCORDON
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("uncordon",)
+
+    @property
+    @override
+    def target(self) -> str:
+        return self.node_name
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        node = _node(snapshot, self.node_name)
+        taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT_KEY)
+        trial.set_node(replace(node, unschedulable=False, taints=taints))
+        return pod
+
+    @override
+    def describe(self) -> str:
+        return f"uncordon {self.node_name}"
+
+    @override
+    def as_json(self) -> JsonObject:
+        return {"kind": "uncordon", "node": self.node_name}
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTaints(Change):
+    """A node loses taints."""
+
+    node_name: str
+    taints: tuple[Taint, ...]
+
+    @property
+    @override
+    def cost(self) -> Cost:
+        return Cost.UNTAINT
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("untaint", *map(taint_text, self.taints))
+
+    @property
+    @override
+    def target(self) -> str:
+        return self.node_name
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        node = _node(snapshot, self.node_name)
+        left = tuple(taint for taint in node.taints if taint not in self.taints)
+        trial.set_node(replace(node, taints=left))
+        return pod
+
+    @override
+    def describe(self) -> str:
+        return f"remove {' and '.join(map(taint_text, self.taints))} from {self.node_name}"
+
+    @override
+    def as_json(self) -> JsonObject:
+        taints = list(map(taint_text, self.taints))
+        return {"kind": "removeTaints", "node": self.node_name, "taints": taints}
+
+
+@dataclass(frozen=True, slots=True)
+class SetLabels(Change):
+    """A node gets labels, or loses them (None)."""
+
+    node_name: str
+    labels: tuple[tuple[str, str | None], ...]
+
+    @property
+    @override
+    def cost(self) -> Cost:
+        return Cost.LABEL
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("label", *(f"{key}={value}" for key, value in self.labels))
+
+    @property
+    @override
+    def target(self) -> str:
+        return self.node_name
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        node = _node(snapshot, self.node_name)
+        labels = dict(node.labels)
+        for key, value in self.labels:
+            if value is None:
+                labels.pop(key, None)
+            else:
+                labels[key] = value
+        trial.set_node(replace(node, labels=labels))
+        return pod
+
+    @override
+    def describe(self) -> str:
+        words = " ".join(
+            f"{key}-" if value is None else f"{key}={value}" for key, value in self.labels
+        )
+        return f"label {self.node_name} {words}"
+
+    @override
+    def as_json(self) -> JsonObject:
+        return {"kind": "labelNode", "node": self.node_name, "labels": dict(self.labels)}
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod(Change):
+    """A pod on a node goes."""
+
+    pod: PodInfo
+
+    @property
+    @override
+    def cost(self) -> Cost:
+        return Cost.DELETE
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("delete",)
+
+    @property
+    @override
+    def target(self) -> str:
+        return self.pod.key
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        trial.remove_pods([self.pod])
+        return pod
+
+    @override
+    def describe(self) -> str:
+        return f"delete {self.pod.key} on {self.pod.node_name}"
+
+    @override
+    def as_json(self) -> JsonObject:
+        return {"kind": "deletePod", "pod": self.pod.key, "node": self.pod.node_name}
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerate(Change):
+    """The pod stands a taint."""
+
+    taint: Taint
+
+    @property
+    @override
+    def cost(self) -> Cost:
+        return Cost.TOLERATE
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("tolerate", taint_text(self.taint))
+
+    @property
+    @override
+    def target(self) -> str:
+        return taint_text(self.taint)
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        taint = self.taint
+        toleration = Toleration(taint.key, "Equal", taint.value, taint.effect)
+        spec = replace(pod.spec, tolerations=(*pod.spec.tolerations, toleration))
+        return replace(pod, spec=spec)
+
+    @override
+    def describe(self) -> str:
+        return f"tolerate {taint_text(self.taint)}"
+
+    @override
+    def as_json(self) -> JsonObject:
+        taint = self.taint
+        fields = {"key": taint.key, "value": taint.value, "effect": taint.effect}
+        return {"kind": "tolerate", "taint": fields}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EditPod(Change):
+    """The pod asks for less; `words` say what of."""
+
+    words: str
+    edit: Callable[[PodInfo], PodInfo]
+
+    @property
+    @override
+    def cost(self) -> Cost:
+        return Cost.RELAX
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("edit", self.words)
+
+    @property
+    @override
+    def target(self) -> str:
+        return self.words
+
+    @override
+    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
+        return self.edit(pod)
+
+    @override
+    def describe(self) -> str:
+        return self.words
+
+    @override
+    def as_json(self) -> JsonObject:
+        return {"kind": "editPod", "edit": self.words}
+
+
+def taint_text(taint: Taint) -> str:
+    """A taint as kubectl writes it."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"

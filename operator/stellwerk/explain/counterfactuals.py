@@ -1,0 +1,219 @@
+"""What would make a pod fit: the smallest changes after which a node takes it, found by trying.
+
+Explanations run it on a fork of the World, a step at a time. Order of cost: fewer changes before
+more; among equally many, the order of `changes.Cost`; then smaller amounts. Invariant: nothing is
+suggested that was not made in a trial and decided anew, and no suggestion holds all changes of
+another.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Final
+
+import numpy as np
+
+from stellwerk.explain.candidates import Candidates
+from stellwerk.explain.changes import Change, DeletePod
+from stellwerk.explain.findings import Findings, findings
+from stellwerk.explain.pods_in_the_way import PodsInTheWay
+from stellwerk.explain.suggestions import Proof, Suggestion, grouped
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
+from stellwerk.world.decide import decide, find_nodes
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+_NODES: Final = 32
+"""So many nodes are looked at closely, those first that fewest plugins turn away."""
+_TRIES: Final = 96
+"""So many changes on their own are tried in a large cluster."""
+_SMALL: Final = 64
+"""Nodes of a cluster in which all of them are looked at closely."""
+_TRIES_SMALL: Final = 600
+_NODES_TOGETHER: Final = 6
+_TRIES_TOGETHER: Final = 60
+_MOST_TOGETHER: Final = 6
+"""Changes in one suggestion."""
+_MOST_LEAVING: Final = 16
+_PER_PLUGIN: Final = 2
+_SHOWN: Final = 5
+_DOMAIN_PLUGINS: Final = frozenset({"InterPodAffinity", "PodTopologySpread"})
+
+
+class Counterfactuals:
+    """The search for one pod on one fork; `search` goes on step by step, `suggestions` are read."""
+
+    def __init__(self, world: World, pod: PodInfo, profile: ServedProfile) -> None:
+        self._world = world
+        self._pod = pod
+        self._profile = profile
+        self._snapshot = world.cache.snapshot
+        self._candidates = Candidates(world, pod)
+        self._in_the_way = PodsInTheWay(self._snapshot, pod)
+        self._tried: set[frozenset[Change]] = set()
+        self._proofs: list[Proof] = []
+        self.eviction: tuple[str, ...] = ()
+        """Pods whose eviction would do, which preemptionPolicy Never rules out."""
+        self.eviction_node = ""
+
+    @property
+    def suggestions(self) -> list[Suggestion]:
+        """What helps, the cheapest first."""
+        return grouped(self._proofs)
+
+    def search(self, found: Findings | None = None) -> Iterator[None]:
+        """Try changes; each step takes about as long as one decision.
+
+        `found`: what plugins say of the nodes, if they were asked already.
+
+        Raises:
+            PluginFailure: a plugin raised.
+        """
+        if found is None:
+            found = yield from findings(self._world, self._pod, self._profile)
+        if found.fits.any():
+            return
+        near = self._nearest(found)
+        yield
+        yield from self._of_pod(near)
+        yield from self._alone(found, near)
+        if not self._proofs:
+            yield from self._together(found, near)
+        yield from self._evict()
+
+    # --- one change -----------------------------------------------------------------------------
+
+    def _nearest(self, found: Findings) -> list[int]:
+        """Positions of the nodes that fewest plugins turn away, those with least lacking first."""
+        if not found.results:
+            return []
+        fails = found.fails
+        order = np.argsort(fails, kind="stable")
+        if len(order) > _SMALL:
+            order = order[: 8 * _NODES]
+        lacking = {int(at): self._lacking(int(found.rows[at])) for at in order}
+        ranked = sorted(lacking, key=lambda at: (int(fails[at]), lacking[at]))
+        return ranked if len(fails) <= _SMALL else ranked[:_NODES]
+
+    def _lacking(self, row: int) -> float:
+        """How much the node lacks, as shares of what the pod wants."""
+        wanted = self._pod.amounts.requests
+        return sum(
+            amount / max(1, wanted.get(resource, 1))
+            for resource, amount in self._candidates.lacking(row).items()
+        )
+
+    def _of_pod(self, near: Sequence[int]) -> Iterator[None]:
+        rows = list(self._snapshot.row_of.values())
+        edits = [
+            *self._candidates.of_pod(),
+            *self._candidates.smaller_request([rows[at] for at in near]),
+        ]
+        for change in edits:
+            self._try((change,))
+            yield
+
+    def _alone(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
+        limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
+        for at in near:
+            for _, change in self._candidates.for_node(int(found.rows[at]), found.failing(at)):
+                if len(self._tried) < limit and self._try((change,)) is not None:
+                    yield
+        in_the_way = self._in_the_way
+        if any(
+            np.any(found.results[name].codes) for name in _DOMAIN_PLUGINS & found.results.keys()
+        ):
+            yield from in_the_way.gather()
+        limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
+        for at in near:
+            for other in in_the_way.for_row(int(found.rows[at])):
+                if len(self._tried) < limit and self._try((DeletePod(other),)) is not None:
+                    yield
+
+    # --- several changes ------------------------------------------------------------------------
+
+    def _together(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
+        """For each near node a change for every plugin that turns it away, less the needless."""
+        limit = len(self._tried) + _TRIES_TOGETHER
+        for at in near[:_NODES_TOGETHER]:
+            row = int(found.rows[at])
+            by_plugin: dict[str, list[Change]] = {name: [] for name in found.failing(at)}
+            for plugin, change in self._candidates.for_node(row, by_plugin):
+                by_plugin[plugin].append(change)
+            for plugin, changes in by_plugin.items():
+                changes.extend(self._candidates.edits_for(plugin))
+            options = [
+                sorted(changes, key=lambda each: each.cost)[:_PER_PLUGIN]
+                for changes in by_plugin.values()
+                if changes
+            ]
+            leaving = [DeletePod(other) for other in self._in_the_way.for_row(row)]
+            for choice in product(*options):
+                if len(self._tried) < limit:
+                    yield from self._smallest(tuple(dict.fromkeys(choice)))
+            if len(self._tried) < limit:
+                cheapest = [changes[0] for changes in options]
+                together = (*leaving[:_MOST_LEAVING], *cheapest)
+                yield from self._smallest(tuple(dict.fromkeys(together)))
+
+    def _smallest(self, changes: tuple[Change, ...]) -> Iterator[None]:
+        """If the changes help together, leave out one after the other for as long as they do."""
+        before = len(self._proofs)
+        helps = self._try(changes)
+        yield
+        if not helps:
+            return
+        left = changes
+        for change in sorted(changes, key=lambda each: -each.cost):
+            fewer = tuple(each for each in left if each is not change)
+            helps = bool(fewer) and self._try(fewer)
+            yield
+            if helps:
+                left = fewer
+        # Only what cannot be smaller is a suggestion.
+        self._proofs[before:] = [proof for proof in self._proofs[before:] if proof.changes == left]
+        if len(left) > _MOST_TOGETHER:
+            del self._proofs[before:]
+
+    # --- preemption -----------------------------------------------------------------------------
+
+    def _evict(self) -> Iterator[None]:
+        """Whose eviction would do if the pod were allowed to preempt."""
+        pod = self._pod
+        if pod.spec.preemption_policy != PREEMPT_NEVER:
+            return
+        allowed = replace(pod.spec, preemption_policy=PREEMPT_LOWER_PRIORITY)
+        decision = decide(self._world, replace(pod, spec=allowed), self._profile)
+        yield
+        candidate = decision.candidate
+        if candidate is None:
+            return
+        with self._world.trial() as trial:
+            trial.remove_pods(candidate.victims)
+            found = find_nodes(self._world, pod, self._profile, thorough=True).found
+            row = self._snapshot.row_of[candidate.node_name]
+            if found.fits[row]:
+                self.eviction = tuple(victim.key for victim in candidate.victims)
+                self.eviction_node = candidate.node_name
+        yield
+
+    # --- trying ---------------------------------------------------------------------------------
+
+    def _try(self, changes: tuple[Change, ...]) -> bool | None:
+        """Whether a node takes the pod after these changes; None: they were tried already."""
+        together = frozenset(changes)
+        if together in self._tried:
+            return None
+        self._tried.add(together)
+        pod = self._pod
+        with self._world.trial() as trial:
+            for change in changes:
+                pod = change.apply(trial, self._snapshot, pod)
+            fits = find_nodes(self._world, pod, self._profile, thorough=True).found.fits
+            rows = np.flatnonzero(fits)
+            if not len(rows):
+                return False
+            names = tuple(self._snapshot.names(rows[:_SHOWN].tolist()))
+        self._proofs.append(Proof(changes, len(rows), names))
+        return True

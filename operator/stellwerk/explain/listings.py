@@ -1,0 +1,116 @@
+"""The scheduling queue, the profiles and the nodes as JSON, a page at a time.
+
+The operator's port serves them. Invariant: a page is made in steps, and holds at most as many
+entries as were asked for.
+"""
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.queue_facts import QUEUES, at
+from stellwerk.explain.report import Steps
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.world.world import World
+
+MOST: Final = 5000
+DEFAULT: Final = 500
+_AT_ONCE: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which part of a list is wanted."""
+
+    limit: int = DEFAULT
+    offset: int = 0
+
+
+def queue_page(world: World, page: Page) -> Steps:
+    """Pending pods, in the order in which they would be tried within each queue."""
+    entries = list(world.queue.entries.values())
+    yield
+    entries.sort(key=_order)
+    yield
+    shown = entries[page.offset : page.offset + page.limit]
+    items = []
+    for number, entry in enumerate(shown):
+        if number % _AT_ONCE == 0:
+            yield
+        items.append(_queued(world, entry))
+    return {"counts": dict(world.queue.pending()), "total": len(entries), "items": items}
+
+
+def _order(entry: QueuedPod) -> tuple[int, tuple[float, ...], float]:
+    return (int(entry.place), entry.sort_key, entry.backoff_expiration or entry.queued_at)
+
+
+def _queued(world: World, entry: QueuedPod) -> JsonObject:
+    item: JsonObject = {
+        "pod": entry.newest.key,
+        "queue": QUEUES.get(entry.place, "none"),
+        "schedulerName": entry.newest.spec.scheduler_name,
+        "priority": entry.newest.priority,
+        "since": at(world.clock, entry.queued_at),
+        "attempts": entry.attempts,
+    }
+    if entry.rejectors:
+        item["rejectedBy"] = sorted(entry.rejectors)
+    return item
+
+
+def profiles_page(world: World) -> Steps:
+    """Every profile that serves, and why others do not."""
+    yield
+    items = [
+        {
+            "name": profile.loaded.name,
+            "schedulerName": profile.scheduler_name,
+            "generation": profile.loaded.generation,
+            "plugins": {
+                point.value: list(profile.loaded.plugins.at(point)) for point in ExtensionPoint
+            },
+            "weights": dict(profile.loaded.plugins.weights),
+            "scheduledPods": profile.activity.scheduled_pods,
+            "extenders": profile.extenders is not None,
+        }
+        for profile in world.profiles.served.values()
+    ]
+    refused = [
+        {"schedulerName": name, "reason": reason}
+        for name, reason in world.profiles.refusals.items()
+    ]
+    return {"items": items, "refused": refused}
+
+
+def nodes_page(world: World, page: Page) -> Steps:
+    """Nodes with what they offer and what is used of it, in the order of their arrival."""
+    yield
+    snapshot = world.cache.snapshot
+    names = list(islice(snapshot.row_of, page.offset, page.offset + page.limit))
+    items = []
+    for number, name in enumerate(names):
+        if number % _AT_ONCE == 0:
+            yield
+        row = snapshot.row_of.get(name)
+        if row is None:
+            # It went while others had their turn.
+            continue
+        node, usage = snapshot.node_at(row), snapshot.usage(row)
+        native = zip(("cpu", "memory", "ephemeral-storage", "pods"), usage.amounts, strict=True)
+        items.append(
+            {
+                "name": name,
+                "allocatable": dict(node.allocatable),
+                "requested": dict(native) | usage.extended,
+                "labels": dict(node.labels),
+                "taints": [
+                    {"key": taint.key, "value": taint.value, "effect": taint.effect}
+                    for taint in node.taints
+                ],
+                "unschedulable": node.unschedulable,
+            }
+        )
+    return {"total": len(snapshot.row_of), "items": items}

@@ -1,0 +1,93 @@
+"""Where a pending pod is in the scheduling queue, how long, and what would wake it.
+
+Explanations and the list of the queue read it. Invariant: it reads the queue and changes nothing;
+times leave as RFC 3339, since the monotonic clock means nothing outside the process.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from stellwerk.backend.queued_pod import BACKOFF_Q, Place, QueuedPod
+from stellwerk.clock import Clock
+from stellwerk.framework.events import ACTION_NAMES, ClusterEventWithHint, Resource
+from stellwerk.models.json_values import JsonObject
+from stellwerk.world.world import World
+
+QUEUES: Final[Mapping[Place, str]] = {
+    Place.ACTIVE: "activeQ",
+    Place.BACKOFF: "backoffQ",
+    Place.ERROR_BACKOFF: "errorBackoffQ",
+    Place.UNSCHEDULABLE: "unschedulablePods",
+    Place.GATED: "unschedulablePods (gated)",
+    Place.IN_FLIGHT: "being decided",
+    Place.BINDING: "being bound",
+}
+
+
+def queue_facts(world: World, entry: QueuedPod) -> JsonObject:
+    """What the queue knows of one pod."""
+    clock = world.clock
+    facts: JsonObject = {
+        "queue": QUEUES.get(entry.place, "none"),
+        "since": at(clock, entry.queued_at),
+        "attempts": entry.attempts,
+        "unschedulableAttempts": entry.unschedulable_count,
+        "consecutiveErrors": entry.consecutive_errors,
+    }
+    if entry.place is Place.ACTIVE:
+        facts["position"] = world.queue.position(entry.pod.uid)
+    if entry.place in BACKOFF_Q and entry.backoff_expiration:
+        facts["nextRetry"] = at(clock, entry.backoff_expiration)
+    if entry.place is Place.UNSCHEDULABLE:
+        # Whatever the hints miss, the flush of unschedulable pods finds.
+        facts["nextRetry"] = at(clock, entry.queued_at + world.queue.max_unschedulable_seconds)
+    if entry.gating_plugin:
+        facts["gatedBy"] = entry.gating_plugin
+    rejectors = sorted(entry.rejectors)
+    if rejectors:
+        facts["rejectedBy"] = rejectors
+        facts["wokenBy"] = list(waking_events(world, entry, rejectors))
+    return facts
+
+
+def waking_events(world: World, entry: QueuedPod, rejectors: Sequence[str]) -> Iterator[JsonObject]:
+    """The kinds of events that a rejecting plugin registered, with the plugins."""
+    hints = world.profiles.hints(entry.pod)
+    plugins_of: dict[str, list[str]] = {}
+    for plugin in rejectors:
+        registered = hints.get(plugin)
+        names = ["any event"] if registered is None else _names(registered)
+        for name in names:
+            plugins_of.setdefault(name, []).append(plugin)
+    for name, plugins in plugins_of.items():
+        yield {"event": name, "plugins": plugins}
+
+
+def _names(registered: Sequence[ClusterEventWithHint]) -> list[str]:
+    names = [
+        "any event" if each.resource is Resource.WILDCARD else name
+        for each in registered
+        for name in _names_of(each)
+    ]
+    return list(dict.fromkeys(names))
+
+
+def _names_of(registered: ClusterEventWithHint) -> list[str]:
+    """One registration in kube-scheduler's names of events."""
+    return [
+        f"{registered.resource.value}{name}"
+        for action, name in ACTION_NAMES.items()
+        if action in registered.action
+    ]
+
+
+def at(clock: Clock, monotonic_seconds: float) -> str:
+    """A moment of the monotonic clock as RFC 3339."""
+    moment = clock.now() + timedelta(seconds=monotonic_seconds - clock.monotonic())
+    return rfc3339(moment)
+
+
+def rfc3339(moment: datetime) -> str:
+    """UTC, milliseconds."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,247 @@
+"""What was decided for pods that got a node: the best nodes with their scores, as many as fit.
+
+The scheduling cycle keeps one per decision, the explanation of a bound pod reads it. Invariant:
+records hold copies of a few entries of each column, never a column, because columns are written
+anew in the next cycle; texts are made only when a record is read.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from stellwerk.framework.containment import is_trusted
+from stellwerk.framework.scoring import PluginScore, Scores
+from stellwerk.framework.status import Status
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import IntColumn, RowColumn
+from stellwerk.world.decide import Decision, Search
+
+if TYPE_CHECKING:
+    from stellwerk.models.scheduling_spec import SchedulingSpec
+
+BEST: Final = 20
+"""So many nodes of a decision are shown."""
+KEPT_BYTES: Final = 64 << 20
+_SLACK: Final = 28
+"""How many nodes reach the floor when it is set; it then holds for the next decisions."""
+_MOST: Final = 40
+"""So many nodes of a decision are kept at most."""
+_COUNTING_SHARE: Final = 0.02
+"""Counting why nodes were turned away may take this much of the time,"""
+_COUNTING_SECONDS: Final = 0.05
+"""and so much at once."""
+_RECORD_BYTES: Final = 1500
+"""A record without its columns: names, keys, objects."""
+_NAME: Final = attrgetter("name")
+_NODE_BYTES: Final = 16
+"""Of one node in one column, raw and normalised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejections:
+    """Why nodes were turned away, as counted at some time."""
+
+    counts: Mapping[Status, int]
+    """Nodes by their first rejection."""
+    counted_at_seconds: float
+    """Monotonic."""
+    others: int
+    """How many nodes were not feasible then."""
+
+
+@dataclass(slots=True)
+class KeptScore:
+    """What one plugin gave the kept nodes; raw and normalised are one number where all have it."""
+
+    plugin: str
+    weight: int
+    raw: IntColumn | int
+    normalized: IntColumn | int
+
+    def at(self, position: int) -> tuple[int, int]:
+        """(raw, normalised) of one kept node."""
+        raw, normalized = self.raw, self.normalized
+        return (
+            raw if isinstance(raw, int) else int(raw[position]),
+            normalized if isinstance(normalized, int) else int(normalized[position]),
+        )
+
+
+@dataclass(slots=True)
+class DecisionRecord:
+    """One decision that ended in a node; not frozen, for freezing costs at each decision."""
+
+    pod: PodInfo
+    node_name: str
+    decided_at_seconds: float
+    """Monotonic."""
+    attempts: int
+    feasible: int
+    evaluated: int
+    nodes: int
+    """How many there were in all."""
+    tied: int
+    """How many shared the best total; 1: there was no tie."""
+    nominated: bool
+    """It went to the node that it was nominated to, and no other was looked at."""
+    names: Sequence[str]
+    """The kept nodes, in no order; empty: there was nothing to choose."""
+    total: IntColumn | None
+    """(kept,) int64, with what extenders added."""
+    scores: Sequence[KeptScore]
+    rejections: Rejections | None
+    """None: no node was turned away, or they were not counted."""
+
+    size_bytes: int
+    """About what it holds in memory."""
+
+    def ranked(self) -> list[int]:
+        """Positions of the best kept nodes: the highest total first, of equals the chosen one."""
+        if self.total is None:
+            return []
+        order = range(len(self.names))
+        totals, chosen = self.total.tolist(), self.node_name
+        best = sorted(order, key=lambda at: (-totals[at], self.names[at] != chosen))
+        return best[:BEST]
+
+
+class DecisionRecords:
+    """The last decisions by uid of the pod, as many as the room holds."""
+
+    def __init__(
+        self, now: Callable[[], float] = lambda: 0.0, room_bytes: int = KEPT_BYTES
+    ) -> None:
+        """`now`: monotonic seconds."""
+        self._now = now
+        self._room_bytes = room_bytes
+        self._records: OrderedDict[str, DecisionRecord] = OrderedDict()
+        self.held_bytes = 0
+        self._floors: dict[str, int] = {}
+        """schedulerName → a total that somewhat more than BEST nodes reached last time."""
+        self._rejections: Rejections | None = None
+        self._rejected_spec: SchedulingSpec | None = None
+        self._credit_seconds = _COUNTING_SECONDS
+        self._credited_at_seconds = 0.0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def of(self, uid: str) -> DecisionRecord | None:
+        """The record of a pod; None: it was decided too long ago, or not here."""
+        return self._records.get(uid)
+
+    def keep(self, decision: Decision, attempts: int, now: float) -> None:
+        """Keep a decision for a node, before the snapshot that it was made on changes."""
+        search = decision.search
+        found, scores, total = search.found, decision.scores, decision.total
+        names: Sequence[str] = ()
+        kept: Sequence[KeptScore] = ()
+        if scores is not None and total is not None:
+            positions = self._best(search.profile.scheduler_name, total, decision.tied)
+            total = total[positions]
+            names = _names(search, scores, positions)
+            kept = [_kept(score, positions) for score in scores.by_plugin]
+        nodes = search.snapshot.node_count
+        others = nodes - decision.feasible
+        record = DecisionRecord(
+            search.pod,
+            decision.node_name,
+            now,
+            attempts,
+            decision.feasible,
+            found.evaluated,
+            nodes,
+            decision.tied,
+            search.nominated,
+            names,
+            total,
+            kept,
+            self._why(search, others, now) if others else None,
+            _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
+        )
+        self._put(search.pod.uid, record)
+
+    def _put(self, uid: str, record: DecisionRecord) -> None:
+        before = self._records.pop(uid, None)
+        if before is not None:
+            self.held_bytes -= before.size_bytes
+        self._records[uid] = record
+        self.held_bytes += record.size_bytes
+        while self.held_bytes > self._room_bytes:
+            _, oldest = self._records.popitem(last=False)
+            self.held_bytes -= oldest.size_bytes
+
+    # --- the best nodes -------------------------------------------------------------------------
+
+    def _best(self, profile: str, total: IntColumn, tied: int) -> RowColumn:
+        """Positions of the best nodes, at least BEST of them and a few more, in no order.
+
+        Ordering all totals would cost more than the rest of the record; totals change little from
+        one decision to the next, so that the floor of the last one finds the best of this one.
+        """
+        if len(total) <= _MOST:
+            return np.arange(len(total))
+        if tied >= BEST:
+            best: RowColumn = (total == total.max()).nonzero()[0][:_MOST]
+            return best
+        above = (total >= self._floors.get(profile, 0)).nonzero()[0]
+        if BEST <= len(above) <= _MOST:
+            return above
+        rest = len(total) - _SLACK
+        floor = int(np.partition(total, rest)[rest])
+        self._floors[profile] = floor
+        above = np.flatnonzero(total >= floor)
+        if len(above) > _MOST:
+            # So many share the floor that not all are kept; the better ones are.
+            better = np.flatnonzero(total > floor)
+            above = np.concatenate([better, np.flatnonzero(total == floor)[: _MOST - len(better)]])
+        return above
+
+    # --- the others -----------------------------------------------------------------------------
+
+    def _why(self, search: Search, others: int, now: float) -> Rejections | None:
+        """Why other nodes were turned away: as counted last for such a pod, or counted now.
+
+        Counting may take a small share of the time only. None: it was not the turn of this pod.
+        """
+        spec, last = search.pod.spec, self._rejections
+        known = last if spec is self._rejected_spec else None
+        if known is not None and known.others == others:
+            return known
+        gained = (now - self._credited_at_seconds) * _COUNTING_SHARE
+        self._credit_seconds = min(_COUNTING_SECONDS, self._credit_seconds + gained)
+        self._credited_at_seconds = now
+        if self._credit_seconds <= 0 or not _may_be_asked_again(search):
+            return known
+        began = self._now()
+        diagnosis = search.profile.framework.filtering.diagnose(search.found, search.pod)
+        counts = {s: n for s, n in diagnosis.statuses.counts().items() if not s.ok}
+        counted = self._rejections = Rejections(counts, now, others)
+        self._rejected_spec = spec
+        self._credit_seconds -= self._now() - began
+        return counted
+
+
+def _names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str]:
+    view, nodes = scores.nodes, search.snapshot.nodes
+    rows = positions if view.whole else view.row_numbers()[positions]
+    return list(map(_NAME, map(nodes.__getitem__, rows.tolist())))
+
+
+def _kept(score: PluginScore, positions: RowColumn) -> KeptScore:
+    scored, raw = score.scored, score.raw
+    if isinstance(scored, int):
+        # All rows have the same raw score, too.
+        return KeptScore(score.plugin, score.weight, int(raw[0]), scored)
+    of_best = raw[positions]
+    normalized = of_best if scored is raw else scored[positions]
+    return KeptScore(score.plugin, score.weight, of_best, normalized)
+
+
+def _may_be_asked_again(search: Search) -> bool:
+    """Whether every filter comes with Stellwerk: others may count their calls, and take long."""
+    return all(is_trusted(plugin) for plugin, _ in search.profile.framework.filters.runner.calls)

@@ -1,0 +1,225 @@
+"""What would happen if: other nodes, another pod, another profile, a node drained; on a fork.
+
+The operator's port and `stellwerk what-if` ask. Invariant: pods are decided one after the other as
+the scheduler would, each placed on the fork before the next; nothing reaches the World itself.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
+from typing import Any, Final
+
+from stellwerk.backend.queued_pod import POPPED
+from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.explain.report import Steps, explain_on
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.profile import load_profile
+from stellwerk.plugins.registry import known_plugins
+from stellwerk.world.decide import Decision, decide
+from stellwerk.world.offline import offline_profile
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+MOST_NODES: Final = 1000
+MOST_PODS: Final = 1000
+_FIELDS: Final = frozenset({"pod", "addNodes", "count", "drain", "profile"})
+_SUPPOSED: Final = "(supposed)"
+_STAYING: Final = frozenset({"DaemonSet", "Node"})
+"""Owners of pods that a drain leaves: DaemonSets, and the kubelet of static pods."""
+
+
+@dataclass(slots=True)
+class Supposition:
+    """What is supposed."""
+
+    pod: JsonObject | None = None
+    """Decide for this one; None: for those that a drain evicts, or all that wait."""
+    add_nodes: Sequence[JsonObject] = ()
+    count: int = 1
+    """So many of each node."""
+    drain: str = ""
+    profile: JsonObject | None = None
+    """A SchedulerProfile that decides instead of the served one."""
+
+    @classmethod
+    def of(cls, body: object) -> "Supposition":
+        """Read a request.
+
+        Raises:
+            ConfigurationError: it is malformed, or asks for too much.
+        """
+        if not isinstance(body, dict) or not _FIELDS.issuperset(body):
+            raise ConfigurationError(
+                f"expected an object with some of {', '.join(sorted(_FIELDS))}"
+            )
+        nodes, count = body.get("addNodes") or (), body.get("count", 1)
+        if not isinstance(nodes, list | tuple) or not isinstance(count, int) or count < 1:
+            raise ConfigurationError("addNodes is a list of nodes, count a number above 0")
+        if len(nodes) * count > MOST_NODES:
+            raise ConfigurationError(f"no more than {MOST_NODES} nodes can be added")
+        pod, profile = body.get("pod"), body.get("profile")
+        if not all(isinstance(each, dict | None) for each in (pod, profile)):
+            raise ConfigurationError("pod and profile are objects")
+        if not all(isinstance(each, dict) for each in nodes):
+            raise ConfigurationError("addNodes is a list of nodes")
+        return cls(pod, nodes, count, str(body.get("drain") or ""), profile)
+
+
+def what_if(live: World, supposed: Supposition) -> Steps:
+    """Decide on a fork of the World with what is supposed.
+
+    Raises:
+        ConfigurationError: an object cannot be read, or a node is not there.
+    """
+    yield
+    waiting = _waiting(live)
+    world = live.fork(Random(0))
+    yield
+    yield from _add_nodes(world, supposed)
+    pods = waiting
+    result: JsonObject = {}
+    if supposed.drain:
+        pods = _drain(world, supposed.drain)
+        result["drained"] = supposed.drain
+    if supposed.pod is not None:
+        pods = [_pod(world, supposed.pod)]
+    if len(pods) > MOST_PODS:
+        result["leftOut"] = len(pods) - MOST_PODS
+    placed: list[JsonObject] = []
+    unplaced: list[JsonObject] = []
+    for pod in pods[:MOST_PODS]:
+        profile = _profile(world, supposed, pod)
+        if profile is None:
+            reason = f'no SchedulerProfile serves schedulerName "{pod.spec.scheduler_name}"'
+            unplaced.append({"pod": pod.key, "message": reason})
+            continue
+        if supposed.pod is not None:
+            result["explanation"] = yield from explain_on(world, pod, profile)
+        _decide(world, pod, profile, placed, unplaced)
+        yield
+    return result | {"placed": placed, "unplaced": unplaced}
+
+
+def _decide(
+    world: World,
+    pod: PodInfo,
+    profile: ServedProfile,
+    placed: list[JsonObject],
+    unplaced: list[JsonObject],
+) -> None:
+    """Decide for one pod, and place it so that the next decision counts it."""
+    world.cache.update_snapshot()
+    try:
+        decision = decide(world, pod, profile)
+    except PluginFailure as failure:
+        unplaced.append({"pod": pod.key, "message": str(failure)})
+        return
+    if decision.node_name:
+        world.nominator.remove(pod.uid)
+        world.cache.assume_pod(pod.with_node(decision.node_name))
+        placed.append({"pod": pod.key, "node": decision.node_name})
+        return
+    unplaced.append({"pod": pod.key} | _why(decision))
+
+
+def _why(decision: Decision) -> JsonObject:
+    why: JsonObject = {"message": decision.failure.message if decision.failure else ""}
+    if decision.candidate is not None:
+        victims = [victim.key for victim in decision.candidate.victims]
+        why["wouldPreempt"] = {"node": decision.candidate.node_name, "victims": victims}
+    return why
+
+
+def _waiting(live: World) -> list[PodInfo]:
+    """The pods that wait, in the order of priority and time."""
+    entries = [entry for entry in live.queue.entries.values() if entry.place not in POPPED]
+    entries.sort(key=lambda entry: (-entry.newest.priority, entry.queued_at))
+    return [entry.newest for entry in entries]
+
+
+def _add_nodes(world: World, supposed: Supposition) -> Iterator[None]:
+    for index, manifest in enumerate(supposed.add_nodes):
+        for number in range(supposed.count):
+            named = _named(manifest, world, number, supposed.count)
+            try:
+                node = parse_node(named)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise ConfigurationError(f"addNodes[{index}] is no node: {error}") from error
+            world.cache.set_node(node)
+        yield
+
+
+def _named(manifest: JsonObject, world: World, number: int, count: int) -> JsonObject:
+    """The node under a name that is free."""
+    metadata: Any = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        raise ConfigurationError("addNodes: a node has metadata")
+    base = str(metadata.get("name") or metadata.get("generateName") or "new")
+    name = base if count == 1 else f"{base}-{number + 1}"
+    while world.cache.node(name) is not None:
+        name += "-new"
+    labels: Mapping[str, str] = metadata.get("labels") or {}
+    if "kubernetes.io/hostname" in labels:
+        labels = {**labels, "kubernetes.io/hostname": name}
+    status = deepcopy(manifest.get("status") or {})
+    status.setdefault("allocatable", status.get("capacity") or {})
+    return {
+        **manifest,
+        "metadata": {"name": name, "labels": labels, "annotations": metadata.get("annotations")},
+        "status": status,
+    }
+
+
+def _drain(world: World, name: str) -> list[PodInfo]:
+    """Cordon a node and take its pods off it, as `kubectl drain --ignore-daemonsets` does."""
+    node = world.cache.node(name)
+    if node is None:
+        raise ConfigurationError(f'there is no node "{name}"')
+    leaving = [
+        pod
+        for pod in world.cache.pods_on(name).values()
+        if pod.owner is None or pod.owner[0].rpartition(" ")[2] not in _STAYING
+    ]
+    for pod in leaving:
+        world.cache.remove_pod(pod.uid)
+    world.cache.set_node(replace(node, unschedulable=True))
+    ordered = sorted(leaving, key=lambda pod: (-pod.priority, pod.key))
+    return [pod.with_node("") for pod in ordered]
+
+
+def _pod(world: World, manifest: JsonObject) -> PodInfo:
+    spec = {**manifest.get("spec", {})}
+    spec.pop("nodeName", None)
+    try:
+        pod = parse_pod({**manifest, "spec": spec}, world.priority_classes.resolve)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(f"this is no pod: {error!r}") from error
+    world.nominator.remove(pod.uid)
+    world.cache.remove_pod(pod.uid)
+    return pod
+
+
+def _profile(world: World, supposed: Supposition, pod: PodInfo) -> ServedProfile | None:
+    if supposed.profile is None:
+        return world.profiles.of(pod)
+    # Made once: plugins keep columns between decisions.
+    served = world.profiles.served.get(_SUPPOSED)
+    if served is None:
+        served = _supposed_profile(world, supposed.profile)
+        everything = {**world.profiles.served, _SUPPOSED: served}
+        world.profiles.served = everything
+    return served
+
+
+def _supposed_profile(world: World, manifest: JsonObject) -> ServedProfile:
+    try:
+        loaded = load_profile(manifest, known_plugins())
+        return offline_profile(
+            loaded, world.cache, world.objects, world.nominator, world.random, world.clock
+        )
+    except ProfileError as error:
+        raise ConfigurationError(f"this profile cannot be used: {error}") from error

@@ -1,0 +1,301 @@
+"""PreBind of DynamicResources: claims are written as decided, and their devices awaited.
+
+The plugin makes one ClaimBinding per call. Invariant: the allocation and the pod's reservation are
+written in one request, based on the claim as it is read; a claim that was taken, given back or
+deleted meanwhile ends the attempt.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from stellwerk.errors import ApiError, Conflict, NotFound
+from stellwerk.framework.follow_up import ClusterWriter, FollowUp
+from stellwerk.framework.services import Handle
+from stellwerk.framework.status import OK, Status, error
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.object_reference import pod_reference
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.devices.attempt import Attempt, Decided
+from stellwerk.plugins.devices.extended import CLAIM_NAME
+from stellwerk.plugins.devices.in_flight import InFlight
+from stellwerk.plugins.devices.pod_claims import (
+    is_allocated,
+    is_reserved_for,
+    key_of,
+    reserved_for,
+)
+from stellwerk.plugins.devices.readiness import (
+    TIMED_OUT,
+    Readiness,
+    failure_of,
+    has_conditions,
+    is_late,
+    readiness,
+)
+
+FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+_KIND: Final = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+_NAME: Final = "DynamicResources"
+_ATTEMPTS: Final = 5
+_CLAIM: Final = "ResourceClaim"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+
+
+Write: TypeAlias = Callable[[ClusterWriter], Awaitable[None]]
+
+
+class ClaimLostError(Exception):
+    """A claim is not what the decision was based on any more."""
+
+
+@dataclass(slots=True)
+class ClaimBinding:
+    """Writes what was decided for one pod."""
+
+    handle: Handle
+    in_flight: InFlight
+    attempt: Attempt
+    pod: PodInfo
+    node_name: str
+    timeout_seconds: float
+
+    async def run(self) -> Status:
+        """Write every claim, then wait for the devices that have to become ready."""
+        decided = {each.claim["metadata"]["name"]: each for each in self.attempt.decided}
+        written: list[JsonObject] = []
+        try:
+            for claim in self.attempt.claims:
+                ours = decided.get(claim["metadata"]["name"])
+                if ours is None and is_reserved_for(claim, self.pod):
+                    written.append(claim)
+                else:
+                    written.append(await self._written(claim, ours))
+            if CLAIM_NAME in decided:
+                written.append(await self._extended(decided[CLAIM_NAME]))
+        except (ApiError, ClaimLostError) as failure:
+            return error(_NAME, str(failure))
+        return await self._ready([claim for claim in written if has_conditions(claim)])
+
+    # --- one claim ------------------------------------------------------------------------------
+
+    async def _written(self, claim: JsonObject, decided: Decided | None) -> JsonObject:
+        """The claim with its allocation, if it gets one, and the pod's reservation.
+
+        Raises:
+            ApiError: the API refuses.
+            ClaimLostError: the claim's allocation is another one by now.
+        """
+        for attempt in range(_ATTEMPTS):
+            try:
+                stored = await self._write(claim, decided)
+            except Conflict:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                claim = await self.handle.client.get(path_of(claim))
+                continue
+            except ApiError as failure:
+                if decided is not None and not failure.may_have_been_applied:
+                    self.in_flight.doubt(decided.uid, self.pod.namespace, doubtful=False)
+                raise
+            if decided is not None:
+                self.in_flight.written(decided.uid, self.pod.namespace, stored)
+            return stored
+        raise ClaimLostError(f"update of claim {key_of(claim)} kept conflicting")
+
+    async def _write(self, claim: JsonObject, decided: Decided | None) -> JsonObject:
+        """One try, on the claim as it was read last."""
+        metadata = claim["metadata"]
+        if metadata.get("deletionTimestamp"):
+            raise ClaimLostError(f"claim {key_of(claim)} got deleted in the meantime")
+        if decided is not None and is_allocated(claim):
+            raise ClaimLostError(f"claim {key_of(claim)} got allocated elsewhere in the meantime")
+        if decided is None and not is_allocated(claim):
+            raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
+        finalizers = metadata.get("finalizers") or []
+        if decided is not None and FINALIZER not in finalizers:
+            protected = {**metadata, "finalizers": [*finalizers, FINALIZER]}
+            body = {**claim, **_KIND, "metadata": protected}
+            claim = await self.handle.client.replace(path_of(claim), body)
+        status = dict(claim.get("status") or {})
+        if decided is not None:
+            stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+            status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
+        if not is_reserved_for(claim, self.pod):
+            status["reservedFor"] = [*reserved_for(claim), self._consumer()]
+        body = {**claim, **_KIND, "status": status}
+        if decided is not None:
+            # Until the answer is there: the task may also be cancelled.
+            self.in_flight.doubt(decided.uid, self.pod.namespace)
+        return await self.handle.client.replace(f"{path_of(claim)}/status", body)
+
+    def _consumer(self) -> JsonObject:
+        return {"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}
+
+    async def _extended(self, decided: Decided) -> JsonObject:
+        """The claim for extended resources, made, allocated and named in the pod's status."""
+        pod, client = self.pod, self.handle.client
+        metadata = {key: value for key, value in decided.claim["metadata"].items() if key != "name"}
+        metadata["generateName"] = f"{pod.name}-extended-resources-"
+        body = {**_KIND, "metadata": metadata, "spec": decided.claim["spec"]}
+        made = await client.create(collection_of(pod.namespace), body)
+        self.attempt.generated = made
+        made = self.attempt.generated = await self._written(made, decided)
+        extended = self.attempt.extended
+        if extended is None or not extended.mappings:
+            # As upstream: a node whose device plugin has it all leaves nothing to map.
+            raise ClaimLostError(
+                f"nil or empty request mappings, no update of pod {pod.key} "
+                "ExtendedResourceClaimStatus"
+            )
+        status = {
+            "requestMappings": list(extended.mappings),
+            "resourceClaimName": made["metadata"]["name"],
+        }
+        patch = {"status": {"extendedResourceClaimStatus": status}}
+        await client.patch_pod_status(pod.namespace, pod.name, patch)
+        return made
+
+    # --- binding conditions ---------------------------------------------------------------------
+
+    async def _ready(self, claims: list[JsonObject]) -> Status:
+        """Wait until the devices of these claims are ready."""
+        if not claims:
+            return OK
+        self.handle.recorder.event(
+            pod_reference(self.pod),
+            "Normal",
+            "BindingConditionsPending",
+            "Scheduling",
+            f"waiting for binding conditions for device on node {self.node_name}",
+            reporting_controller=self.handle.profile_name,
+        )
+        failures: list[str] = []
+        done = await self.handle.wait_until(self._settled(claims, failures), self.timeout_seconds)
+        if failures:
+            return error(_NAME, failures[0])
+        return OK if done else error(_NAME, TIMED_OUT)
+
+    def _settled(self, claims: list[JsonObject], failures: list[str]) -> Callable[[], bool]:
+        """Whether the waiting is over: all devices are ready, or a failure is noted."""
+
+        def settled() -> bool:
+            ready = True
+            for claim in claims:
+                shown = self._shown(claim)
+                if shown is None:
+                    failures.append(f"claim {key_of(claim)} got deleted in the meantime")
+                    return True
+                failure = failure_of(shown)
+                if failure or is_late(shown, self.handle.now(), self.timeout_seconds):
+                    failures.append(failure or TIMED_OUT)
+                    return True
+                ready = ready and readiness(shown) is Readiness.READY
+            return ready
+
+        return settled
+
+    def _shown(self, claim: JsonObject) -> JsonObject | None:
+        """The claim as the watch shows it, once it shows the allocation; None: it is gone."""
+        metadata = claim["metadata"]
+        namespace = metadata.get("namespace") or ""
+        shown = self.handle.objects.get(_CLAIM, namespace, metadata["name"])
+        if shown is None or not is_allocated(shown):
+            # The watch may be behind what was written.
+            return claim if self.in_flight.awaits(metadata["name"], namespace) else shown
+        return shown
+
+    # --- Unreserve ------------------------------------------------------------------------------
+
+    def is_written(self, decided: Decided) -> bool:
+        """Whether the API has the allocation, or may have it: then it stays in flight."""
+        return self.in_flight.may_be_written(decided.uid, self.pod.namespace)
+
+    def _read_back(self, decided: Decided) -> Write:
+        """Find out whether an allocation was written whose answer was lost."""
+        claim = self.attempt.generated if decided.claim["metadata"]["name"] == CLAIM_NAME else None
+        path = path_of(claim or decided.claim)
+
+        async def read(client: ClusterWriter) -> None:
+            try:
+                stored = await client.get(path)
+            except NotFound:
+                self.in_flight.forget(decided.uid, self.pod.namespace)
+                return
+            if is_allocated(stored):
+                self.in_flight.written(decided.uid, self.pod.namespace, stored)
+            else:
+                self.in_flight.forget(decided.uid, self.pod.namespace)
+
+        return read
+
+    def undo(self) -> Iterator[FollowUp]:
+        """What takes the pod's reservations back; allocations stay."""
+        generated = self.attempt.generated
+        for each in self.attempt.decided:
+            if self.in_flight.is_in_doubt(each.uid, self.pod.namespace):
+                yield FollowUp(f"read {key_of(each.claim)}", self._read_back(each))
+        for claim in self.attempt.claims:
+            namespace, name = claim["metadata"].get("namespace") or "", claim["metadata"]["name"]
+            shown = self.handle.objects.get(_CLAIM, namespace, name)
+            written = any(
+                each.claim is claim and self.is_written(each) for each in self.attempt.decided
+            )
+            if written or (shown is not None and is_reserved_for(shown, self.pod)):
+                yield FollowUp(f"unreserve {key_of(claim)}", self._unreserve(claim))
+        if generated is not None:
+            yield FollowUp(
+                f"delete {key_of(generated)}", lambda client: delete_claim(client, generated)
+            )
+
+    def _unreserve(self, claim: JsonObject) -> Write:
+        patch = {
+            "metadata": {"uid": claim["metadata"].get("uid")},
+            "status": {"reservedFor": [{"$patch": "delete", "uid": self.pod.uid}]},
+        }
+
+        async def write(client: ClusterWriter) -> None:
+            await client.patch(f"{path_of(claim)}/status", patch, content_type=_STRATEGIC)
+
+        return write
+
+
+# --- what is carried out in the background ------------------------------------------------------
+
+
+def path_of(claim: JsonObject) -> str:
+    """The API path of a claim."""
+    metadata = claim["metadata"]
+    return f"{collection_of(metadata.get('namespace') or '')}/{metadata['name']}"
+
+
+def collection_of(namespace: str) -> str:
+    """The API path of a namespace's claims."""
+    return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+
+
+async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:
+    """Take the devices of a claim away that no pod uses."""
+    gone = {"allocation", "reservedFor", "devices"}
+    status = {key: value for key, value in claim["status"].items() if key not in gone}
+    await client.replace(f"{path_of(claim)}/status", {**claim, **_KIND, "status": status})
+
+
+async def delete_claim(client: ClusterWriter, claim: JsonObject) -> None:
+    """Delete a claim that a scheduler has made, with what keeps others from deleting it."""
+    current = claim
+    for attempt in range(_ATTEMPTS):
+        metadata = current["metadata"]
+        finalizers = [each for each in metadata.get("finalizers") or () if each != FINALIZER]
+        body = {**current, **_KIND, "metadata": {**metadata, "finalizers": finalizers}}
+        try:
+            await client.replace(path_of(current), body)
+            await client.delete(path_of(current), str(metadata.get("uid") or ""))
+        except NotFound:
+            return
+        except Conflict:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            current = await client.get(path_of(current))
+        else:
+            return

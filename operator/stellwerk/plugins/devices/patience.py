@@ -1,0 +1,46 @@
+"""How long a search for devices may take.
+
+`finder` makes one for all searches of an attempt. Invariant: what a claim invents
+ends its own search, and does not take the time of every other pod.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+_STEPS_BETWEEN_LOOKS: Final = 64
+
+
+class SearchTimeoutError(Exception):
+    """The search has taken too long."""
+
+
+class Patience:
+    """How long searches may take: each node its time by the clock, all together so many steps."""
+
+    def __init__(
+        self, now_seconds: Callable[[], float], seconds_per_node: float, most_steps: int
+    ) -> None:
+        """`seconds_per_node`: 0 is no limit; then the steps are the only one."""
+        self._now_seconds = now_seconds
+        self._seconds_per_node = seconds_per_node
+        self._until_seconds: float | None = None
+        self._steps_left = most_steps
+
+    def begin(self) -> None:
+        """The search of a node begins."""
+        if self._seconds_per_node > 0:
+            self._until_seconds = self._now_seconds() + self._seconds_per_node
+
+    def step(self) -> None:
+        """One more device is tried.
+
+        Raises:
+            SearchTimeoutError: that is enough.
+        """
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise SearchTimeoutError
+        if self._until_seconds is None or self._steps_left % _STEPS_BETWEEN_LOOKS:
+            return
+        if self._now_seconds() > self._until_seconds:
+            raise SearchTimeoutError

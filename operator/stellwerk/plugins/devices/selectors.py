@@ -1,0 +1,169 @@
+"""CEL selectors: compiled once per expression, evaluated once per distinct device as it reads it.
+
+Drivers publish names and serial numbers with their devices, so whole devices never repeat; what an
+expression reads of them does. Invariant: a device's answer is that of evaluating the expression on
+it, and an expression that fails raises what fails, with kube-scheduler's text.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+import orjson
+
+from stellwerk.cel.devices import DEVICE, device_program
+from stellwerk.cel.environment import Program
+from stellwerk.cel.errors import CompileError, EvaluationError
+from stellwerk.cel.library.quantities import parse_quantity
+from stellwerk.cel.library.versions import parse_version
+from stellwerk.cel.parser import parse
+from stellwerk.cel.values import DefaultMap, Value, type_name
+from stellwerk.models.json_values import JsonObject
+from stellwerk.plugins.devices.reading import Path, paths_read
+from stellwerk.plugins.devices.slices import Device
+
+Projection: TypeAlias = Hashable
+"""All of a device that an expression reads."""
+
+_ATTRIBUTES: Final = "attributes"
+_CAPACITY: Final = "capacity"
+_KEPT_ANSWERS: Final = 4096
+_KEPT_SELECTORS: Final = 512
+_NATIVE: Final[Mapping[str, str]] = {
+    "string": "unsupported native conversion from string to 'bool'",
+    "int": "unsupported type conversion from 'int' to bool",
+}
+
+
+class SelectorError(Exception):
+    """An expression does not compile, or has no answer for a device."""
+
+
+class Selector:
+    """One CEL expression over devices."""
+
+    def __init__(self, expression: str) -> None:
+        """Compile it; what is wrong with it is raised when it is asked."""
+        self._failure = ""
+        self._program: Program | None = None
+        self._paths: Sequence[Path] | None = None
+        self._answers: OrderedDict[Projection, bool | str] = OrderedDict()
+        """By projection; a text is that of a runtime error."""
+        try:
+            self._program = device_program(expression)
+            self._paths = paths_read(parse(expression))
+        except CompileError as error:
+            self._failure = f"CEL compile error: {error}"
+
+    def matches(self, device: Device) -> bool:
+        """Whether the device is wanted.
+
+        Raises:
+            SelectorError: the expression is wrong, or has no answer for this device.
+        """
+        if self._program is None:
+            raise SelectorError(self._failure)
+        key = projection(device, self._paths)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = _evaluated(self._program, device)
+            if len(self._answers) > _KEPT_ANSWERS:
+                self._answers.popitem(last=False)
+        if isinstance(answer, str):
+            raise SelectorError(f"CEL runtime error: {answer}")
+        return answer
+
+
+@lru_cache(maxsize=_KEPT_SELECTORS)
+def selector_of(expression: str) -> Selector:
+    """The one selector of an expression."""
+    return Selector(expression)
+
+
+def projection(device: Device, paths: Sequence[Path] | None) -> Projection:
+    """What lies at some paths of a device, or everything but its name."""
+    if paths is None:
+        whole = (device.driver, device.shareable, device.attributes, device.written_capacity)
+        return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
+    return tuple([_at(device, path) for path in paths])
+
+
+def attribute_of(device: Device, domain: str, name: str) -> JsonObject | None:
+    """An attribute by its full name; the driver's own may stand without a domain."""
+    found = device.attributes.get(f"{domain}/{name}")
+    if found is None and domain == device.driver:
+        return device.attributes.get(name)
+    return found
+
+
+def _at(device: Device, path: Path) -> Hashable:
+    match path:
+        case ("driver",):
+            return device.driver
+        case ("attributes", domain, name):
+            found = attribute_of(device, domain, name)
+            # The key tells true from 1, and a text from a version.
+            return None if found is None else next(iter(found.items()), None)
+        case ("capacity", domain, name):
+            capacities = device.capacities
+            amount = capacities.get(f"{domain}/{name}")
+            if amount is None and domain == device.driver:
+                amount = capacities.get(name)
+            return None if amount is None else amount.total.value
+        case _:
+            return device.shareable
+
+
+def _evaluated(program: Program, device: Device) -> bool | str:
+    """The answer, or the text of what went wrong."""
+    try:
+        value = program.evaluate({DEVICE: device_value(device)})
+        if isinstance(value, bool):
+            return value
+        kind = type_name(value)
+    except EvaluationError as error:
+        return str(error)
+    short = kind.rpartition(".")[2]
+    reason = _NATIVE.get(kind, f"type conversion error from '{short}' to 'bool'")
+    return f"CEL result of type {kind} could not be converted to bool: {reason}"
+
+
+def device_value(device: Device) -> Value:
+    """What expressions see of a device."""
+    return {
+        "driver": device.driver,
+        "allowMultipleAllocations": device.shareable,
+        _ATTRIBUTES: _by_domain(device.driver, device.attributes, _attribute_value),
+        _CAPACITY: _by_domain(device.driver, device.written_capacity, _capacity_value),
+    }
+
+
+def _by_domain(
+    driver: str, entries: Mapping[str, JsonObject], value_of: Callable[[JsonObject], Value]
+) -> DefaultMap:
+    domains = DefaultMap()
+    for full_name, entry in entries.items():
+        domain, slash, name = full_name.rpartition("/")
+        domains.setdefault(domain if slash else driver, {})[name] = value_of(entry)
+    return domains
+
+
+def _attribute_value(attribute: JsonObject) -> Value:
+    for kind, value in attribute.items():
+        return _version(value) if kind == "version" else value
+    raise EvaluationError("unsupported attribute value")
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def _version(written: str) -> Value:
+    return parse_version(written)
+
+
+def _capacity_value(capacity: JsonObject) -> Value:
+    return _quantity(str(capacity["value"]))
+
+
+@lru_cache(maxsize=_KEPT_ANSWERS)
+def _quantity(written: str) -> Value:
+    return parse_quantity(written)

@@ -1,0 +1,137 @@
+"""Explanations, what-if and listings on the operator's port, as JSON.
+
+`app` adds the routes to the port, whose guard asks the API server before each request. Invariant:
+one answer is computed at a time, in slices of a few milliseconds, so that the next decision never
+waits long; a replica that does not lead answers 503 and names the one that does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import orjson
+from aiohttp import web
+
+from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.explain.listings import DEFAULT, MOST, Page, nodes_page, profiles_page, queue_page
+from stellwerk.explain.what_if import Supposition, what_if
+from stellwerk.serving.openapi import openapi_document
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from stellwerk.explain.report import Explanations, Steps
+    from stellwerk.models.json_values import JsonObject
+
+SLICE_SECONDS: Final = 0.005
+_WAITING: Final = 8
+"""More requests than these are turned away while one is computed."""
+
+
+class ExplanationRoutes:
+    """The handlers; `table` holds their routes."""
+
+    def __init__(
+        self,
+        explanations: Explanations,
+        standby: Callable[[], str | None],
+        slice_seconds: float = SLICE_SECONDS,
+    ) -> None:
+        """Prepare the routes.
+
+        Args:
+            explanations: what is asked.
+            standby: the identity of the replica that leads, perhaps empty; None: this one leads.
+            slice_seconds: how long an answer is computed before other work has its turn.
+        """
+        self._explanations = explanations
+        self._standby = standby
+        self._slice_seconds = slice_seconds
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self.table = web.RouteTableDef()
+        self.table.get("/explain/{namespace}/{pod}")(self._explain)
+        self.table.get("/queue")(self._queue)
+        self.table.get("/profiles")(self._profiles)
+        self.table.get("/nodes")(self._nodes)
+        self.table.get("/openapi/v3")(self._openapi)
+        self.table.post("/what-if")(self._what_if)
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["pod"]
+
+        def steps() -> Steps:
+            found = self._explanations.pod(namespace, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no pod "{namespace}/{name}" here\n')
+            return found
+
+        return await self._answer(steps)
+
+    async def _queue(self, request: web.Request) -> web.Response:
+        page = _page(request)
+        return await self._answer(lambda: queue_page(self._explanations.world, page))
+
+    async def _profiles(self, _: web.Request) -> web.Response:
+        return await self._answer(lambda: profiles_page(self._explanations.world))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        page = _page(request)
+        return await self._answer(lambda: nodes_page(self._explanations.world, page))
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        try:
+            supposed = Supposition.of(orjson.loads(await request.read()))
+        except (orjson.JSONDecodeError, ConfigurationError) as error:
+            raise web.HTTPBadRequest(text=f"{error}\n") from error
+        return await self._answer(lambda: what_if(self._explanations.world, supposed))
+
+    async def _openapi(self, _: web.Request) -> web.Response:
+        return _json(openapi_document())
+
+    async def _answer(self, begin: Callable[[], Steps]) -> web.Response:
+        """Compute an answer in slices, after those that were asked for before."""
+        leader = self._standby()
+        if leader is not None:
+            return _json({"error": "this replica does not lead", "leader": leader}, status=503)
+        if self._waiting >= _WAITING:
+            raise web.HTTPTooManyRequests(text="too many explanations are asked for at once\n")
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return _json(await self._in_slices(begin()))
+        except ConfigurationError as error:
+            raise web.HTTPUnprocessableEntity(text=f"{error}\n") from error
+        except SchedulerError as error:
+            raise web.HTTPInternalServerError(text=f"{error}\n") from error
+        finally:
+            self._waiting -= 1
+
+    async def _in_slices(self, steps: Steps) -> JsonObject:
+        began = time.perf_counter()
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                result: JsonObject = ended.value
+                return result
+            if time.perf_counter() - began >= self._slice_seconds:
+                await asyncio.sleep(0)
+                began = time.perf_counter()
+
+
+def _page(request: web.Request) -> Page:
+    try:
+        limit = int(request.query.get("limit", DEFAULT))
+        offset = int(request.query.get("offset", 0))
+    except ValueError as error:
+        raise web.HTTPBadRequest(text="limit and offset are numbers\n") from error
+    if not (0 < limit <= MOST and offset >= 0):
+        raise web.HTTPBadRequest(text=f"limit is 1 to {MOST}, offset at least 0\n")
+    return Page(limit, offset)
+
+
+def _json(result: JsonObject, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=orjson.dumps(result), content_type="application/json")

@@ -1,0 +1,169 @@
+"""What the status of a Deployment says: counts, and the conditions Available and Progressing.
+
+Used by `deployment`. Invariant: `ProgressDeadlineExceeded` comes only after progressDeadlineSeconds
+in which no count moved on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from stellwerk_cluster.apimachinery.objects import EMPTY, parse_timestamp, timestamp
+from stellwerk_cluster.controllers.rollout import roll_limits, total_of
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from stellwerk.models.json_values import JsonObject
+
+NO_DEADLINE: Final = 2**31 - 1
+PAUSED: Final = "DeploymentPaused"
+_COMPLETE: Final = "NewReplicaSetAvailable"
+_LATE: Final = "ProgressDeadlineExceeded"
+
+
+def status_of(
+    workload: JsonObject, current: JsonObject | None, owned: list[JsonObject], now: datetime
+) -> JsonObject:
+    """The status that the ReplicaSets of a Deployment come to."""
+    counts = _counts(current, owned)
+    conditions = [_available(workload, counts)]
+    progressing = _progressing(workload, current, counts, now)
+    conditions += [progressing] if progressing else []
+    conditions += _failures(owned)
+    return {
+        "observedGeneration": workload["metadata"]["generation"],
+        **{name: count for name, count in counts.items() if count},
+        "conditions": _stamped(workload, conditions, now),
+    }
+
+
+def seconds_to_deadline(workload: JsonObject, status: JsonObject, now: datetime) -> float | None:
+    """When to look again whether the rollout has moved; None: it needs no looking at."""
+    deadline = workload["spec"].get("progressDeadlineSeconds", NO_DEADLINE)
+    condition = _condition(status, "Progressing")
+    if deadline == NO_DEADLINE or condition.get("status") != "True":
+        return None
+    if condition["reason"] == _COMPLETE:
+        return None
+    waited = now - parse_timestamp(condition["lastUpdateTime"])
+    return float(max(0.0, deadline - waited.total_seconds())) + 1.0
+
+
+def _counts(current: JsonObject | None, owned: list[JsonObject]) -> dict[str, int]:
+    total, available = total_of(owned, "replicas"), total_of(owned, "availableReplicas")
+    return {
+        "replicas": total,
+        "updatedReplicas": (current or {"status": EMPTY})["status"].get("replicas", 0),
+        "readyReplicas": total_of(owned, "readyReplicas"),
+        "availableReplicas": available,
+        "unavailableReplicas": max(0, max(total_of(owned), total) - available),
+    }
+
+
+def _available(workload: JsonObject, counts: dict[str, int]) -> JsonObject:
+    least = workload["spec"]["replicas"] - roll_limits(workload["spec"])[1]
+    if counts["availableReplicas"] >= least:
+        text = "Deployment has minimum availability."
+        return _new("Available", "True", "MinimumReplicasAvailable", text)
+    text = "Deployment does not have minimum availability."
+    return _new("Available", "False", "MinimumReplicasUnavailable", text)
+
+
+def _progressing(
+    workload: JsonObject, current: JsonObject | None, counts: dict[str, int], now: datetime
+) -> JsonObject | None:
+    spec, before = workload["spec"], _condition(workload.get("status") or EMPTY, "Progressing")
+    if spec.get("progressDeadlineSeconds", NO_DEADLINE) == NO_DEADLINE:
+        return None
+    if spec.get("paused"):
+        paused = _new("Progressing", "Unknown", PAUSED, "Deployment is paused")
+        return before if before.get("reason") == _LATE else paused
+    if before.get("reason") == PAUSED:
+        return _new("Progressing", "Unknown", "DeploymentResumed", "Deployment is resumed")
+    subject = f'ReplicaSet "{current["metadata"]["name"]}"' if current else "Deployment"
+    wanted = spec["replicas"]
+    done = (counts["updatedReplicas"], counts["replicas"], counts["availableReplicas"])
+    if done == (wanted, wanted, wanted):
+        text = f"{subject} has successfully progressed."
+        return _new("Progressing", "True", _COMPLETE, text)
+    if before.get("reason") == _COMPLETE and counts["updatedReplicas"] == counts["replicas"]:
+        return before
+    return _on_the_way(workload, before, counts, subject, now)
+
+
+def _on_the_way(
+    workload: JsonObject, before: JsonObject, counts: dict[str, int], subject: str, now: datetime
+) -> JsonObject:
+    """The condition of a rollout that has not come to its end."""
+    if not before or _has_moved(workload.get("status") or EMPTY, counts):
+        moved = _new("Progressing", "True", "ReplicaSetUpdated", f"{subject} is progressing.")
+        return {**moved, "lastUpdateTime": timestamp(now)}
+    waited = (now - parse_timestamp(before["lastUpdateTime"])).total_seconds()
+    if before["reason"] != _LATE and waited > workload["spec"]["progressDeadlineSeconds"]:
+        return _new("Progressing", "False", _LATE, f"{subject} has timed out progressing.")
+    return before
+
+
+def _has_moved(status: JsonObject, counts: dict[str, int]) -> bool:
+    """Whether new pods came, old ones went, or more are ready than before."""
+    old_before = status.get("replicas", 0) - status.get("updatedReplicas", 0)
+    return bool(
+        counts["updatedReplicas"] > status.get("updatedReplicas", 0)
+        or counts["replicas"] - counts["updatedReplicas"] < old_before
+        or counts["readyReplicas"] > status.get("readyReplicas", 0)
+        or counts["availableReplicas"] > status.get("availableReplicas", 0)
+    )
+
+
+def _failures(owned: list[JsonObject]) -> list[JsonObject]:
+    """What keeps a ReplicaSet from making pods."""
+    found = [_condition(each["status"], "ReplicaFailure") for each in owned]
+    return [
+        _new("ReplicaFailure", each["status"], each["reason"], each["message"])
+        for each in found
+        if each
+    ][:1]
+
+
+def created(replica_set_name: str, now: datetime) -> JsonObject:
+    """The condition of a rollout that has just begun."""
+    text = f'Created new replica set "{replica_set_name}"'
+    new = _new("Progressing", "True", "NewReplicaSetCreated", text)
+    return {**new, "lastUpdateTime": timestamp(now), "lastTransitionTime": timestamp(now)}
+
+
+def with_condition(status: JsonObject, condition: JsonObject) -> JsonObject:
+    """The status with a condition in place of that of its type."""
+    others = [each for each in status.get("conditions") or () if each["type"] != condition["type"]]
+    before = _condition(status, condition["type"])
+    if before.get("status") == condition["status"]:
+        condition = {**condition, "lastTransitionTime": before["lastTransitionTime"]}
+    return {**status, "conditions": [*others, condition]}
+
+
+def _condition(status: JsonObject, type_: str) -> JsonObject:
+    found = (each for each in status.get("conditions") or () if each["type"] == type_)
+    return next(found, EMPTY)
+
+
+def _new(type_: str, status: str, reason: str, message: str) -> JsonObject:
+    return {"type": type_, "status": status, "reason": reason, "message": message}
+
+
+def _stamped(workload: JsonObject, conditions: list[JsonObject], now: datetime) -> list[JsonObject]:
+    """The conditions with their times; those that did not change keep theirs."""
+    status, stamp = workload.get("status") or EMPTY, timestamp(now)
+    stamped = []
+    for condition in conditions:
+        old = _condition(status, condition["type"])
+        same_status = old.get("status") == condition["status"]
+        same = same_status and old.get("reason") == condition["reason"]
+        times = {
+            "lastUpdateTime": old["lastUpdateTime"] if same else stamp,
+            "lastTransitionTime": old["lastTransitionTime"] if same_status else stamp,
+        }
+        stamped.append({**times, **condition})
+        if same_status:
+            stamped[-1]["lastTransitionTime"] = old["lastTransitionTime"]
+    return stamped

@@ -1,0 +1,26 @@
+"""All workers that play the kubelets of the nodes.
+
+Called by `cluster.EmbeddedCluster`. Invariant: they agree on how pods live, and on one
+configuration.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stellwerk_cluster.hollow.eviction_thresholds import KubeletConfiguration
+from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
+from stellwerk_cluster.hollow.node_pressure import NodePressure
+
+if TYPE_CHECKING:
+    from stellwerk_cluster.registry.api import Api
+    from stellwerk_cluster.work import Worker
+
+
+def make_kubelets(api: Api, options: KubeletOptions) -> list[Worker]:
+    """The lives of pods, and the pressure on nodes."""
+    configuration = options.configuration or KubeletConfiguration()
+    return [
+        HollowKubelet(api, options),
+        NodePressure(api, options.lifecycles(), configuration),
+    ]

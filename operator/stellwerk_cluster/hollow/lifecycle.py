@@ -1,0 +1,191 @@
+"""How long the steps of a hollow pod's life take, and how it ends: from a file or annotations.
+
+The hollow kubelet asks for the `Lifecycle` of each pod. A file of stages (`--stages`) has a list;
+the first stage that matches a pod holds for it, and annotations of the pod come before it.
+Invariant: an annotation that cannot be read counts as not given.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.quantity import parse_quantity
+from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of, labels_of, meta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from stellwerk.models.json_values import JsonObject
+
+PREFIX: Final = "stellwerk.dev/"
+USAGE_ANNOTATION: Final = f"{PREFIX}usage"
+END_NOW_ANNOTATION: Final = f"{PREFIX}end-now"
+"""An exit code: the containers that run end with it, once; the kubelet takes the annotation off."""
+OOM_KILLED: Final = "OOMKilled"
+"""In place of an exit code: the kernel has killed them for want of memory."""
+_LONGEST_SECONDS: Final = 1e9
+JOB_RUN_SECONDS: Final = 10.0
+"""How long the pods of Jobs run of which nothing is said; other pods run without end."""
+_EXIT_CODES: Final = range(256)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """The steps of one pod's life."""
+
+    start_seconds: float = 0.5
+    """From binding to the start of its first container: sandbox and images."""
+    init_seconds: float = 0.5
+    """How long each init container runs, those that are no sidecars."""
+    ready_seconds: float = 0.0
+    """From the start of the containers to Ready."""
+    run_seconds: float | None = None
+    """How long the containers run before they end by themselves; None: without end."""
+    stop_seconds: float = 0.5
+    """From the signal to stop to the end of the containers, at most the grace period."""
+    exit_code: int = 0
+    """Of containers that end by themselves."""
+    init_exit_code: int = 0
+    """Of init containers."""
+    usage: str = ""
+    """What the pod uses, as in the annotation of that name: `cpu=100m,memory=64Mi,…`."""
+
+
+_FIELDS: Final = {field.name.replace("_", "-"): field.name for field in fields(Lifecycle)}
+_CAMEL: Final = {
+    dashed.split("-")[0] + "".join(part.title() for part in dashed.split("-")[1:]): name
+    for dashed, name in _FIELDS.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a file says of the pods that match."""
+
+    namespace: str
+    """Empty: of all namespaces."""
+    owner: str
+    """The kind of the controller; empty: any."""
+    labels: tuple[tuple[str, str], ...]
+    values: dict[str, Any]
+
+    def matches(self, pod: JsonObject) -> bool:
+        """Whether it holds for a pod."""
+        if self.namespace and meta(pod).get("namespace") != self.namespace:
+            return False
+        if self.owner and (controller_of(pod) or EMPTY).get("kind") != self.owner:
+            return False
+        labels = labels_of(pod)
+        return all(labels.get(key) == value for key, value in self.labels)
+
+
+class Lifecycles:
+    """The lifecycle of every pod."""
+
+    def __init__(self, default: Lifecycle | None = None, stages: Iterable[Stage] = ()) -> None:
+        """Stages in order; `default` for what neither they nor annotations say."""
+        self._default = default or Lifecycle()
+        self._stages = tuple(stages)
+
+    def of(self, pod: JsonObject) -> Lifecycle:
+        """How this pod lives."""
+        values: dict[str, Any] = {}
+        if (controller_of(pod) or EMPTY).get("kind") == "Job":
+            values["run_seconds"] = JOB_RUN_SECONDS
+        for container in pod["spec"]["containers"]:
+            delay = (container.get("readinessProbe") or EMPTY).get("initialDelaySeconds", 0)
+            values["ready_seconds"] = max(values.get("ready_seconds", 0.0), float(delay))
+        for stage in self._stages:
+            if stage.matches(pod):
+                values |= stage.values
+                break
+        values |= _of_annotations(meta(pod).get("annotations") or EMPTY)
+        if not values.get("ready_seconds", 1):
+            del values["ready_seconds"]
+        return replace(self._default, **values) if values else self._default
+
+
+def _of_annotations(annotations: JsonObject) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, text in annotations.items():
+        name = _FIELDS.get(key.removeprefix(PREFIX)) if key.startswith(PREFIX) else None
+        if name is None:
+            continue
+        try:
+            found[name] = _value(name, text)
+        except ValueError:
+            continue  # a pod of a tenant's: the kubelet goes on as if it were not there
+    return found
+
+
+def _value(name: str, given: Any) -> Any:  # noqa: ANN401  (of a YAML file)
+    """A value of the field, checked.
+
+    Raises:
+        ValueError: it cannot be one.
+    """
+    if name == "usage":
+        return str(given)
+    if isinstance(given, bool) or given is None:
+        raise ValueError("not a number")
+    if name.endswith("code"):
+        code = int(given)
+        if code not in _EXIT_CODES:
+            raise ValueError("not between 0 and 255")
+        return code
+    seconds = float(given)
+    if not 0 <= seconds <= _LONGEST_SECONDS:
+        raise ValueError(f"not between 0 and {_LONGEST_SECONDS:.0f}")
+    return seconds
+
+
+def parse_stages(document: object, file: str) -> list[Stage]:
+    """The stages of a file's content: `{stages: [{match: {…}, startSeconds: 3, …}]}`.
+
+    Raises:
+        ConfigurationError: the content is none, or a field is unknown or wrong.
+    """
+    stages = document.get("stages") if isinstance(document, dict) else None
+    if not isinstance(stages, list):
+        raise ConfigurationError(f"--stages {file}: expected a list under `stages`")
+    return [_stage(each, f"--stages {file}: stages[{place}]") for place, each in enumerate(stages)]
+
+
+def _stage(given: object, where: str) -> Stage:
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{where}: expected a mapping, found {json.dumps(given)[:80]}")
+    match = given.get("match") or {}
+    labels = match.get("labels", {}) if isinstance(match, dict) else None
+    if not isinstance(labels, dict) or match.keys() - {"namespace", "owner", "labels"}:
+        raise ConfigurationError(f"{where}.match: expected namespace, owner or labels")
+    values = {}
+    for key, value in given.items():
+        if key in {"match", "name"}:
+            continue
+        if key not in _CAMEL:
+            raise ConfigurationError(f"{where}: {key} is none of {', '.join(_CAMEL)}")
+        try:
+            values[_CAMEL[key]] = _value(_CAMEL[key], value)
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"{where}.{key}: {error}") from error
+    pairs = tuple((str(key), str(value)) for key, value in labels.items())
+    return Stage(str(match.get("namespace", "")), str(match.get("owner", "")), pairs, values)
+
+
+def parse_usage(text: str) -> dict[str, int]:
+    """`cpu=100m,memory=64Mi`: cpu in millicores, all else in whole units.
+
+    What is no amount counts as nothing.
+    """
+    used = {}
+    for part in text.split(","):
+        name, _, amount = part.strip().partition("=")
+        try:
+            value = parse_quantity(amount)
+        except ValueError:
+            continue
+        used[name] = max(0, int(value * 1000 if name == "cpu" else value))
+    return used

@@ -1,0 +1,301 @@
+"""Node-pressure eviction: the kubelet's look at what is left of a node, and what it does about it.
+
+One worker plays this side of all kubelets. Nodes without any usage to look at cost nothing.
+Invariant: one pod is evicted at a time, after what the node itself can give back, and none that is
+critical.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from typing_extensions import override
+
+from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, meta, timestamp, with_value
+from stellwerk_cluster.apimachinery.pods import is_finished
+from stellwerk_cluster.hollow import pod_status
+from stellwerk_cluster.hollow.eviction_messages import CONDITION_TEXTS, eviction_message
+from stellwerk_cluster.hollow.eviction_ranking import Candidate, oom_victim, ranked
+from stellwerk_cluster.hollow.eviction_state import EvictionState
+from stellwerk_cluster.hollow.eviction_thresholds import (
+    IMAGEFS,
+    MEMORY,
+    RESOURCE_OF,
+    KubeletConfiguration,
+    Threshold,
+)
+from stellwerk_cluster.hollow.lifecycle import (
+    END_NOW_ANNOTATION,
+    OOM_KILLED,
+    USAGE_ANNOTATION,
+    parse_usage,
+)
+from stellwerk_cluster.hollow.machine import machine_of
+from stellwerk_cluster.hollow.node_admission import is_static, requests_of
+from stellwerk_cluster.hollow.node_usage import (
+    CAPACITY_ANNOTATION,
+    DEAD,
+    UNUSED_IMAGES,
+    NodeUsage,
+    usage_of_node,
+)
+from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
+from stellwerk_cluster.work import Worker, WorkQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.hollow.lifecycle import Lifecycles
+    from stellwerk_cluster.registry.api import Api
+
+_HOUSEKEEPING_SECONDS: Final = 10.0
+_HARD_GRACE_SECONDS: Final = 1
+
+
+class _Leaving(NamedTuple):
+    """A pod that is being evicted: until when it may run, monotonic, and what is said of it."""
+
+    key: Key
+    until: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class _OutOfMemory:
+    """A node whose kernel may have to kill a process, before its kubelet looks."""
+
+    node_name: str
+
+
+class NodePressure(Worker):
+    """Evicts pods from nodes that run short, and reports the conditions of the nodes."""
+
+    def __init__(
+        self, api: Api, lifecycles: Lifecycles, configuration: KubeletConfiguration
+    ) -> None:
+        """Follow the pods and nodes in the store of `api`."""
+        self._api = api
+        self._lifecycles = lifecycles
+        self._configuration = configuration
+        self._pods = api.kinds.resource("pods")
+        self._nodes = api.kinds.resource("nodes")
+        self._events = EventRecorder(api, "kubelet")
+        self.queue = WorkQueue(api.clock)
+        self._states: dict[str, EvictionState] = {}
+        self._usage: dict[str, dict[str, Mapping[str, int]]] = {}
+        """Node → pod uid → what its containers use, of pods that run."""
+        self._leaving: dict[str, _Leaving] = {}
+        for plural, listener in (("pods", self._on_pod), ("nodes", self._on_node)):
+            collection = api.store.collection(plural)
+            for entry in collection.entries():
+                listener(StoreEvent(ADDED, entry, None))
+            collection.listeners.append(listener)
+
+    def _on_pod(self, event: StoreEvent) -> None:
+        node_name, pod = event.entry.node_name, event.entry.obj
+        if not node_name:
+            return
+        uid, used = meta(pod)["uid"], self._usage.setdefault(node_name, {})
+        before = used.pop(uid, None)
+        text = self._lifecycles.of(pod).usage
+        if text and event.type != DELETED and pod_status.is_running(pod):
+            used[uid] = parse_usage(text)
+        if used.get(uid) != before:
+            self._usage_changed(node_name)
+        if not used:
+            del self._usage[node_name]
+
+    def _on_node(self, event: StoreEvent) -> None:
+        name = event.entry.key[1]
+        if event.type == DELETED:
+            for each in (self._states, self._leaving):
+                each.pop(name, None)
+            return
+        was = (meta(event.previous.obj).get("annotations") or EMPTY) if event.previous else EMPTY
+        now = meta(event.entry.obj).get("annotations") or EMPTY
+        if any(was.get(key) != now.get(key) for key in (USAGE_ANNOTATION, CAPACITY_ANNOTATION)):
+            self._usage_changed(name)
+
+    def _usage_changed(self, node_name: str) -> None:
+        """Let the kernel look at once, and the kubelet at its next round."""
+        self.queue.add(_OutOfMemory(node_name))
+        if self._configuration.memory_notification:
+            self.queue.add(node_name)
+        if node_name not in self._states:
+            self._states[node_name] = EvictionState(self._configuration)
+            self.queue.add_after(node_name, _HOUSEKEEPING_SECONDS)
+
+    @override
+    def reconcile(self, key: Hashable) -> None:
+        """Look at one node."""
+        name = key.node_name if isinstance(key, _OutOfMemory) else str(key)
+        node, state = self._api.find("nodes", "", name), self._states.get(name)
+        if node is None or state is None:
+            self._states.pop(name, None)
+        elif isinstance(key, _OutOfMemory):
+            self._kill_if_out_of_memory(node)
+        elif machine_of(node):
+            self.queue.add_after(name, _HOUSEKEEPING_SECONDS)
+        elif self._finish_leaving(name):
+            self._look(node, state)
+
+    def _look(self, node: JsonObject, state: EvictionState) -> None:
+        name, now = meta(node)["name"], self._api.clock.monotonic()
+        usage = usage_of_node(node)
+        signals = usage.signals(self._usage.get(name, EMPTY).values())
+        conditions, threshold = state.look(signals, now)
+        self._report(node, conditions)
+        if threshold is not None and self._relieve(node, usage, threshold):
+            return
+        if state.at_rest and name not in self._usage and not usage.system and not usage.more:
+            del self._states[name]
+        else:
+            self.queue.add_after(name, _HOUSEKEEPING_SECONDS)
+
+    def _relieve(self, node: JsonObject, usage: NodeUsage, threshold: Threshold) -> bool:
+        """Get some of what is short; whether a pod is evicted for it."""
+        resource, name = RESOURCE_OF[threshold.signal], meta(node)["name"]
+        text = f"Attempting to reclaim {resource}"
+        self._events.record("Node", node, "EvictionThresholdMet", text, WARNING)
+        for part in _reclaimable(threshold.signal, usage):
+            if not usage.system.get(part):
+                continue
+            node = self._reclaim(name, part)
+            usage = usage_of_node(node)
+            signals = usage.signals(self._usage.get(name, EMPTY).values())
+            if not threshold.is_met(*signals[threshold.signal], until_reclaimed=True):
+                return False
+        parts = usage.pod_parts(threshold.signal) if resource not in {"memory", "pids"} else ()
+        candidates = {meta(pod)["uid"]: pod for pod in self._active(name)}
+        order = ranked(
+            [self._candidate(name, pod) for pod in candidates.values()],
+            threshold.signal,
+            parts or ((resource,) if resource in {"memory", "pids"} else ()),
+        )
+        if not order:
+            return False
+        signals = usage.signals(self._usage.get(name, EMPTY).values())
+        pod = candidates[order[0].name]
+        message = eviction_message(pod, order[0], threshold, signals[threshold.signal])
+        self._evict(name, pod, threshold, message)
+        return True
+
+    def _active(self, node_name: str) -> list[JsonObject]:
+        entries = self._api.store.collection("pods").on_node(node_name)
+        pods = [entry.obj for entry in entries]
+        return [pod for pod in pods if pod["status"].get("startTime") and not is_finished(pod)]
+
+    def _candidate(self, node_name: str, pod: JsonObject) -> Candidate:
+        uid = meta(pod)["uid"]
+        return Candidate(
+            uid,
+            pod["spec"].get("priority") or 0,
+            self._usage.get(node_name, EMPTY).get(uid, EMPTY),
+            requests_of(pod),
+            is_static(pod),
+            pod["status"].get("qosClass", "BestEffort"),
+        )
+
+    def _evict(self, node_name: str, pod: JsonObject, threshold: Threshold, message: str) -> None:
+        """Let a pod end within the grace of its threshold."""
+        grace = float(_HARD_GRACE_SECONDS)
+        if not threshold.hard:
+            own = pod["spec"].get("terminationGracePeriodSeconds", 30)
+            grace = float(min(own, self._configuration.max_pod_grace_seconds))
+        self._events.record("Pod", pod, "Evicted", message, WARNING)
+        seconds = min(grace, self._lifecycles.of(pod).stop_seconds)
+        until = self._api.clock.monotonic() + seconds
+        self._leaving[node_name] = _Leaving(key_of(pod), until, message)
+        self.queue.add_after(node_name, seconds)
+
+    def _finish_leaving(self, node_name: str) -> bool:
+        """End the pod that is being evicted; whether none is, any more."""
+        leaving = self._leaving.get(node_name)
+        if leaving is None:
+            return True
+        if self._api.clock.monotonic() < leaving.until:
+            return False
+        del self._leaving[node_name]
+        pod = self._api.find("pods", *leaving.key)
+        if pod is not None and not is_finished(pod):
+            now, message = timestamp(self._api.now()), leaving.message
+            self._api.modify(
+                self._pods,
+                leaving.key,
+                lambda obj: pod_status.disrupted(
+                    pod_status.failed(obj, now, "Evicted", message), now, message
+                ),
+                owned_under="status",
+            )
+        return True
+
+    def _reclaim(self, node_name: str, part: str) -> JsonObject:
+        """The node without its dead containers, or without unused images."""
+        path = ("metadata", "annotations", USAGE_ANNOTATION)
+
+        def without(node: JsonObject) -> JsonObject:
+            text = meta(node)["annotations"][USAGE_ANNOTATION]
+            kept = [each for each in text.split(",") if each.partition("=")[0].strip() != part]
+            return with_value(node, path, ",".join(kept))
+
+        return self._api.modify(self._nodes, ("", node_name), without).obj
+
+    def _report(self, node: JsonObject, true: frozenset[str]) -> None:
+        """Write the conditions of a node that have changed."""
+        now, name = timestamp(self._api.now()), meta(node)["name"]
+        conditions = []
+        for each in node["status"].get("conditions") or ():
+            condition, texts = each, CONDITION_TEXTS.get(each["type"])
+            status = "True" if each["type"] in true else "False"
+            if texts is not None and each["status"] not in {status, "Unknown"}:
+                reason, message = texts[status]
+                condition = {
+                    **each,
+                    "status": status,
+                    "reason": reason,
+                    "message": message,
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+                event = reason.replace("Kubelet", "Node", 1)
+                self._events.record("Node", node, event, f"Node {name} status is now: {event}")
+            conditions.append(condition)
+        if conditions != (node["status"].get("conditions") or []):
+            self._api.modify(
+                self._nodes,
+                ("", name),
+                lambda obj: with_value(obj, ("status", "conditions"), conditions),
+                owned_under="status",
+            )
+
+    def _kill_if_out_of_memory(self, node: JsonObject) -> None:
+        """What the kernel does when more memory is used than there is."""
+        name, usage = meta(node)["name"], usage_of_node(node)
+        running = self._usage.get(name, {})
+        used = usage.system.get("memory", 0) + sum(p.get("memory", 0) for p in running.values())
+        if used <= usage.memory:
+            return
+        pods = {meta(pod)["uid"]: pod for pod in self._active(name)}
+        candidates = [self._candidate(name, pod) for uid, pod in pods.items() if uid in running]
+        victim = oom_victim(candidates, usage.memory)
+        if victim is None:
+            return
+        pod = pods[victim.name]
+        container = pod["spec"]["containers"][0]["name"]
+        text = f"System OOM encountered, victim process: {container}, pod: {meta(pod)['name']}"
+        self._events.record("Node", node, "SystemOOM", text, WARNING)
+        path = ("metadata", "annotations", END_NOW_ANNOTATION)
+        self._api.modify(self._pods, key_of(pod), lambda obj: with_value(obj, path, OOM_KILLED))
+
+
+def _reclaimable(signal: str, usage: NodeUsage) -> tuple[str, ...]:
+    """What of the node itself may go before pods do, in order."""
+    if signal == MEMORY or RESOURCE_OF[signal] == "pids":
+        return ()
+    if not usage.has_imagefs or (usage.split and not signal.startswith("imagefs")):
+        return (DEAD, UNUSED_IMAGES) if not usage.has_imagefs else (DEAD,)
+    return (UNUSED_IMAGES,) if signal.startswith(IMAGEFS.partition(".")[0]) else (DEAD,)

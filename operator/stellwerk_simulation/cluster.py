@@ -1,0 +1,121 @@
+"""The World of a simulation: nodes and pods of a trace in the words of the scheduler.
+
+A simulation decides on it. Invariant: nothing here decides; the World, its queue and its profile
+are made of the parts that the operator's are made of.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
+from typing import Any
+
+from stellwerk.backend.cache import Cache
+from stellwerk.backend.nominator import Nominator
+from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.priority_classes import PriorityClasses
+from stellwerk.backend.queued_pod import ActiveItem
+from stellwerk.backend.scheduling_queue import SchedulingQueue
+from stellwerk.clock import VirtualClock
+from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.world.offline import offline_profile
+from stellwerk.world.profiles import Profiles, RecordedRandom
+from stellwerk.world.world import World
+from stellwerk_simulation.trace import TraceNode, TracePod
+
+PODS_PER_NODE = 1001
+"""More than any node of the traces is ever given."""
+
+
+class ActivePods:
+    """The activeQ of a simulation: a pod that enters it is taken out at once."""
+
+    def __init__(self) -> None:
+        self.items: list[ActiveItem] = []
+
+    def __call__(self, item: ActiveItem) -> None:
+        """Take over an item from the scheduling queue."""
+        self.items.append(item)
+
+
+def make_world(
+    nodes: Sequence[TraceNode], profile: LoadedProfile, seed: int, active: ActivePods
+) -> World:
+    """A World with these nodes and nothing on them, in virtual time.
+
+    Raises:
+        ProfileError: a plugin of the profile refuses its arguments.
+    """
+    profiles, nominator = Profiles(), Nominator()
+    world = World(
+        cache=Cache(),
+        objects=IndexedObjectStore(),
+        priority_classes=PriorityClasses(),
+        nominator=nominator,
+        queue=SchedulingQueue(active, profiles, nominator=nominator),
+        profiles=profiles,
+        clock=VirtualClock(),
+        random=RecordedRandom(Random(seed)),
+    )
+    for node in nodes:
+        world.cache.set_node(parse_node(node_manifest(node)))
+    served = offline_profile(
+        profile, world.cache, world.objects, nominator, world.random, world.clock
+    )
+    profiles.serve([served], {})
+    world.cache.update_snapshot()
+    return world
+
+
+def node_manifest(node: TraceNode) -> JsonObject:
+    """The v1.Node of a trace's node."""
+    allocatable: dict[str, Any] = {
+        "cpu": f"{node.cpu_millis}m",
+        "memory": f"{node.memory_mib}Mi",
+        "pods": str(PODS_PER_NODE),
+    }
+    if node.devices:
+        allocatable |= {DEVICES: str(node.devices), MILLI: str(node.devices * WHOLE)}
+    labels = {MODEL_LABEL: node.model} if node.model else {}
+    return {
+        "metadata": {"name": node.name, "labels": labels},
+        "status": {"allocatable": allocatable},
+    }
+
+
+class PodMaker:
+    """Pods of a trace as the scheduler sees them; those that ask the same are parsed once."""
+
+    def __init__(self, scheduler_name: str) -> None:
+        self._parsed = cache(lambda kind: parse_pod(pod_manifest(kind, scheduler_name)))
+
+    def pod(self, pod: TracePod) -> PodInfo:
+        """The pod, unbound, with its name as its uid."""
+        kind = TracePod("", pod.cpu_millis, pod.memory_mib, pod.devices, pod.gpu_milli, pod.models)
+        made: PodInfo = self._parsed(kind).with_node("")
+        made.name = made.uid = pod.name
+        return made
+
+
+def pod_manifest(pod: TracePod, scheduler_name: str) -> JsonObject:
+    """The v1.Pod of a trace's pod."""
+    requests = {"cpu": f"{pod.cpu_millis}m", "memory": f"{pod.memory_mib}Mi"}
+    limits = {}
+    if pod.devices:
+        shared = pod.gpu_milli < WHOLE
+        # The API wants a limit for what cannot be overcommitted.
+        limits = {MILLI if shared else DEVICES: str(pod.gpu_milli if shared else pod.devices)}
+    resources = {"requests": requests | limits, "limits": limits}
+    spec: JsonObject = {
+        "schedulerName": scheduler_name,
+        "containers": [{"name": "main", "resources": resources}],
+    }
+    if pod.models:
+        admitted = {"key": MODEL_LABEL, "operator": "In", "values": list(pod.models)}
+        terms = {"nodeSelectorTerms": [{"matchExpressions": [admitted]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+        spec["affinity"] = {"nodeAffinity": required}
+    return {"metadata": {"name": pod.name, "namespace": "default"}, "spec": spec}

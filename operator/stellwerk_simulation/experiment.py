@@ -1,0 +1,182 @@
+"""Several runs over one trace: every profile with every seed, side by side in processes.
+
+The command runs one. Invariant: what a run gives depends on trace, profile, share and seed, and
+not on how many run at once.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk_simulation.arrivals import (
+    Arrivals,
+    as_listed,
+    gpu_capacity,
+    inflated,
+    typical_pods,
+)
+from stellwerk_simulation.progress import Progress
+from stellwerk_simulation.ready_profiles import profile_of
+from stellwerk_simulation.simulation import RunResult, Simulation
+from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
+
+if TYPE_CHECKING:
+    from multiprocessing.sharedctypes import Synchronized
+
+_FULL_PCT: Final = 100
+_LOOK_SECONDS: Final = 0.2
+_NAMED: Final = 3
+"""So many of the pods that fit nowhere are named."""
+
+_arrived: "Synchronized[int] | None" = None
+"""In a worker process: arrivals of all processes together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A trace, and how pods arrive."""
+
+    nodes: Sequence[TraceNode]
+    pods: Sequence[TracePod]
+    share: float | None
+    """Of the GPUs that arriving pods ask for together; None: the list as it is."""
+
+    @classmethod
+    def read(cls, nodes: Path, pods: Path, share: float | None) -> Self:
+        """An experiment over the files of a trace.
+
+        Raises:
+            ConfigurationError: a file cannot be used.
+        """
+        experiment = cls(read_nodes(nodes), read_pods(pods), share)
+        if share is not None:
+            if not gpu_capacity(experiment.nodes):
+                raise ConfigurationError(f"--inflate: no node in {nodes} has a GPU")
+            if not any(pod.total_milli for pod in experiment.pods):
+                raise ConfigurationError(f"--inflate: no pod in {pods} asks for a GPU")
+        return experiment
+
+    @property
+    def until_pct(self) -> int:
+        """Up to which load curves go."""
+        if self.share is not None:
+            return round(_FULL_PCT * self.share)
+        demand = sum(pod.total_milli for pod in self.pods)
+        return round(_FULL_PCT * demand / max(1, gpu_capacity(self.nodes)))
+
+    def remarks(self) -> list[str]:
+        """What is odd about the trace, and what is done about it."""
+        shapes = {replace(node, name="") for node in self.nodes}
+        hopeless = [pod for pod in self.pods if not any(_fits(pod, shape) for shape in shapes)]
+        if not hopeless:
+            return []
+        names = ", ".join(pod.name for pod in hopeless[:_NAMED])
+        fate = "fit no node even if it is empty and are dropped"
+        return [f"{len(hopeless)} of {len(self.pods)} pods {fate}, {names} among them"]
+
+    def arrivals(self, seed: int) -> Arrivals:
+        """The pods and the ranked nodes of a seed."""
+        if self.share is None:
+            return as_listed(self.nodes, self.pods)
+        return inflated(self.nodes, self.pods, self.share, seed)
+
+    def run_one(self, profile: str, seed: int, tick: Callable[[int], None]) -> RunResult:
+        """One run; `tick` is called with the arrivals so far now and then.
+
+        Raises:
+            ConfigurationError: the profile cannot be used.
+            SchedulerError: a plugin raised.
+        """
+        typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
+        try:
+            simulation = Simulation(arrivals, profile_of(profile, typical), typical, seed)
+        except ProfileError as error:
+            raise ConfigurationError(f"--profile {profile}: {error}") from error
+        try:
+            result = simulation.run(arrivals.pods, tick)
+        except PluginFailure as failure:
+            raise SchedulerError(f"--profile {profile}: {failure}") from failure
+        return replace(result, profile=profile)
+
+    def run(self, profiles: Sequence[str], seeds: Sequence[int], jobs: int) -> list[RunResult]:
+        """Every profile with every seed, in that order, with a progress bar on a terminal.
+
+        Raises:
+            ConfigurationError: a profile cannot be used; nothing has been run then.
+            SchedulerError: a run broke.
+        """
+        typical = typical_pods(self.pods)
+        for profile in profiles:
+            profile_of(profile, typical)
+        runs = [(profile, seed) for profile in profiles for seed in seeds]
+        lengths = {seed: len(self.arrivals(seed).pods) for seed in seeds}
+        progress = Progress(sum(lengths[seed] for _, seed in runs))
+        try:
+            if min(jobs, len(runs)) > 1:
+                return self._run_in_processes(runs, jobs, progress)
+            results: list[RunResult] = []
+            arrived = 0
+            for profile, seed in runs:
+                results.append(self.run_one(profile, seed, partial(progress.show, arrived)))
+                arrived += lengths[seed]
+            return results
+        finally:
+            progress.end()
+
+    def _run_in_processes(
+        self, runs: Sequence[tuple[str, int]], jobs: int, progress: Progress
+    ) -> list[RunResult]:
+        context = multiprocessing.get_context("spawn")
+        arrived = context.Value("q", 0)
+        executor = ProcessPoolExecutor(
+            min(jobs, len(runs)), context, initializer=_start_worker, initargs=(arrived,)
+        )
+        try:
+            futures = [executor.submit(_run_in_worker, self, *each) for each in runs]
+            pending: set[Future[RunResult]] = set(futures)
+            while pending:
+                done, pending = wait(pending, timeout=_LOOK_SECONDS)
+                progress.show(arrived.value)
+                for future in done:
+                    future.result()  # a run that broke ends the others that have not begun
+            return [future.result() for future in futures]
+        except BrokenProcessPool as error:
+            message = "cannot simulate: the process of a run was ended from outside"
+            raise SchedulerError(message) from error
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def _start_worker(arrived: "Synchronized[int]") -> None:
+    global _arrived  # noqa: PLW0603 a worker process has one, handed over at its start
+    _arrived = arrived
+
+
+def _run_in_worker(experiment: Experiment, profile: str, seed: int) -> RunResult:
+    counted = 0
+
+    def tick(number: int) -> None:
+        nonlocal counted
+        if _arrived is not None:
+            with _arrived.get_lock():
+                _arrived.value += number - counted
+        counted = number
+
+    return experiment.run_one(profile, seed, tick)
+
+
+def _fits(pod: TracePod, node: TraceNode) -> bool:
+    """Whether an empty node takes the pod."""
+    return (
+        pod.cpu_millis <= node.cpu_millis
+        and pod.memory_mib <= node.memory_mib
+        and pod.devices <= node.devices
+        and (not pod.models or node.model in pod.models)
+    )

@@ -1,0 +1,107 @@
+"""The ready profiles of `stellwerk simulate`, and those that users bring.
+
+Invariant: a ready profile filters as the default profile does, with GpuShare beside; the scores of
+the default profile give way to the one of the policy, and ties to the rank of nodes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.models.name_syntax import suggestion
+from stellwerk.models.profile import KIND, LoadedProfile, load_profile
+from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
+from stellwerk.plugins.gpu.fragmentation import TypicalPod
+from stellwerk.plugins.gpu_best_fit import GpuBestFit
+from stellwerk.plugins.gpu_clustering import GpuClustering
+from stellwerk.plugins.gpu_dot_product import GpuDotProduct
+from stellwerk.plugins.gpu_packing import GpuPacking
+from stellwerk.plugins.gpu_share import GpuShare
+from stellwerk.plugins.registry import known_plugins
+
+_SCORE_OF: Final[Mapping[str, str]] = {
+    "random": "",
+    "dot-product": GpuDotProduct.name,
+    "gpu-clustering": GpuClustering.name,
+    "gpu-packing": GpuPacking.name,
+    "best-fit": GpuBestFit.name,
+    "fgd": FragmentationGradientDescent.name,
+}
+READY: Final = tuple(_SCORE_OF)
+"""The names of the ready profiles."""
+_LARGEST_FILE: Final = 1 << 20
+
+
+def profile_of(name: str, typical: Sequence[TypicalPod]) -> LoadedProfile:
+    """The ready profile of that name, or the SchedulerProfile in the file of that name.
+
+    Raises:
+        ConfigurationError: there is neither, or it cannot be used.
+    """
+    if name in _SCORE_OF:
+        return load_profile(ready_manifest(name, typical), known_plugins())
+    path = Path(name)
+    if path.suffix not in {".yaml", ".yml", ".json"}:
+        hint = suggestion(name, READY)
+        message = f"--profile {name}: there is no such profile{hint}; ready are {', '.join(READY)}"
+        raise ConfigurationError(f"{message}; a file's name ends in .yaml or .json")
+    try:
+        return load_profile(_manifest_in(path), known_plugins())
+    except ProfileError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+
+
+def ready_manifest(name: str, typical: Sequence[TypicalPod]) -> dict[str, Any]:
+    """The SchedulerProfile object of a ready profile."""
+    score = _SCORE_OF[name]
+    config = []
+    if score == FragmentationGradientDescent.name:
+        config.append({"name": score, "args": {"typicalPods": [_kind(pod) for pod in typical]}})
+    if not score:
+        config.append({"name": GpuShare.name, "args": {"deviceSelection": "Random"}})
+    enabled = [{"name": plugin} for plugin in (GpuShare.name, score) if plugin]
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": name,
+            "tieBreak": "NodeRank" if score else "Random",
+            "plugins": {
+                "multiPoint": {"enabled": enabled},
+                # What is enabled for every point goes on scoring; the defaults do not.
+                "score": {"disabled": [{"name": "*"}], "enabled": [{"name": score}] * bool(score)},
+                "postFilter": {"disabled": [{"name": "*"}]},
+            },
+            "pluginConfig": config,
+        },
+    }
+
+
+def _kind(pod: TypicalPod) -> dict[str, Any]:
+    return {
+        "cpuMillis": pod.cpu_millis,
+        "gpuMilli": pod.gpu_milli,
+        "devices": pod.devices,
+        "models": list(pod.models),
+        "count": pod.count,
+    }
+
+
+def _manifest_in(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror}") from error
+    if len(text) > _LARGEST_FILE:
+        raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 10} KiB")
+    try:
+        manifest = yaml.safe_load(text)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigurationError(f"{path}: not YAML: {reason}") from error
+    if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
+        raise ConfigurationError(f"{path}: not a {KIND}")
+    return manifest

@@ -1,0 +1,192 @@
+"""Nodes and pods of a GPU trace, read from the CSV files as published (openb, 2023).
+
+The command line reads them, arrivals and clusters are made of them. Invariant: every row has been
+checked; what is wrong in a file is one message with the file, the line and the column.
+"""
+
+import csv
+import io
+import lzma
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.gpu import WHOLE
+from stellwerk.models.name_syntax import is_label_value
+
+Row = TypeVar("Row")
+
+_LARGEST_FILE: Final = 1 << 30
+_MOST_DEVICES: Final = 64
+_LARGEST: Final = 1 << 50
+"""Of an amount; far beyond any machine, and far from the end of an int64 when summed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceNode:
+    """A node of a trace."""
+
+    name: str
+    cpu_millis: int
+    memory_mib: int
+    devices: int
+    model: str
+    """Of all its devices; empty: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracePod:
+    """A pod of a trace; times and phases are not read."""
+
+    name: str
+    cpu_millis: int
+    memory_mib: int
+    devices: int
+    gpu_milli: int
+    """Thousandths of each device; below 1000 only with one device, 0 without any."""
+    models: tuple[str, ...]
+    """The models that it admits; empty: any."""
+
+    @property
+    def total_milli(self) -> int:
+        """Thousandths of all its devices."""
+        return self.devices * self.gpu_milli
+
+
+def read_nodes(path: Path) -> list[TraceNode]:
+    """The nodes of a file, at least one.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a row is no node.
+    """
+    return _unique(path, _rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), _node))
+
+
+def read_pods(path: Path) -> list[TracePod]:
+    """The pods of a file, at least one.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or a row is no pod.
+    """
+    columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+    return _unique(path, _rows(path, columns, _pod))
+
+
+class _Fields:
+    """The columns of one line."""
+
+    def __init__(self, place: str, values: Mapping[str, str]) -> None:
+        self._place = place
+        self._values = values
+
+    def text(self, column: str) -> str:
+        """What stands there, without blanks around it."""
+        return self._values.get(column, "").strip()
+
+    def name(self, column: str) -> str:
+        """A name, which must not be empty."""
+        return self.text(column) or self.refuse(column, "is empty")
+
+    def number(self, column: str, most: int = _LARGEST) -> int:
+        """A whole number from 0 on."""
+        text = self.text(column)
+        if not (text.isascii() and text.isdecimal()):
+            self.refuse(column, f"{text[:40]!r} is not a whole number from 0 on")
+        # Longer ones are not even parsed: it takes quadratic time.
+        if len(text) > len(str(most)) or int(text) > most:
+            self.refuse(column, f"{text[:40]} is more than {most}")
+        return int(text)
+
+    def model(self, column: str, text: str) -> str:
+        """The name of a model, which becomes the value of a label."""
+        if not is_label_value(text):
+            self.refuse(column, f"{text[:80]!r} cannot be the value of a label")
+        return text
+
+    def refuse(self, column: str, problem: str) -> str:
+        """Raise what is wrong."""
+        raise ConfigurationError(f"{self._place}, column {column}: {problem}")
+
+
+def _node(fields: _Fields) -> TraceNode:
+    return TraceNode(
+        name=fields.name("sn"),
+        cpu_millis=fields.number("cpu_milli"),
+        memory_mib=fields.number("memory_mib", _LARGEST >> 20),
+        devices=fields.number("gpu", _MOST_DEVICES),
+        model=fields.model("model", fields.text("model")),
+    )
+
+
+def _pod(fields: _Fields) -> TracePod:
+    devices = fields.number("num_gpu", _MOST_DEVICES)
+    milli = min(fields.number("gpu_milli"), WHOLE) if devices else 0
+    if devices and not milli:
+        fields.refuse("gpu_milli", "is 0 where num_gpu is not")
+    if devices > 1 and milli < WHOLE:
+        fields.refuse("gpu_milli", f"{milli} of each of {devices} devices: only one can be shared")
+    models = fields.text("gpu_spec").split("|") if devices else []
+    return TracePod(
+        name=fields.name("name"),
+        cpu_millis=fields.number("cpu_milli"),
+        memory_mib=fields.number("memory_mib", _LARGEST >> 20),
+        devices=devices,
+        gpu_milli=milli,
+        models=tuple(fields.model("gpu_spec", model) for model in models if model),
+    )
+
+
+def _rows(
+    path: Path, columns: tuple[str, ...], parse: Callable[[_Fields], Row]
+) -> Iterator[tuple[int, Row]]:
+    """(line, row) of a file."""
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""), restval="")
+    try:
+        missing = [column for column in columns if column not in (reader.fieldnames or ())]
+        if missing:
+            raise ConfigurationError(f"{path}, line 1: there is no column {missing[0]}")
+        for values in reader:
+            if None in values:
+                message = f"{path}, line {reader.line_num}: more fields than columns"
+                raise ConfigurationError(message)
+            yield reader.line_num, parse(_Fields(f"{path}, line {reader.line_num}", values))
+    except csv.Error as error:
+        raise ConfigurationError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _unique(path: Path, rows: Iterator[tuple[int, "Named"]]) -> list["Named"]:
+    lines: dict[str, int] = {}
+    found = []
+    for line, row in rows:
+        first = lines.setdefault(row.name, line)
+        if first != line:
+            message = f"{path}, line {line}: the name {row.name} stands in line {first} already"
+            raise ConfigurationError(message)
+        found.append(row)
+    if not found:
+        raise ConfigurationError(f"{path}: there is no row")
+    return found
+
+
+Named = TypeVar("Named", TraceNode, TracePod)
+
+
+def _text(path: Path) -> str:
+    """A whole file, unpacked if its name ends in .xz."""
+    opener = lzma.open if path.suffix == ".xz" else open
+    try:
+        with opener(path, "rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {path}: {error.strerror or error}") from error
+    except (lzma.LZMAError, EOFError) as error:
+        raise ConfigurationError(f"cannot read {path}: not an .xz file: {error}") from error
+    if len(content) > _LARGEST_FILE:
+        raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}, line {line}: not UTF-8") from error

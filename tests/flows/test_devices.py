@@ -1,0 +1,418 @@
+"""Devices on the embedded cluster: from a claim and slices to bound pods, and every way back.
+
+Each request sequence of kube-scheduler's that the reference lists has its test here.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from stellwerk.clock import VirtualClock
+from stellwerk.errors import Forbidden
+from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from tests.support.builders import make_node, make_pod
+from tests.support.repository import ROOT
+from tests.support.skipped_time import run_skipping
+from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
+
+EXAMPLES = ROOT / "docs" / "examples"
+GROUP = "resource.k8s.io"
+CLAIMS = f"resourceclaims.{GROUP}"
+DRIVER = "gpu.example.com"
+IN_FLIGHT = "AllocationInFlight"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+CLASS: JsonObject = {
+    "apiVersion": f"{GROUP}/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]},
+}
+
+Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
+
+
+def play(story: Story, nodes: Sequence[str] = ("node-a", "node-b")) -> None:
+    async def flow(clock: VirtualClock) -> None:
+        async with open_virtual_cluster(clock, [make_node(name) for name in nodes]) as world:
+            await story(world)
+            check_devices(world)
+
+    run_skipping(flow)
+
+
+def slice_of(node: str, *devices: JsonObject) -> JsonObject:
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": list(devices),
+        },
+    }
+
+
+def claim_object(name: str, **request: Any) -> JsonObject:
+    exactly = {"deviceClassName": "gpu", **request}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+    }
+
+
+def claiming(name: str, *claims: str, **spec: Any) -> JsonObject:
+    references = [{"name": f"c{n}", "resourceClaimName": each} for n, each in enumerate(claims)]
+    pod = make_pod(name, scheduler_name="stellwerk", resourceClaims=references, **spec)
+    del pod["metadata"]["uid"]
+    return {"apiVersion": "v1", "kind": "Pod", **pod}
+
+
+def claim(world: VirtualCluster, name: str) -> JsonObject:
+    found = world.api.find(CLAIMS, "default", name)
+    assert found is not None, name
+    return found
+
+
+def devices(world: VirtualCluster, name: str) -> list[str]:
+    allocation = (claim(world, name).get("status") or {}).get("allocation") or {}
+    return [each["device"] for each in (allocation.get("devices") or {}).get("results") or ()]
+
+
+def consumers(world: VirtualCluster, name: str) -> list[str]:
+    reserved = (claim(world, name).get("status") or {}).get("reservedFor") or ()
+    return [each["name"] for each in reserved]
+
+
+def check_devices(world: VirtualCluster) -> None:
+    """No device is held by two claims, and no allocation is left in flight."""
+    held: set[tuple[str, str, str]] = set()
+    for each in world.api.all(CLAIMS, None):
+        allocation = (each.get("status") or {}).get("allocation") or {}
+        for result in (allocation.get("devices") or {}).get("results") or ():
+            key = (result["driver"], result["pool"], result["device"])
+            assert key not in held, key
+            held.add(key)
+    assert list(world.operator.world.objects.list(IN_FLIGHT)) == []
+
+
+# --- the examples of the documentation -----------------------------------------------------------
+
+
+def test_pods_with_a_template_get_a_gpu_each_and_the_third_waits() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLES / "gpu-claim.yaml")
+        await world.settle()
+        nodes = [world.node_of(f"trainer-{number}") for number in range(3)]
+        assert sorted(node for node in nodes if node) == ["node-a", "node-b"]
+        (waiting,) = [f"trainer-{number}" for number in range(3) if nodes[number] is None]
+        reason = world.why_pending(waiting)
+        assert reason is not None
+        assert "2 cannot allocate all claims" in reason[1]
+        done = next(name for name in ("trainer-0", "trainer-1") if world.node_of(name))
+        world.delete("pods", done)
+        await world.until(lambda: world.node_of(waiting) is not None)
+
+    play(story)
+
+
+def test_four_linked_gpus_come_from_one_group() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLES / "gpu-linked.yaml")
+        await world.settle()
+        assert world.node_of("trainer") == "node-a"
+        assert devices(world, "four-linked") == ["gpu-0", "gpu-2", "gpu-4", "gpu-6"]
+
+    play(story)
+
+
+def test_a_part_of_a_gpu_is_taken_where_the_whole_is_not_free() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLES / "gpu-partitions.yaml")
+        await world.settle()
+        assert {world.node_of("small"), world.node_of("modest")} == {"node-a"}
+        claims = {each["metadata"]["name"]: each for each in world.api.all(CLAIMS, "default")}
+        del claims["one-half"]
+        (made,) = claims.values()
+        (result,) = made["status"]["allocation"]["devices"]["results"]
+        assert result["request"] == "gpu/half"
+
+    play(story)
+
+
+def test_an_extended_resource_is_served_by_devices() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLES / "gpu-extended-resource.yaml")
+        await world.settle()
+        assert world.node_of("classic") == "node-a"
+        status = world.pods["classic"]["status"]["extendedResourceClaimStatus"]
+        assert status["requestMappings"] == [
+            {
+                "containerName": "main",
+                "resourceName": "example.com/gpu",
+                "requestName": "container-0-request-0",
+            }
+        ]
+        assert devices(world, status["resourceClaimName"]) == ["gpu-0", "gpu-1"]
+
+    play(story)
+
+
+# --- the request sequences -----------------------------------------------------------------------
+
+
+def test_a_binding_writes_the_finalizer_then_allocation_and_reservation_together() -> None:
+    async def story(world: VirtualCluster) -> None:
+        seen: list[tuple[bool, bool, bool]] = []
+
+        def on_change(storage_name: str, event: Any) -> None:
+            if storage_name == CLAIMS:
+                obj = event.entry.obj
+                status = obj.get("status") or {}
+                seen.append(
+                    (
+                        FINALIZER in (obj["metadata"].get("finalizers") or ()),
+                        "allocation" in status,
+                        "reservedFor" in status,
+                    )
+                )
+
+        world.api.store.listeners.append(on_change)
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}), claim_object("c"))
+        world.apply(claiming("p", "c"))
+        await world.settle()
+        assert seen == [(False, False, False), (True, False, False), (True, True, True)]
+        assert "allocationTimestamp" in claim(world, "c")["status"]["allocation"]
+        assert consumers(world, "c") == ["p"]
+
+    play(story)
+
+
+def test_a_second_pod_of_an_allocated_claim_follows_it_to_its_node() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, slice_of("node-b", {"name": "gpu-0"}), claim_object("c"))
+        world.apply(claiming("first", "c"))
+        await world.settle()
+        world.apply(claiming("second", "c"))
+        await world.settle()
+        assert world.node_of("second") == "node-b"
+        assert consumers(world, "c") == ["first", "second"]
+
+    play(story)
+
+
+def test_a_conflict_is_read_again_and_written_again() -> None:
+    async def story(world: VirtualCluster) -> None:
+        replace, touched = world.client.replace, 0
+
+        async def racing(path: str, body: Any) -> JsonObject:
+            nonlocal touched
+            if path.endswith("/status") and touched < 2:
+                touched += 1
+                kind = world.api.kinds.resource("resourceclaims", GROUP)
+                patch = {"metadata": {"labels": {"touched": str(touched)}}}
+                world.api.patch(kind, ("default", "c"), patch)
+            return await replace(path, body)
+
+        world.client.replace = racing  # type: ignore[method-assign]
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}), claim_object("c"))
+        world.apply(claiming("p", "c"))
+        await world.until(lambda: world.node_of("p") == "node-a")
+        assert (touched, devices(world, "c")) == (2, ["gpu-0"])
+
+    play(story)
+
+
+def test_a_failed_binding_takes_the_reservation_back_and_leaves_the_allocation() -> None:
+    async def story(world: VirtualCluster) -> None:
+        bind, tries = world.client.bind, 0
+
+        async def failing(namespace: str, name: str, uid: str, node_name: str) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                assert consumers(world, "c") == ["p"]
+                raise refused()
+            await bind(namespace, name, uid, node_name)
+
+        world.client.bind = failing  # type: ignore[method-assign]
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}), claim_object("c"))
+        world.apply(claiming("p", "c"))
+        await world.until(lambda: tries == 1 and consumers(world, "c") == [])
+        assert devices(world, "c") == ["gpu-0"]
+        await world.until(lambda: world.node_of("p") == "node-a")
+        assert consumers(world, "c") == ["p"]
+
+    play(story)
+
+
+def test_a_pod_waits_for_the_binding_conditions_of_its_device() -> None:
+    async def story(world: VirtualCluster) -> None:
+        device = {
+            "name": "gpu-0",
+            "bindingConditions": ["example.com/ready"],
+            "bindingFailureConditions": ["example.com/failed"],
+        }
+        world.apply(CLASS, slice_of("node-a", device), claim_object("c"))
+        world.apply(claiming("p", "c"))
+        await world.until(lambda: devices(world, "c") == ["gpu-0"])
+        await asyncio.sleep(60)
+        assert world.node_of("p") is None
+        assert any(note[1] == "BindingConditionsPending" for note in world.notes.about("p"))
+        report(world, "c", "example.com/ready")
+        await world.until(lambda: world.node_of("p") == "node-a")
+
+    play(story)
+
+
+def test_a_failed_condition_ends_the_binding_and_the_claim_is_deallocated() -> None:
+    async def story(world: VirtualCluster) -> None:
+        conditions = {
+            "bindingConditions": ["example.com/ready"],
+            "bindingFailureConditions": ["example.com/failed"],
+        }
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0", **conditions}))
+        world.apply(claim_object("c"), claiming("p", "c"))
+        await world.until(lambda: devices(world, "c") == ["gpu-0"])
+        withdraw(world, "node-a")
+        world.apply(slice_of("node-b", {"name": "gpu-1"}))
+        report(world, "c", "example.com/failed")
+        await world.until(lambda: world.node_of("p") == "node-b")
+        assert devices(world, "c") == ["gpu-1"]
+
+    play(story)
+
+
+def test_devices_that_never_become_ready_are_given_up_after_ten_minutes() -> None:
+    async def story(world: VirtualCluster) -> None:
+        device = {
+            "name": "gpu-0",
+            "bindingConditions": ["example.com/ready"],
+            "bindingFailureConditions": ["example.com/failed"],
+        }
+        world.apply(CLASS, slice_of("node-a", device), claim_object("c"))
+        world.apply(claiming("p", "c"))
+        await world.until(lambda: devices(world, "c") == ["gpu-0"])
+        began = world.clock.monotonic()
+        withdraw(world, "node-a")
+        await world.until(lambda: devices(world, "c") == [], seconds=1200)
+        assert world.clock.monotonic() - began >= 600
+
+    play(story)
+
+
+def test_a_claim_on_the_wrong_node_is_deallocated_for_its_pod() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(
+            CLASS, slice_of("node-a", {"name": "gpu-0"}), slice_of("node-b", {"name": "gpu-0"})
+        )
+        world.apply(claim_object("c"))
+        world.apply(claiming("first", "c", nodeSelector={"kubernetes.io/hostname": "node-a"}))
+        await world.settle()
+        world.delete("pods", "first")
+        await world.until(lambda: "first" not in world.pods)
+        world.apply(claiming("second", "c", nodeSelector={"kubernetes.io/hostname": "node-b"}))
+        await world.until(lambda: world.node_of("second") == "node-b")
+        allocation = claim(world, "c")["status"]["allocation"]
+        assert [each["pool"] for each in allocation["devices"]["results"]] == ["node-b"]
+
+    play(story)
+
+
+@pytest.mark.parametrize("pods", [2, 5])
+def test_of_pods_in_flight_for_one_device_one_gets_it(pods: int) -> None:
+    async def story(world: VirtualCluster) -> None:
+        replace = world.client.replace
+
+        async def slow(path: str, body: Any) -> JsonObject:
+            await asyncio.sleep(3)
+            return await replace(path, body)
+
+        world.client.replace = slow  # type: ignore[method-assign]
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}))
+        for number in range(pods):
+            world.apply(claim_object(f"c{number}"), claiming(f"p{number}", f"c{number}"))
+        await world.settle()
+        await asyncio.sleep(30)
+        assert [world.node_of(f"p{number}") for number in range(pods)].count("node-a") == 1
+
+    play(story)
+
+
+def test_devices_of_a_binding_that_failed_go_to_the_pod_that_waits() -> None:
+    async def story(world: VirtualCluster) -> None:
+        replace, tries = world.client.replace, 0
+
+        async def failing(path: str, body: Any) -> JsonObject:
+            nonlocal tries
+            if path.endswith("first/status"):
+                tries += 1
+                await asyncio.sleep(5)
+                raise refused()
+            return await replace(path, body)
+
+        world.client.replace = failing  # type: ignore[method-assign]
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}))
+        world.apply(claim_object("first"), claiming("first", "first"))
+        await world.until(lambda: len(list(world.operator.world.objects.list(IN_FLIGHT))) == 1)
+        world.apply(claim_object("second"), claiming("second", "second"))
+        await world.until(lambda: world.node_of("second") == "node-a", seconds=120)
+        assert tries >= 1
+
+    play(story)
+
+
+def test_a_claim_that_comes_late_lets_its_pod_into_the_queue() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}), claiming("p", "c"))
+        await asyncio.sleep(30)
+        assert world.node_of("p") is None
+        world.apply(claim_object("c"))
+        await world.until(lambda: world.node_of("p") == "node-a")
+
+    play(story)
+
+
+def test_slices_and_classes_that_come_late_wake_the_pod() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(claim_object("c"), claiming("p", "c"))
+        await world.settle()
+        world.apply(CLASS)
+        await asyncio.sleep(30)
+        assert world.node_of("p") is None
+        world.apply(slice_of("node-a", {"name": "gpu-0"}))
+        await world.until(lambda: world.node_of("p") == "node-a")
+
+    play(story)
+
+
+def refused() -> Exception:
+    return Forbidden("bind default/p", 403, "Forbidden", "not now")
+
+
+def withdraw(world: VirtualCluster, node: str) -> None:
+    """A driver publishes nothing any more."""
+    kind = world.api.kinds.resource("resourceslices", GROUP)
+    delete(world.api, kind, ("", f"{node}-gpus"), DeleteOptions())
+
+
+def report(world: VirtualCluster, name: str, condition: str) -> None:
+    """What the driver of a device says about it."""
+    stamp = "2026-01-01T00:00:00Z"
+    shown = {
+        "type": condition,
+        "status": "True",
+        "reason": "Driver",
+        "message": "said so",
+        "lastTransitionTime": stamp,
+    }
+    (result,) = claim(world, name)["status"]["allocation"]["devices"]["results"]
+    device = {key: result[key] for key in ("driver", "pool", "device")}
+    status = {"status": {"devices": [{**device, "conditions": [shown]}]}}
+    world.patch_status("resourceclaims", name, status, GROUP)

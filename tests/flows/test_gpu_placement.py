@@ -1,0 +1,102 @@
+"""GPU profiles on a running operator: placements of a simulation, devices in annotations."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import yaml
+
+from stellwerk.models.gpu import DEVICE_IDS, WHOLE, parse_device_ids
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import API_VERSION, KIND
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_simulation.arrivals import Arrivals, inflated, typical_pods
+from stellwerk_simulation.cluster import node_manifest, pod_manifest
+from stellwerk_simulation.ready_profiles import profile_of, ready_manifest
+from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.trace import TracePod, read_nodes, read_pods
+from tests.support.repository import ROOT
+from tests.support.running_operator import install, is_active, operator_on, until
+
+DATA = ROOT / "tests" / "data" / "simulation"
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+LISTED = read_pods(DATA / "pods.csv")
+TYPICAL = typical_pods(LISTED)
+
+
+def create(cluster: EmbeddedCluster, pod: TracePod, profile: str) -> None:
+    manifest = pod_manifest(pod, profile)
+    manifest["spec"]["containers"][0]["image"] = "registry.example/pause"
+    cluster.api.create(cluster.api.kinds.resource("pods"), "default", manifest)
+
+
+def stored(cluster: EmbeddedCluster, pod: TracePod) -> JsonObject:
+    return cluster.api.get(cluster.api.kinds.resource("pods"), "default", pod.name).obj
+
+
+def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
+    obj = stored(cluster, pod)
+    conditions = {each["type"] for each in obj.get("status", {}).get("conditions", ())}
+    return bool(obj["spec"].get("nodeName")) or "PodScheduled" in conditions
+
+
+async def test_the_operator_places_as_a_simulation_does(tmp_path: Path) -> None:
+    profile = "fgd"
+    # Some of the nodes, so that pods of every kind are turned away, too.
+    nodes = read_nodes(DATA / "nodes.csv")[3:11:2]
+    arrivals = Arrivals(inflated(nodes, LISTED, 1.6, 1).pods, nodes)
+    simulation = Simulation(arrivals, profile_of(profile, TYPICAL), TYPICAL, 1)
+    simulated = {pod.name: simulation.arrive(pod) for pod in arrivals.pods}
+    assert "" in simulated.values()
+    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest(profile, TYPICAL)}
+    manifests = [node_manifest(node) for node in nodes]
+    found = {}
+    async with EmbeddedCluster(manifests, options=ALONE) as cluster:
+        install(cluster, manifest)
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, profile))
+            for pod in arrivals.pods:
+                create(cluster, pod, profile)
+                await until(partial(is_decided, cluster, pod))
+                found[pod.name] = stored(cluster, pod)["spec"].get("nodeName", "")
+            devices_are_not_overcommitted(cluster, arrivals.pods)
+    assert found == simulated
+
+
+def devices_are_not_overcommitted(cluster: EmbeddedCluster, pods: Sequence[TracePod]) -> None:
+    """Every bound pod names as many devices as it asks for, and none is given out twice."""
+    used: dict[tuple[str, int], int] = {}
+    for pod in pods:
+        obj = stored(cluster, pod)
+        node_name = obj["spec"].get("nodeName", "")
+        annotation = obj["metadata"].get("annotations", {}).get(DEVICE_IDS, "")
+        numbers = parse_device_ids(annotation) if node_name else ()
+        assert len(numbers) == (pod.devices if node_name else 0), pod.name
+        for number in numbers:
+            key = (node_name, number)
+            used[key] = used.get(key, 0) + pod.gpu_milli
+    assert max(used.values()) <= WHOLE
+
+
+async def test_devices_are_remembered_over_a_restart(tmp_path: Path) -> None:
+    [node] = [node for node in read_nodes(DATA / "nodes.csv") if node.name == "node-00"]
+    pods = [
+        TracePod(f"p{number}", 1000, 1024, 1, milli, ())
+        for number, milli in enumerate((600, 700, 300, 400))
+    ]
+    manifest = yaml.safe_load(
+        "{apiVersion: scheduling.stellwerk.dev/v1alpha1, kind: SchedulerProfile, "
+        "metadata: {name: gpu}, spec: {schedulerName: gpu, "
+        "plugins: {multiPoint: {enabled: [{name: GpuShare}]}}}}"
+    )
+    async with EmbeddedCluster([node_manifest(node)], options=ALONE) as cluster:
+        install(cluster, manifest)
+        for pair in (pods[:2], pods[2:]):
+            # The second operator knows from annotations alone that 400 and 300 are left.
+            async with operator_on(cluster, tmp_path):
+                await until(lambda: is_active(cluster, "gpu"))
+                for pod in pair:
+                    create(cluster, pod, "gpu")
+                    await until(partial(is_decided, cluster, pod))
+        ids = [stored(cluster, pod)["metadata"]["annotations"][DEVICE_IDS] for pod in pods]
+    assert ids == ["0", "1", "1", "0"]

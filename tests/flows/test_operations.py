@@ -1,0 +1,241 @@
+"""docs/operations.md, section by section: what the page tells an administrator to type works.
+
+Each section has a cluster of its own, which enforces access rules. Another scheduler stands for
+kube-scheduler, and for each pod of Stellwerk's Deployment a process runs with its arguments and its
+service account, as a kubelet would run it.
+"""
+
+import asyncio
+import re
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+import pytest
+import yaml
+
+from stellwerk import __version__
+from stellwerk.metrics import Metrics
+from stellwerk.models.crd import crd_manifest
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from stellwerk_cluster.identity.assembly import IdentityOptions
+from tests.support.builders import make_pod
+from tests.support.kubectls import helm, newest, program_of
+from tests.support.lease_scheduler import LeaseScheduler, Placements, kube_scheduler
+from tests.support.pod_processes import PodProcesses, pod_processes
+from tests.support.repository import ROOT
+from tests.support.running_operator import until
+from tests.support.shell_steps import Command, Happening, Shell, sections, shell
+
+DOCUMENT = ROOT / "docs" / "operations.md"
+SECTIONS = sections(DOCUMENT)
+WALK = "A walk through, line by line"
+FILES = "Install by files"
+HELM = "Install with Helm"
+UPGRADE = "Upgrade and downgrade"
+UNINSTALL = "Uninstall"
+DUMP = "Reading a dump"
+ADDED_FIELD = "percentageOfNodesToScore"
+IN_PLACE = "In place of kube-scheduler, and back"
+NEEDED = ("charts", "crds", "manifests", "overlays")
+PROGRAMS = Path(sys.executable).parent
+
+
+def cluster_of_an_administrator() -> EmbeddedCluster:
+    """Without anything of Stellwerk's: not even the definition."""
+    return EmbeddedCluster(
+        3,
+        options=ClusterOptions(
+            identity=IdentityOptions("rbac", service_accounts=True),
+            tls=True,
+            kubelet=KubeletOptions(respect_grace=False),
+        ),
+    )
+
+
+@dataclass
+class Site:
+    """A cluster, who works on it, and what became of its pods."""
+
+    cluster: EmbeddedCluster
+    other: LeaseScheduler
+    processes: PodProcesses
+    placements: Placements
+    shell: Shell
+    happenings: Mapping[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+
+    async def take(self, section: str) -> None:
+        """Do what a section says."""
+        for step in SECTIONS[section]:
+            try:
+                if isinstance(step, Happening):
+                    await self.happenings[step.words]()
+                else:
+                    await self.shell.take(step)
+            except AssertionError as failure:
+                failure.add_note(self.processes.log())
+                raise
+
+
+@asynccontextmanager
+async def reader(directory: Path, environment: Mapping[str, str]) -> AsyncIterator[Shell]:
+    """A shell in a directory that has what a clone has."""
+    for name in NEEDED:
+        (directory / name).symlink_to(ROOT / name)
+    programs = (program_of(newest()), helm(), PROGRAMS / "stellwerk")
+    async with shell(directory, environment, *programs) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def site(directory: Path) -> AsyncIterator[Site]:
+    async with cluster_of_an_administrator() as cluster:
+        kubeconfig = directory / "kubeconfig"
+        cluster.write_kubeconfig(kubeconfig)
+        placements = Placements(cluster)
+        async with (
+            kube_scheduler(cluster) as other,
+            pod_processes(cluster, directory) as processes,
+            reader(directory, {"KUBECONFIG": str(kubeconfig)}) as opened,
+        ):
+            happenings = {
+                "kube-scheduler ends": other.stop,
+                "kube-scheduler starts": other.start,
+            }
+            yield Site(cluster, other, processes, placements, opened, happenings)
+        # A process that was asked to end before it could listen has the signal's own status.
+        assert set(processes.statuses) <= {0, -signal.SIGTERM}, processes.log()
+
+
+def previous_release(directory: Path) -> None:
+    """A clone of an older release: its definition lacks a field, and its image has another tag."""
+    definition = crd_manifest()
+    (version,) = definition["spec"]["versions"]
+    del version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"][ADDED_FIELD]
+    (directory / "crds").mkdir(parents=True)
+    (directory / "crds" / "schedulerprofiles.yaml").write_text(yaml.safe_dump(definition))
+    shutil.copytree(ROOT / "manifests", directory / "manifests")
+    deployment = directory / "manifests" / "20-deployment.yaml"
+    image = f"image: stellwerk:{__version__}"
+    assert image in deployment.read_text()
+    deployment.write_text(deployment.read_text().replace(image, "image: stellwerk:0.0.9"))
+
+
+def test_every_section_with_commands_is_known() -> None:
+    assert set(SECTIONS) == {WALK, FILES, HELM, IN_PLACE, UPGRADE, UNINSTALL, DUMP}
+
+
+async def test_a_newcomer_can_follow_the_walk_through(tmp_path: Path) -> None:
+    async with reader(tmp_path, {}) as opened:
+        for step in SECTIONS[WALK]:
+            assert not isinstance(step, Happening)
+            await opened.take(step)
+
+
+@pytest.mark.parametrize("section", [FILES, pytest.param(HELM, marks=pytest.mark.long)])
+async def test_installing_as_the_page_says(section: str, tmp_path: Path) -> None:
+    async with site(tmp_path) as prepared:
+        await prepared.take(section)
+        await until(lambda: not prepared.placements.waiting())
+
+
+@pytest.mark.slow
+async def test_the_pods_of_kube_scheduler_change_hands_and_none_is_left_or_bound_twice(
+    tmp_path: Path,
+) -> None:
+    async with site(tmp_path) as prepared:
+        arriving = asyncio.create_task(create_steadily(prepared.cluster))
+        await prepared.take(IN_PLACE)
+        arriving.cancel()
+        await asyncio.wait({arriving})
+        await until(lambda: not prepared.placements.waiting())
+        assert set(prepared.placements.of.values()) == {1}
+        assert prepared.other.bound < prepared.placements.of.keys(), "both have decided"
+
+
+async def create_steadily(cluster: EmbeddedCluster) -> None:
+    """Pods that name no scheduler, five a second."""
+    for number in count():
+        pod = make_pod(f"arriving-{number}", cpu="1m")
+        del pod["metadata"]["uid"]
+        cluster.api.create(cluster.api.kinds.resource("pods"), "default", pod)
+        await asyncio.sleep(0.2)
+
+
+@pytest.mark.long
+async def test_the_definition_changes_up_and_down_under_a_running_operator(tmp_path: Path) -> None:
+    previous_release(tmp_path / "previous")
+    async with site(tmp_path) as prepared:
+        await prepared.take(UPGRADE)
+
+
+@pytest.mark.slow
+async def test_uninstalling_leaves_nothing(tmp_path: Path) -> None:
+    async with site(tmp_path) as prepared:
+        await prepared.take(UNINSTALL)
+        await until(lambda: not prepared.processes.running)
+        kept = {name: marks for name, marks in marked(prepared.cluster) if marks}
+        assert kept == {}
+
+
+def marked(cluster: EmbeddedCluster) -> Iterator[tuple[str, list[str]]]:
+    """Every object with what an operator could have left on it."""
+    for collection in cluster.store.names():
+        for entry in cluster.store.collection(collection).entries():
+            metadata = entry.obj["metadata"]
+            marks = [
+                *(metadata.get("finalizers") or ()),
+                *(metadata.get("annotations") or ()),
+                *(metadata.get("labels") or ()),
+            ]
+            name = f"{collection} {metadata.get('namespace', '')}/{metadata['name']}"
+            yield name, [mark for mark in marks if "stellwerk" in mark or "kopf" in mark]
+
+
+async def test_a_dump_says_what_the_page_says(tmp_path: Path) -> None:
+    async with site(tmp_path) as prepared:
+        await prepared.take(DUMP)
+
+
+def test_the_metrics_of_the_page_are_those_of_the_operator() -> None:
+    page = DOCUMENT.read_text(encoding="utf-8")
+    named = re.findall(r"`((?:scheduler|stellwerk|rest_client|leader_election)_[a-z_]+)\b", page)
+    families = {family.name for family in Metrics().families}
+    assert set(named) - families == set()
+
+
+async def test_profiles_of_a_later_definition_are_served_as_far_as_they_are_known(
+    tmp_path: Path,
+) -> None:
+    """Stored in a version that this release does not know, and then with a field of that one."""
+    definition = crd_manifest()
+    (version,) = definition["spec"]["versions"]
+    fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    fields["fromTomorrow"] = {"type": "string"}
+    later = {**version, "name": "v1beta1"}
+    definition["spec"]["versions"] = [{**version, "storage": False}, later]
+    (tmp_path / "later.yaml").write_text(yaml.safe_dump(definition))
+    profile = {
+        "apiVersion": "scheduling.stellwerk.dev/v1beta1",
+        "kind": "SchedulerProfile",
+        "metadata": {"name": "later"},
+        "spec": {"schedulerName": "later"},
+    }
+    (tmp_path / "profile.yaml").write_text(yaml.safe_dump(profile))
+    async with site(tmp_path) as prepared:
+        for text in (
+            "kubectl apply -f later.yaml -f manifests/",
+            "kubectl apply -f profile.yaml",
+            "kubectl wait --for=condition=Active schedulerprofile/later --timeout=60s",
+            'kubectl patch sprof later --type=merge -p \'{"spec":{"fromTomorrow":"x"}}\'',
+            "kubectl wait --for=condition=Accepted=false schedulerprofile/later --timeout=60s",
+            "kubectl get sprof later -o yaml | grep 'fromTomorrow: unknown field'",
+            "kubectl wait --for=condition=Active schedulerprofile/later --timeout=60s",
+        ):
+            await prepared.shell.take(Command(text))

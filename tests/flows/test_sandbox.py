@@ -1,0 +1,92 @@
+"""`stellwerk demo` and `stellwerk up` as a new user meets them."""
+
+import asyncio
+import io
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from stellwerk.demo import demo as demo_module
+from stellwerk.demo.demo import run_demo
+from stellwerk.demo.examples import Example
+from tests.support.builders import make_pod
+from tests.support.processes import fetch, running, server_of, until
+
+pytestmark = pytest.mark.slow
+
+
+async def test_the_demo_computes_its_reasons_and_says_what_would_help() -> None:
+    output = io.StringIO()
+    assert await run_demo(keep=False, output=output) == 0
+    text = output.getvalue()
+    nginx = text[text.index("\nnginx") :].splitlines()[1]
+    assert "kube-04   1 of 6 nodes fit" in nginx
+    assert "NodeAffinity +" in text
+    impossible = text[text.index("impossible fits nowhere") :]
+    assert "  - request 4 CPU instead of 64 CPU" in impossible
+    assert re.search(r"Go on: \S+ up\n", text)
+
+
+async def test_the_demo_fails_when_a_pod_is_where_its_manifest_forbids(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    astray = make_pod("astray", node_name="kube-01", nodeSelector={"disktype": "ssd"})
+    example = Example("A pod that is on the wrong node", schedulable=True, objects=(astray,))
+    monkeypatch.setattr(demo_module, "load_examples", lambda: [example])
+    output = io.StringIO()
+    assert await run_demo(keep=False, output=output) == 1
+    assert "astray: kube-01 is not labelled disktype=ssd" in output.getvalue()
+
+
+async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
+    kubeconfig, log = tmp_path / "kubeconfig", tmp_path / "log"
+    async with running(log, "up", "--nodes", "2", "--kubeconfig", str(kubeconfig)) as up:
+
+        async def is_up() -> bool:
+            return "Stop: Ctrl-C" in log.read_text()
+
+        await until(is_up, up)
+        pod = make_pod("hello", cpu="1")
+        await fetch(f"{server_of(kubeconfig)}/api/v1/namespaces/default/pods", pod)
+        url = re.findall(r"^Scheduler: +(\S+)$", log.read_text(), re.MULTILINE)[0]
+
+        async def is_bound() -> bool:
+            return not json.loads(await fetch(f"{url}/queue"))["items"]
+
+        await until(is_bound, up)
+        printed = await output_of("explain", "pod", "hello", "--url", url)
+        assert printed.startswith("default/hello is bound on node-")
+        printed = await output_of("what-if", "--drain", "node-1", "--url", url)
+        assert printed.startswith("If node-1 were drained")
+        printed = await output_of("explain", "pod", "hello", "--url", url, "-o", "json")
+        assert json.loads(printed)["pod"] == "default/hello"
+        printed = await output_of("decide", "--kubeconfig", str(kubeconfig), "--pod", "hello")
+        assert json.loads(printed)["id"] == "default/hello"
+    assert not kubeconfig.exists()
+
+
+async def output_of(*arguments: str) -> str:
+    """What a command prints."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "stellwerk", *arguments, stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0
+    return printed.decode()
+
+
+async def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    cases = tmp_path / "cases"
+    case = {"id": "a", "nodes": [], "pod": make_pod("web")}
+    cases.write_text(f"{json.dumps(case)}\n" * 5000)
+    command = f"{sys.executable} -m stellwerk decide {cases} | head -1"
+    process = await asyncio.create_subprocess_shell(
+        f'bash -c "set -o pipefail; {command}"',
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, complaints = await process.communicate()
+    assert (process.returncode, complaints) == (0, b"")

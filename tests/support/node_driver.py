@@ -1,0 +1,98 @@
+"""An embedded cluster on a virtual clock that a test moves by hand: no sockets, no scheduler."""
+
+from typing import Any
+
+from stellwerk.clock import VirtualClock
+from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.apimachinery.objects import pick
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+
+
+class ClusterDriver:
+    """Creates, patches and deletes objects of the default namespace, and lets time pass."""
+
+    def __init__(self, nodes: Any = 3, **options: Any) -> None:
+        self.clock = VirtualClock()
+        self.cluster = EmbeddedCluster(
+            nodes, clock=self.clock, options=ClusterOptions(**{"seed": 1, **options})
+        )
+        self.api = self.cluster.api
+        self.cluster.work.settle()
+
+    def create(self, plural: str, body: JsonObject, group: str = "") -> None:
+        kind = self.api.kinds.resource(plural, group)
+        self.api.create(kind, "default" if kind.namespaced else "", body)
+        self.cluster.work.settle()
+
+    def patch(self, plural: str, name: str, patch: JsonObject, subresource: str = "") -> None:
+        kind = self.api.kinds.resource(plural)
+        key = ("default" if kind.namespaced else "", name)
+        self.api.patch(kind, key, patch, subresource=subresource)
+        self.cluster.work.settle()
+
+    def annotate(self, plural: str, name: str, **annotations: str | None) -> None:
+        """Set annotations of this project's prefix; underscores of the names are dashes."""
+        given = {f"stellwerk.dev/{k.replace('_', '-')}": text for k, text in annotations.items()}
+        self.patch(plural, name, {"metadata": {"annotations": given}})
+
+    def delete(self, plural: str, name: str, **options: Any) -> None:
+        kind = self.api.kinds.resource(plural)
+        key = ("default" if kind.namespaced else "", name)
+        delete(self.api, kind, key, DeleteOptions(**options))
+        self.cluster.work.settle()
+
+    def advance(self, seconds: float, step: float = 0.5) -> None:
+        """Let time pass in steps, with all work that falls due."""
+        end = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < end:
+            self.clock.advance(min(step, end - self.clock.monotonic()))
+            self.cluster.work.settle()
+
+    def pod(self, name: str) -> JsonObject:
+        found = self.api.find("pods", "default", name)
+        assert found is not None, f"no pod {name}"
+        return found
+
+    def gone(self, name: str) -> bool:
+        return self.api.find("pods", "default", name) is None
+
+    def phase(self, name: str) -> str:
+        return str(self.pod(name)["status"]["phase"])
+
+    def node(self, name: str) -> JsonObject:
+        found = self.api.find("nodes", "", name)
+        assert found is not None, f"no node {name}"
+        return found
+
+    def taints(self, name: str) -> set[tuple[str, str]]:
+        """(key, effect) of a node's taints."""
+        taints = pick(self.node(name), ("spec", "taints")) or ()
+        return {(each["key"], each["effect"]) for each in taints}
+
+    def condition(self, name: str, type_: str) -> str:
+        """The status of a node's condition."""
+        by_type = {each["type"]: each["status"] for each in self.node(name)["status"]["conditions"]}
+        return str(by_type.get(type_, ""))
+
+    def events(self, name: str) -> list[tuple[str, str]]:
+        """(reason, message) of what was reported about an object, oldest first."""
+        found = [
+            each for each in self.api.all("events") if each["involvedObject"].get("name") == name
+        ]
+        found.sort(key=lambda each: int(each["metadata"]["resourceVersion"]))
+        return [(each["reason"], each["message"]) for each in found]
+
+
+def hollow_pod(name: str, node_name: str = "node-1", **spec: Any) -> JsonObject:
+    """A pod that is bound already, with one container; keywords are fields of the spec."""
+    annotations = spec.pop("annotations", {})
+    resources = {"requests": spec.pop("requests", {}), "limits": spec.pop("limits", {})}
+    container = {"name": "c", "image": "registry.example/c:1", "resources": resources}
+    return {
+        "metadata": {
+            "name": name,
+            "annotations": {f"stellwerk.dev/{key}": text for key, text in annotations.items()},
+        },
+        "spec": {"nodeName": node_name, "containers": [container], **spec},
+    }

@@ -1,0 +1,139 @@
+"""The way to the operator's port: over a URL, or forwarded by kubectl to the lease's holder."""
+
+import argparse
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from stellwerk.commands.operator_port import open_port
+from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
+from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk_cluster.cluster import EmbeddedCluster
+
+
+async def operator(answer: web.Response) -> tuple[web.AppRunner, str, list[web.Request]]:
+    """A port that gives one answer, its URL, and what was asked."""
+    asked: list[web.Request] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        asked.append(request)
+        return answer
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}", asked
+
+
+async def test_no_token_is_sent_over_plain_http() -> None:
+    runner, url, asked = await operator(web.json_response({"a": 1}))
+    try:
+        async with open_port(PortAddress(url=url)) as port:
+            assert await port.get("/queue") == {"a": 1}
+        assert "Authorization" not in asked[0].headers
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        pytest.param(
+            {"status": 503, "text": '{"error": "e", "leader": "other_1"}'}, "other_1", id="standby"
+        ),
+        pytest.param({"status": 404, "text": "there is no pod"}, "no pod", id="not found"),
+        pytest.param({"status": 200, "text": "no JSON"}, "no answer", id="something else"),
+    ],
+)
+async def test_what_is_no_result_is_one_line(answer: dict[str, object], text: str) -> None:
+    response = web.Response(status=int(str(answer["status"])), text=str(answer["text"]))
+    runner, url, _ = await operator(response)
+    try:
+        async with open_port(PortAddress(url=url)) as port:
+            with pytest.raises(SchedulerError, match=text) as raised:
+                await port.get("/queue")
+        assert "\n" not in str(raised.value)
+    finally:
+        await runner.cleanup()
+
+
+def fake_kubectl(directory: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl that writes its arguments down and then runs a script."""
+    path, log = directory / "kubectl", directory / "arguments"
+    path.write_text(f'#!/bin/sh\necho "$@" > {log}\n{script}\n')
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
+    return log
+
+
+@asynccontextmanager
+async def cluster_at(kubeconfig: Path) -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster(1) as cluster:
+        cluster.write_kubeconfig(kubeconfig)
+        yield cluster
+
+
+def lease(holder: str) -> dict[str, object]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "stellwerk", "namespace": "default"},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+    }
+
+
+async def test_a_port_is_forwarded_to_the_pod_that_holds_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = 'echo "Forwarding from 127.0.0.1:1 -> 10259"\nexec sleep 60'
+    log = fake_kubectl(tmp_path, script, monkeypatch)
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+        cluster.api.create(leases, "default", lease("stellwerk-7d-x2_4f0c"))
+        config = tmp_path / "kubeconfig"
+        address = PortAddress(kubeconfig=str(config), lease_namespace="default")
+        async with open_port(address) as port:
+            # No operator is behind it: what counts is where the way leads.
+            with pytest.raises(SchedulerError, match="no answer"):
+                await port.get("/queue")
+    assert log.read_text().split() == [
+        f"--kubeconfig={config}",
+        "--namespace=default",
+        "port-forward",
+        "pod/stellwerk-7d-x2",
+        ":10259",
+        "--address=127.0.0.1",
+    ]
+
+
+async def test_kubectl_s_refusal_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_kubectl(tmp_path, 'echo "pods is forbidden" >&2; exit 1', monkeypatch)
+    async with cluster_at(tmp_path / "kubeconfig") as cluster:
+        leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+        cluster.api.create(leases, "default", lease("stellwerk-1_a"))
+        address = PortAddress(kubeconfig=str(tmp_path / "kubeconfig"), lease_namespace="default")
+        with pytest.raises(SchedulerError, match="pods is forbidden"):
+            async with open_port(address):
+                pass
+
+
+async def test_without_a_holder_there_is_no_way(tmp_path: Path) -> None:
+    async with cluster_at(tmp_path / "kubeconfig"):
+        address = PortAddress(kubeconfig=str(tmp_path / "kubeconfig"))
+        with pytest.raises(SchedulerError, match="no replica holds"):
+            async with open_port(address):
+                pass
+
+
+def test_a_lease_has_a_namespace() -> None:
+    parser = argparse.ArgumentParser()
+    add_port_arguments(parser)
+    with pytest.raises(ConfigurationError, match="NAMESPACE/NAME"):
+        port_address(parser.parse_args(["--lease", "stellwerk"]))

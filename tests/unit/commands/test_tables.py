@@ -1,0 +1,80 @@
+"""Tables fit their width, and say what the JSON says."""
+
+import io
+import random
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from stellwerk.commands.tables import console, print_explanation, print_what_if
+from stellwerk.explain.decide import Case
+from stellwerk.explain.report import Steps, explain_on
+from tests.support.builders import make_node, make_pod
+
+
+def finished(steps: Steps) -> dict[str, Any]:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as ended:
+        result: dict[str, Any] = ended.value
+        return result
+
+
+def waiting() -> dict[str, Any]:
+    """The explanation of a pod that is too large, in a cluster of nodes with long names."""
+    nodes = [make_node(f"node-{'x' * 60}-{n}", cpu="1") for n in range(4)]
+    loaded = Case({"id": "w", "nodes": nodes, "pod": make_pod("web", cpu="2")})
+    fork = loaded.world.fork(random.Random(0))
+    return {
+        "pod": "default/[web]",
+        "schedulerName": "stellwerk",
+        "priority": 0,
+        "state": "waiting",
+        "queue": {"queue": "unschedulablePods", "since": "2026-01-01T00:00:00Z", "attempts": 3},
+        **finished(explain_on(fork, loaded.pod, loaded.profile)),
+    }
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    output = io.StringIO()
+    print_explanation(waiting(), Console(file=output, width=width))
+    lines = output.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    assert "[web]" in lines[0]
+
+
+def test_every_suggestion_and_every_plugin_is_printed() -> None:
+    output, explanation = io.StringIO(), waiting()
+    print_explanation(explanation, Console(file=output, width=400))
+    for suggestion in explanation["wouldFit"]:
+        assert suggestion["text"] in output.getvalue()
+    for verdict in explanation["verdicts"]["byPlugin"]:
+        assert verdict["plugin"] in output.getvalue()
+
+
+def test_the_width_that_the_environment_names_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "57")
+    assert console(io.StringIO()).width == 57
+
+
+def test_there_is_no_colour_without_a_terminal() -> None:
+    output = io.StringIO()
+    print_explanation(waiting(), console(output))
+    assert "\x1b" not in output.getvalue()
+
+
+def test_what_if_says_who_lands_where_and_who_does_not() -> None:
+    output = io.StringIO()
+    answer = {
+        "drained": "n1",
+        "placed": [{"pod": "default/a", "node": "n2"}],
+        "unplaced": [{"pod": "default/b", "message": "0/1 nodes are available"}],
+    }
+    print_what_if(answer, Console(file=output, width=100))
+    text = output.getvalue()
+    assert "If n1 were drained" in text
+    assert "default/a" in text
+    assert "default/b gets no node: 0/1 nodes are available" in text

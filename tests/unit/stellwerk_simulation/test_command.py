@@ -1,0 +1,92 @@
+"""`stellwerk simulate`: its output, its files, and its one-line mistakes."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from stellwerk.cli import main
+from tests.support.repository import ROOT
+
+DATA = ROOT / "tests" / "data" / "simulation"
+TRACE = ("--nodes", str(DATA / "nodes.csv"), "--pods", str(DATA / "pods.csv"))
+
+
+def simulate(*arguments: str) -> int:
+    return main(["simulate", *TRACE, "--jobs", "1", *arguments])
+
+
+def test_a_table_and_a_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.csv"
+    assert simulate("--profile", "fgd", "--inflate", "1.3", "--curve", str(path)) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["profile", "seed", "pods"]
+    assert line.split()[:2] == ["fgd", "42"]
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["arrived_pct"] for row in rows] == [str(percent) for percent in range(131)]
+    assert list(rows[0])[:4] == [
+        "arrived_pct",
+        "allocated_pct",
+        "fragmented_pct",
+        "fragmentation_ratio_pct",
+    ]
+    assert 80 < float(rows[-1]["allocated_pct"]) <= 100
+    assert [each.name for each in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_several_profiles_and_seeds_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "out.json"
+    runs = ("--profile", "best-fit", "--profile", "gpu-packing", "--seed", "1", "--seed", "2")
+    assert simulate(*runs, "--inflate", "0.5", "--curve", str(path)) == 0
+    lines = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert lines == [
+        [profile, seed] for profile in ("best-fit", "gpu-packing") for seed in ("1", "2", "mean")
+    ]
+    points = json.loads(path.read_text())
+    assert len(points) == 4 * 51
+    assert {(point["profile"], point["seed"]) for point in points} == {
+        ("best-fit", 1),
+        ("best-fit", 2),
+        ("gpu-packing", 1),
+        ("gpu-packing", 2),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--profile", "fdg"), "--profile fdg: there is no such profile"),
+        (("--profile", "fgd", "--curve", "out.txt"), "the name must end in .csv or .json"),
+        (("--profile", "fgd", "--curve", "/absent/out.csv"), "cannot be written there"),
+        (("--profile", "absent.yaml"), "cannot read absent.yaml: No such file or directory"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*arguments) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--inflate", "0"),
+        ("--inflate", "nan"),
+        ("--seed", "0"),
+        ("--seed", "9" * 99),
+        ("--jobs", "x"),
+    ],
+)
+def test_numbers_are_checked(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        simulate("--profile", "fgd", *arguments)
+    assert f"argument {arguments[0]}" in capsys.readouterr().err
