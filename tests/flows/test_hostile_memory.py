@@ -5,7 +5,7 @@ from subprocess import run
 
 from tests.support.repository import ROOT
 
-FLAT_MIB = 96.0
+FLAT_MIB = 32.0
 """How far the resident memory may go beyond that after the third repetition: an allocator's slack,
 of a few parsed objects. A repetition makes several hundred MiB of them in all."""
 

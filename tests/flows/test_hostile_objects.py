@@ -178,3 +178,42 @@ async def test_a_bound_pod_with_thousands_of_terms_costs_later_attempts_little()
         world.delete("Pod", "huge")
         await seconds("last")
         assert world.cache.snapshot.pair_counts.held()[1] == 0
+
+
+async def test_an_image_of_many_monitors_keeps_its_node_from_others_until_it_is_gone() -> None:
+    def user(name: str, monitors: list[str], **spec: str) -> JsonObject:
+        rbd = {"pool": "p", "image": "i", "monitors": monitors}
+        return make_pod(name, volumes=[{"name": "v", "rbd": rbd}], **spec)
+
+    async with running() as world:
+        world.apply(make_node("n0"), make_profile("default-scheduler"))
+        world.apply(user("huge", [f"m{number}" for number in range(5000)], node_name="n0"))
+        world.apply(user("same", ["m4999"]), user("other", ["x"]))
+        await quiet(100)
+        assert world.node_of("other") == "n0"
+        assert world.condition("same") is not None
+        world.delete("Pod", "huge")
+        world.clock.advance(60)
+        await quiet(100)
+        assert world.node_of("same") == "n0"
+
+
+async def test_resources_that_a_node_and_a_pod_invent_together_go_with_the_node() -> None:
+    resources = {f"example.com/resource-{number}": "1" for number in range(900)}
+    async with running() as world:
+        inventor = make_node("inventor")
+        inventor["status"]["allocatable"] |= resources
+        world.apply(make_node("n0"), inventor, make_profile("default-scheduler"))
+        world.apply(make_pod("wants", requests=resources))
+        world.apply(make_pod("other", cpu="100m"))
+        await quiet(100)
+        assert world.node_of("wants") == "inventor"
+        snapshot = world.cache.snapshot
+        assert len(snapshot.resource_row) > 900
+        world.delete("Pod", "wants")
+        world.delete("Node", "inventor")
+        world.apply(make_pod("another", cpu="100m"))
+        await quiet(100)
+        assert world.node_of("another") == "n0"
+        assert len(snapshot.resource_row) < 10
+        assert len(snapshot.requested) < 50
