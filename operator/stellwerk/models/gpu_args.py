@@ -1,0 +1,53 @@
+"""The arguments of the GPU plugins, one model each.
+
+The registry names them, loading a profile validates with them. Invariant: as for every plugin, a
+validated model is immutable, comparable and complete.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from stellwerk.models.config_model import INT32_MAX, INT64_MAX, ConfigModel, Items, invalid
+from stellwerk.models.plugin_args import PluginArgs
+
+
+class GpuShareArgs(PluginArgs):
+    """Arguments of GpuShare."""
+
+    device_selection: Literal["BestFit", "Random"] = "BestFit"
+    """Which of the devices that have room a share gets: the fullest, or any at random. Goes after
+    the choice of a score plugin that tries devices, such as FragmentationGradientDescent."""
+
+
+class TypicalPodKind(ConfigModel):
+    """A kind of pod that the cluster is typically asked to run."""
+
+    cpu_millis: Annotated[int, Field(ge=0, le=INT64_MAX)]
+    """What it requests of cpu, in millicores."""
+
+    gpu_milli: Annotated[int, Field(ge=0, le=1000)] = 0
+    """What it requests of each device, in thousandths; 0: no GPU."""
+
+    devices: Annotated[int, Field(ge=0, le=64)] = 1
+    """How many devices it requests."""
+
+    models: Items[Annotated[str, Field(min_length=1)]] = ()
+    """The models that it admits, by the label gpu.stellwerk.dev/model; none: all."""
+
+    count: Annotated[int, Field(ge=1, le=INT32_MAX)] = 1
+    """How often such pods occur, in relation to the other kinds."""
+
+
+class FragmentationGradientDescentArgs(PluginArgs):
+    """Arguments of FragmentationGradientDescent."""
+
+    typical_pods: Items[TypicalPodKind]
+    """The kinds of pods for which devices are to stay useful."""
+
+    @field_validator("typical_pods")
+    @classmethod
+    def _some(cls, kinds: tuple[TypicalPodKind, ...]) -> tuple[TypicalPodKind, ...]:
+        if not kinds:
+            raise invalid("", "needs at least one kind of pod")
+        return kinds
