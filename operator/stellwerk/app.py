@@ -56,6 +56,7 @@ from stellwerk.scheduler.observers.instruments import (
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
+from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -222,7 +223,10 @@ class Operator:
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
         )
         self.explanations = Explanations(
-            world, schedule_one.records, lambda: self.without_profile.pods
+            world,
+            schedule_one.records,
+            schedule_one.evictions,
+            lambda: self.without_profile.pods,
         )
         return Scheduler(
             world,
@@ -316,6 +320,20 @@ def _listen_to_signals(operator: Operator) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, operator.debugger.on_signal)
 
 
+def _leadership(
+    options: RunOptions, client: KubernetesClient, fence: Fence, metrics: Metrics
+) -> Leadership:
+    """The election, by a clock that goes on while the machine sleeps."""
+    return Leadership.of(
+        options.leader_election,
+        client,
+        fence,
+        clock=SuspendAwareClock(),
+        metrics=metrics,
+        jitter=random.random,
+    )
+
+
 async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: None) -> None:
     """Run the operator until SIGTERM or SIGINT; `on_port` is called with the port it serves on.
 
@@ -333,14 +351,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
                 credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence
             )
         )
-        leadership = Leadership.of(
-            options.leader_election,
-            client,
-            fence,
-            clock=SuspendAwareClock(),
-            metrics=metrics,
-            jitter=random.random,
-        )
+        leadership = _leadership(options, client, fence, metrics)
         version = await client.check_reachable()
         recorder = EventRecorder(
             client, clock=clock, metrics=metrics, jitter=random.random, fence=fence
@@ -374,5 +385,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             scheduler=operator.schedule(leadership.leading),
             election=electing,
             audit=operator.audit_rounds.run(),
+            plugins=NewPlugins(operator.loader).run(),
             watches=watches,
         )

@@ -42,6 +42,10 @@ class ProfileError(SchedulerError):
         return f"{self.field}: {self.message}"
 
 
+class UnknownPluginError(ProfileError):
+    """It names a plugin that is not installed, or not yet."""
+
+
 class ExtenderError(SchedulerError):
     """An extender refused a call, did not answer in time, or answered nonsense."""
 

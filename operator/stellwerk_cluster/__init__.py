@@ -9,7 +9,7 @@ In order of reading, from what a client sees to what all of it rests on:
 
 `cluster`       the whole as one object, `EmbeddedCluster`; `command` serves it as a process
 `apiserver`     HTTP: paths, lists, watches, tables, discovery; begin with `http`
-`controllers`   Deployments to garbage collection; `hollow` beside them: nodes and a kubelet
+`controllers`   Deployments to garbage collection; `hollow` beside them: nodes and kubelets
 `identity`      users, tokens, access rules; begin with `assembly`, then `authorizer`
 `registry`      the verbs over the store; begin with `api`, where every write passes
 `admission`     the rules of each kind; begin with `strategy`, then `strategies`

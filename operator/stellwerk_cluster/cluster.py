@@ -32,6 +32,7 @@ from stellwerk_cluster.faults.server import FaultServer
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.kubelets import make_kubelets
 from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.hollow.story import pod_log
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
@@ -125,6 +126,8 @@ class EmbeddedCluster:
         self.identity = make_identity(self.api.written_by("kube-apiserver"), self.options.identity)
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
+        if self.options.kubelet is not None:
+            self._server.pod_log = pod_log
         self.authority = self._make_authority()
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api.written_by("kubelet"), manifests, self.options.kubelet)

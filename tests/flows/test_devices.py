@@ -22,6 +22,7 @@ EXAMPLES = ROOT / "docs" / "examples"
 GROUP = "resource.k8s.io"
 CLAIMS = f"resourceclaims.{GROUP}"
 DRIVER = "gpu.example.com"
+IN_FLIGHT = "AllocationInFlight"
 FINALIZER = "resource.kubernetes.io/delete-protection"
 CLASS: JsonObject = {
     "apiVersion": f"{GROUP}/v1",
@@ -98,7 +99,7 @@ def check_devices(world: VirtualCluster) -> None:
             key = (result["driver"], result["pool"], result["device"])
             assert key not in held, key
             held.add(key)
-    assert list(world.operator.world.objects.list("AllocationInFlight")) == []
+    assert list(world.operator.world.objects.list(IN_FLIGHT)) == []
 
 
 # --- the examples of the documentation -----------------------------------------------------------
@@ -340,6 +341,29 @@ def test_of_pods_in_flight_for_one_device_one_gets_it(pods: int) -> None:
         await world.settle()
         await asyncio.sleep(30)
         assert [world.node_of(f"p{number}") for number in range(pods)].count("node-a") == 1
+
+    play(story)
+
+
+def test_devices_of_a_binding_that_failed_go_to_the_pod_that_waits() -> None:
+    async def story(world: VirtualCluster) -> None:
+        replace, tries = world.client.replace, 0
+
+        async def failing(path: str, body: Any) -> JsonObject:
+            nonlocal tries
+            if path.endswith("first/status"):
+                tries += 1
+                await asyncio.sleep(5)
+                raise refused()
+            return await replace(path, body)
+
+        world.client.replace = failing  # type: ignore[method-assign]
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}))
+        world.apply(claim_object("first"), claiming("first", "first"))
+        await world.until(lambda: len(list(world.operator.world.objects.list(IN_FLIGHT))) == 1)
+        world.apply(claim_object("second"), claiming("second", "second"))
+        await world.until(lambda: world.node_of("second") == "node-a", seconds=120)
+        assert tries >= 1
 
     play(story)
 

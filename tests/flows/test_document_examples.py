@@ -711,7 +711,8 @@ def test_cross_node_preemption_makes_room_for_pod_p() -> None:
 
 def test_every_example_has_a_row_in_the_table_and_a_flow() -> None:
     table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    flows = Path(__file__).read_text(encoding="utf-8")
+    files = sorted(Path(__file__).parent.glob("test_*.py"))
+    flows = "\n".join(path.read_text(encoding="utf-8") for path in files)
     for path in sorted(EXAMPLES.iterdir()):
         if path.name != "README.md":
             assert f"`{path.name}`" in table

@@ -18,7 +18,9 @@ _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _IN_BACKTICKS = re.compile(r"`([^`\n]+)`")
 _LINK = re.compile(r"\]\(([^)#:]+)[^):]*\)")
 _PATH = re.compile(r"\w[\w.-]*(/[\w.-]+)*(/|\.(json|lock|md|py|svg|toml|yaml))")
-_MODULE = re.compile(r"(?<![\w./-])((?:stellwerk|stellwerk_cluster|tests)(?:\.\w+)+)")
+_MODULE = re.compile(
+    r"(?<![\w./-])(?!stellwerk\.dev/)((?:stellwerk|stellwerk_cluster|tests)(?:\.\w+)+)"
+)
 _TARGET = re.compile(r"\bmake ([a-z][a-z-]+)`")
 _MAP_ROW = re.compile(r"^\| (`[^|]+`) \| [^|]+ \|$", re.MULTILINE)
 
@@ -34,6 +36,7 @@ def paths(document: Path) -> Iterator[str]:
 
 def modules(text: str) -> Iterator[str]:
     """Every dotted name of the project's packages, commands in fenced blocks included."""
+    text = text.replace("stellwerk.dev/", "")  # the prefix of annotations is no module
     return (name.rstrip(".") for name in _MODULE.findall(text))
 
 

@@ -143,5 +143,4 @@ def installed(*names: str) -> Iterator[Script]:
 
 
 def _forget_plugins() -> None:
-    registry._plugins.cache_clear()  # noqa: SLF001 the registry asks for packages once
-    registry.known_plugins.cache_clear()
+    registry._registry.cache_clear()  # noqa: SLF001 what is known stays known in a process

@@ -83,7 +83,7 @@ class StoreClient(ClusterClient):
     @override
     async def delete(self, path: str, uid: str) -> None:
         with _translated(f"delete {path}"):
-            target = self._target(path)
+            target = self._target(path, "delete")
             delete(self._api, target.kind, target.key, DeleteOptions(uid=uid))
 
     @override

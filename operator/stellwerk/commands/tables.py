@@ -33,14 +33,11 @@ def console(output: TextIO | None = None) -> Console:
 
 def print_explanation(explanation: Json, to: Console) -> None:
     """One pod's explanation."""
-    state = explanation["state"]
-    headline = Text.assemble((explanation["pod"], "bold"), f" is {state}")
-    if "node" in explanation:
-        headline.append(f" on {explanation['node']}")
-    headline.append(
-        f" (schedulerName {explanation['schedulerName']}, priority {explanation['priority']})"
-    )
-    to.print(headline)
+    to.print(_headline(explanation))
+    if "preempted" in explanation:
+        _print_preempted(explanation["preempted"], to)
+    if "lastPreemption" in explanation:
+        _print_last_preemption(explanation["lastPreemption"], to)
     for field in ("note", "reason"):
         if field in explanation:
             to.print(escape(f"{explanation[field]}"))
@@ -52,6 +49,39 @@ def print_explanation(explanation: Json, to: Console) -> None:
         _print_queue(explanation, to)
     if "verdicts" in explanation:
         _print_verdicts(explanation, to)
+
+
+def _headline(explanation: Json) -> Text:
+    """The pod, its state, and whose it is."""
+    headline = Text.assemble((explanation["pod"], "bold"), f" is {explanation['state']}")
+    if "node" in explanation:
+        headline.append(f" on {explanation['node']}")
+    if "schedulerName" in explanation:
+        headline.append(
+            f" (schedulerName {explanation['schedulerName']}, priority {explanation['priority']})"
+        )
+    return headline
+
+
+def _print_preempted(victim: Json, to: Console) -> None:
+    text = (
+        f"Preempted at {victim['decidedAt']} on {victim['node']} by {victim['by']}, which has "
+        f"priority {victim['byPriority']}; its own is {victim['priority']}."
+    )
+    to.print(f"[red]{escape(text)}[/]")
+
+
+def _print_last_preemption(last: Json, to: Console) -> None:
+    victims = ", ".join(f"{each['pod']} ({each['priority']})" for each in last["victims"])
+    to.print(
+        escape(
+            f"At {last['decidedAt']} it preempted {victims} on {last['node']}, one of "
+            f"{last['candidates']} candidates, with {last['budgetViolations']} violations of "
+            "disruption budgets."
+        )
+    )
+    if last["nominatedNode"] != last["node"]:
+        to.print(escape(f"It is nominated to {last['nominatedNode'] or 'no node'} now."))
 
 
 def _print_decision(decision: Json, chosen: str, to: Console) -> None:

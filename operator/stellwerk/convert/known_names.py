@@ -17,10 +17,15 @@ OFF_BY_DEFAULT: Final = frozenset(
     {
         "CrossNodePreemption",
         "DefaultPodTopologySpread",
+        "FragmentationGradientDescent",
+        "GpuBestFit",
+        "GpuClustering",
+        "GpuDotProduct",
+        "GpuPacking",
+        "GpuShare",
         "LegacyBalancedAllocation",
         "LegacyLeastAllocated",
         "LegacyRequestedToCapacityRatio",
-        "NodeDeclaredFeatures",
         "NodePreferAvoidPods",
         "SelectorSpread",
     }

@@ -62,14 +62,16 @@ class Counterfactuals:
         """What helps, the cheapest first."""
         return grouped(self._proofs)
 
-    def search(self) -> Iterator[None]:
+    def search(self, found: Findings | None = None) -> Iterator[None]:
         """Try changes; each step takes about as long as one decision.
+
+        `found`: what plugins say of the nodes, if they were asked already.
 
         Raises:
             PluginFailure: a plugin raised.
         """
-        found = findings(self._world, self._pod, self._profile)
-        yield
+        if found is None:
+            found = yield from findings(self._world, self._pod, self._profile)
         if found.fits.any():
             return
         near = self._nearest(found)

@@ -5,7 +5,7 @@ turns away here and that is not feasible nevertheless is kept from the pod by Pr
 that are nominated to it, and is counted as such.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,13 +68,14 @@ class Findings:
         return sorted(by_code, key=lambda each: -len(each[1]))
 
 
-def findings(world: World, pod: PodInfo, profile: ServedProfile) -> Findings:
-    """Ask every plugin about every node.
+def findings(world: World, pod: PodInfo, profile: ServedProfile) -> Generator[None, None, Findings]:
+    """Ask every plugin about every node, one after the other.
 
     Raises:
         PluginFailure: a plugin raised.
     """
     search = find_nodes(world, pod, profile, thorough=True)
+    yield
     found, snapshot, framework = search.found, search.snapshot, profile.framework
     rows = np.array(list(snapshot.row_of.values()), np.intp)
     results: dict[str, FilterResult] = {}
@@ -82,4 +83,5 @@ def findings(world: World, pod: PodInfo, profile: ServedProfile) -> Findings:
         view = NodeView(snapshot, rows)
         for plugin, result in framework.filters.each(found.state, pod, view):
             results[plugin.name] = result
+            yield
     return Findings(found, rows, results, framework.filtering.diagnose(found, pod))

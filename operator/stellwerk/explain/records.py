@@ -8,6 +8,7 @@ anew in the next cycle; texts are made only when a record is read.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
 BEST: Final = 20
 """So many nodes of a decision are shown."""
 KEPT_BYTES: Final = 64 << 20
-_SLACK: Final = 32
+_SLACK: Final = 28
 """How many nodes reach the floor when it is set; it then holds for the next decisions."""
-_MOST: Final = 48
+_MOST: Final = 40
 """So many nodes of a decision are kept at most."""
 _COUNTING_SHARE: Final = 0.02
 """Counting why nodes were turned away may take this much of the time,"""
@@ -35,6 +36,7 @@ _COUNTING_SECONDS: Final = 0.05
 """and so much at once."""
 _RECORD_BYTES: Final = 1500
 """A record without its columns: names, keys, objects."""
+_NAME: Final = attrgetter("name")
 _NODE_BYTES: Final = 16
 """Of one node in one column, raw and normalised."""
 
@@ -227,7 +229,7 @@ class DecisionRecords:
 def _names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str]:
     view, nodes = scores.nodes, search.snapshot.nodes
     rows = positions if view.whole else view.row_numbers()[positions]
-    return [node.name for row in rows.tolist() if (node := nodes[row]) is not None]
+    return list(map(_NAME, map(nodes.__getitem__, rows.tolist())))
 
 
 def _kept(score: PluginScore, positions: RowColumn) -> KeptScore:

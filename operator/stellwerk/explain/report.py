@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from stellwerk.backend.queued_pod import POPPED, QueuedPod
 from stellwerk.explain.counterfactuals import Counterfactuals
+from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
@@ -37,6 +38,7 @@ class Explanations:
 
     world: World
     records: DecisionRecords
+    evictions: Evictions
     without_profile: Callable[[], Mapping[str, PodInfo]]
     """Unbound pods that no profile serves, by uid."""
 
@@ -51,13 +53,17 @@ class Explanations:
         for pod in self.without_profile().values():
             if pod.name == name and pod.namespace == namespace:
                 return self._unserved(pod)
-        return None
+        gone = self.evictions.of_victim(f"{namespace}/{name}")
+        return None if gone is None else _preempted(f"{namespace}/{name}", gone)
 
     # --- bound ----------------------------------------------------------------------------------
 
     def _bound(self, pod: PodInfo) -> Steps:
         yield
         result = self._header(pod, "bound") | {"node": pod.node_name}
+        victim = self.evictions.of_victim(pod.key)
+        if victim is not None and victim["node"] == pod.node_name:
+            result["preempted"] = victim
         record = self.records.of(pod.uid)
         if record is None or record.node_name != pod.node_name:
             return result | {"note": "this decision was not made here, or is no longer kept"}
@@ -95,6 +101,9 @@ class Explanations:
             message = scheduled_message(pod)
             if message:
                 last["message"] = message
+        preempted = self.evictions.of_preemptor(pod.key)
+        if preempted is not None:
+            result["lastPreemption"] = preempted | {"nominatedNode": pod.nominated_node_name}
         profile = world.profiles.of(pod)
         if profile is None:
             return result | self._no_profile(pod)
@@ -132,12 +141,17 @@ class Explanations:
         }
 
 
+def _preempted(key: str, victim: JsonObject) -> Steps:
+    yield
+    return {"pod": key, "state": "preempted", "preempted": victim}
+
+
 def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
     """The verdicts on a pod, recomputed on a World of one's own, and what would make it fit."""
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:
-        found = findings(world, pod, profile)
+        found = yield from findings(world, pod, profile)
         yield
         result: JsonObject = {"verdicts": {"recomputedAt": computed} | verdicts(world, found)}
         if found.fits.any():
@@ -148,7 +162,7 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
         yield
         result |= preemption(decision)
         search = Counterfactuals(world, pod, profile)
-        yield from search.search()
+        yield from search.search(found)
     except PluginFailure as failure:
         return {"verdicts": {"recomputedAt": computed, "error": str(failure)}}
     result["wouldFit"] = [suggestion.as_json() for suggestion in search.suggestions]

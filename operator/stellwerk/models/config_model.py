@@ -42,6 +42,7 @@ class ConfigModel(BaseModel):
         frozen=True,
         extra="forbid",
         alias_generator=to_camel,
+        defer_build=True,  # most of them are of plugins that no profile names
     )
 
     @model_validator(mode="before")

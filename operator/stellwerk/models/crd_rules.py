@@ -6,9 +6,9 @@ stays within the API server's limits.
 """
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, get_args
 
-from stellwerk.models.plugin_args import SCORING_STRATEGIES
+from stellwerk.models.plugin_args import ScoringStrategy
 from stellwerk.models.profile_defaults import REMOVED_PLUGINS
 
 
@@ -43,6 +43,7 @@ def _keeps_one(point: str, default: str, message: str) -> Rule:
     return Rule(f"!({lost} && {_none_enabled(point)})", message, f".{point}")
 
 
+_STRATEGIES: Final = get_args(ScoringStrategy.model_fields["type"].annotation)
 _STRATEGY: Final = "self.args.scoringStrategy"
 _OF_FIT: Final = f"self.name == 'NodeResourcesFit' && has(self.args) && has({_STRATEGY})"
 _WEIGHT: Final = "self.args.hardPodAffinityWeight"
@@ -64,8 +65,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "PluginConfig.name": (_GONE,),
     "PluginConfig": (
         Rule(
-            f"!({_OF_FIT}) || has({_STRATEGY}.type) && {_STRATEGY}.type in "
-            f"{list(SCORING_STRATEGIES)}",
+            f"!({_OF_FIT}) || has({_STRATEGY}.type) && {_STRATEGY}.type in {list(_STRATEGIES)}",
             "must be one of the scoring strategies",
             ".args.scoringStrategy.type",
         ),

@@ -7,7 +7,7 @@ immutable, comparable and complete, so that a reload can keep every plugin whose
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
@@ -31,9 +31,6 @@ _MAX_UTILIZATION: Final = 100
 _MAX_RESOURCE_WEIGHT: Final = 100
 _LONGEST_RESOURCE_NAME: Final = 317
 MAX_SCORED_RESOURCES: Final = 64
-
-ScoringStrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
-SCORING_STRATEGIES: Final[tuple[str, ...]] = get_args(ScoringStrategyType)
 
 
 class PluginArgs(ConfigModel):
@@ -86,11 +83,8 @@ def _default_if_empty(resources: tuple[ResourceSpec, ...]) -> tuple[ResourceSpec
     return resources or DEFAULT_RESOURCES
 
 
-ScoredResources = Annotated[
-    Items[ResourceSpec],
-    Field(max_length=MAX_SCORED_RESOURCES),
-    AfterValidator(_default_if_empty),
-]
+_ResourceSpecs = Annotated[Items[ResourceSpec], Field(max_length=MAX_SCORED_RESOURCES)]
+ScoredResources = Annotated[_ResourceSpecs, AfterValidator(_default_if_empty)]
 Shape = Items[UtilizationShapePoint]
 
 
@@ -118,7 +112,7 @@ class RequestedToCapacityRatioParam(ConfigModel):
 class ScoringStrategy(ConfigModel):
     """How NodeResourcesFit scores a node."""
 
-    type: ScoringStrategyType
+    type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
     """Which strategy scores: the emptiest node, the fullest, or a shape over utilization."""
 
     resources: ScoredResources = DEFAULT_RESOURCES

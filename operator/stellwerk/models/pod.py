@@ -174,11 +174,7 @@ def parse_pod(
         node_name=node_name,
         nominated_node_name=nominated_node_name,
         node_names=node_names,
-        volumes=(
-            parse_volumes(name, spec["volumes"])
-            if spec.get("volumes") and not shared.too_complex
-            else ()
-        ),
+        volumes=_volumes(name, spec, shared) if spec.get("volumes") else (),
         phase=phase,
         terminating=terminating,
         start_time=start_time,
@@ -188,12 +184,18 @@ def parse_pod(
         # Of a pod without a node the annotation is a user's, or of an attempt that failed.
         gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
         generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
-        extended_requests=(
-            container_requests(spec, shared.amounts.requests)
-            if not node_name and any("/" in resource for resource in shared.amounts.requests)
-            else ()
-        ),
+        extended_requests=() if node_name else _extended_requests(spec, shared),
     )
+
+
+def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVolume, ...]:
+    return () if shared.too_complex else parse_volumes(name, spec["volumes"])
+
+
+def _extended_requests(spec: JsonObject, shared: SchedulingSpec) -> tuple[ContainerRequests, ...]:
+    """What containers request of extended resources, which devices may back."""
+    requests = shared.amounts.requests
+    return container_requests(spec, requests) if any("/" in each for each in requests) else ()
 
 
 def _intern_types(conditions: Sequence[JsonObject]) -> tuple[str, ...]:

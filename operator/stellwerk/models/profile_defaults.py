@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from stellwerk.errors import ProfileError
+from stellwerk.errors import ProfileError, UnknownPluginError
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile_spec import EnabledPlugin, Plugins, PluginSet
@@ -137,7 +137,7 @@ def known_plugin(name: str, known: KnownPlugins, field: str) -> PluginDescriptio
         return known[name]
     if name in REMOVED_PLUGINS:
         raise ProfileError(field, f'plugin "{name}" was removed; NodeVolumeLimits does its work')
-    raise ProfileError(field, f'unknown plugin "{name}"{suggestion(name, known)}')
+    raise UnknownPluginError(field, f'unknown plugin "{name}"{suggestion(name, known)}')
 
 
 def _multi_point(custom: PluginSet, known: KnownPlugins) -> list[_Entry]:

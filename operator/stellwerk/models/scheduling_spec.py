@@ -115,7 +115,8 @@ def intern_spec(
     """
     key = _key(spec, affinity, namespace, labels, priority, policy)
     # No part has less than a byte; volumes are no part of the key.
-    if max_complexity is not None and len(key) + volumes_complexity(spec) > max_complexity:
+    of_volumes = volumes_complexity(spec) if spec.get("volumes") else 0
+    if max_complexity is not None and len(key) + of_volumes > max_complexity:
         reason = too_complex(spec, max_complexity)
         if reason:
             spec, affinity, key = _reduced(spec, affinity or {}, key + reason.encode())

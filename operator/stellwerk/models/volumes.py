@@ -4,9 +4,14 @@ Parsed with the pod; used by the volume plugins and counted per node by the snap
 `usage_keys` of two volumes share a key only if both name the same claim or disk.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Final, TypeAlias
+from weakref import WeakValueDictionary
+
+import orjson
+from typing_extensions import override
 
 from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts
 
@@ -33,7 +38,7 @@ _WATCHED_KINDS: Final = (
     "vsphereVolume",
 )
 MANY_USES: Final = 1000
-"""A volume with more is counted as a whole, whatever a pod invents."""
+"""An image with more monitors is counted as a whole."""
 _RANK: Final = {kind: rank for rank, kind in enumerate(_WATCHED_KINDS)}
 """Where a volume names two sources, the first counts."""
 _DISK_NAMES: Final = {
@@ -47,6 +52,45 @@ _DISK_NAMES: Final = {
 """Kind → the field of the source that names the disk."""
 
 
+class MonitoredImage(Collection[UsageKey]):
+    """The uses of an RBD image with very many monitors, one for each; equal ones are identical."""
+
+    __slots__ = ("__weakref__", "_image", "_mode", "_monitors", "_pool")
+
+    def __init__(self, pool: str, image: str, monitors: frozenset[str], mode: str) -> None:
+        self._pool, self._image, self._mode = pool, image, mode
+        self._monitors = monitors
+
+    @classmethod
+    def of(cls, source: JsonObject, mode: str) -> "MonitoredImage":
+        """The one of an RBD source."""
+        pool, image = text_or_empty(source.get("pool")), text_or_empty(source.get("image"))
+        monitors = frozenset(texts(source.get("monitors")))
+        key = sha256(orjson.dumps((pool, image, mode, sorted(monitors)))).digest()
+        found = _images.get(key)
+        if found is None:
+            found = _images[key] = cls(pool, image, monitors, mode)
+        return found
+
+    @override
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, tuple) or key[::2] != ("rbd", self._pool, self._mode):
+            return False
+        return key[3] == self._image and key[1] in self._monitors
+
+    @override
+    def __iter__(self) -> Iterator[UsageKey]:
+        for monitor in self._monitors:
+            yield ("rbd", monitor, self._pool, self._image, self._mode)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._monitors)
+
+
+_images: WeakValueDictionary[bytes, MonitoredImage] = WeakValueDictionary()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PodVolume:
     """One volume of one pod."""
@@ -58,8 +102,8 @@ class PodVolume:
     """The claim's name for persistentVolumeClaim and ephemeral volumes, otherwise empty."""
     source: JsonObject
     """The volume source as in the API."""
-    disk_uses: tuple[UsageKey, ...] | frozenset[UsageKey] = ()
-    """What a disk occupies, mounted as it is; a set if these are many; of a claim nothing."""
+    disk_uses: Collection[UsageKey] = ()
+    """What a disk occupies, mounted as it is; of a claim nothing."""
 
     @property
     def mode(self) -> str:
@@ -78,6 +122,13 @@ class PodVolume:
         if self.claim_name:
             return ((self.kind, namespace, self.claim_name),)
         return self.disk_uses
+
+    def uses_any(self, namespace: str, keys: set[UsageKey]) -> bool:
+        """Whether the volume occupies any of these."""
+        uses = self.usage_keys(namespace)
+        if isinstance(uses, MonitoredImage):
+            return any(key in uses for key in keys)
+        return not keys.isdisjoint(uses)
 
 
 def storage_class_name(obj: JsonObject) -> str:
@@ -103,14 +154,18 @@ def parse_volumes(pod_name: str, volumes: Iterable[JsonObject]) -> tuple[PodVolu
             claim_name = f"{pod_name}-{volume['name']}"
         # A source that cannot be read is to be found now, and not when the volume is counted.
         mode = READ_ONLY if source.get("readOnly") else READ_WRITE
-        uses = () if claim_name else _disk_keys(kind, source, mode)
+        uses: Collection[UsageKey] = ()
+        if kind == "rbd" and len(source.get("monitors") or ()) > MANY_USES:
+            uses = MonitoredImage.of(source, mode)
+        elif not claim_name:
+            uses = _disk_keys(kind, source, mode)
         found.append(
             PodVolume(
                 text(volume["name"]),
                 kind,
                 claim_name,
                 source,
-                uses if len(uses) <= MANY_USES else _hashed(uses),
+                uses,
             )
         )
     return tuple(found)
@@ -124,10 +179,3 @@ def _disk_keys(kind: str, source: JsonObject, mode: str) -> tuple[UsageKey, ...]
         return tuple(("rbd", monitor, pool, image, mode) for monitor in monitors)
     field = _DISK_NAMES.get(kind)
     return ((kind, text_or_empty(source.get(field)), mode),) if field else ()
-
-
-def _hashed(uses: tuple[UsageKey, ...]) -> frozenset[UsageKey]:
-    """The set of them, which knows its hash from now on."""
-    found = frozenset(uses)
-    hash(found)
-    return found

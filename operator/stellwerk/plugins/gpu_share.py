@@ -28,7 +28,7 @@ from stellwerk.framework.interface import (
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable, unschedulable
 from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_request, refusal
-from stellwerk.models.gpu_args import GpuShareArgs
+from stellwerk.models.gpu_plugin_args import GpuShareArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
 from stellwerk.snapshot.node_view import NodeView

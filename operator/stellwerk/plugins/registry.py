@@ -2,9 +2,10 @@
 
 Loading a profile reads the descriptions, `assembly` makes instances. Invariant: `known_plugins`
 never raises because of an installed package: an entry point that cannot be used is a warning that
-names it, and its plugin is absent.
+names it, and its plugin is absent. A plugin that is known stays the same.
 """
 
+import importlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -101,10 +102,23 @@ def describe(plugin: PluginClass) -> PluginDescription:
     return PluginDescription(plugin.name, points_of(plugin), args_model, weight)
 
 
-@cache
 def known_plugins() -> Mapping[str, PluginDescription]:
-    """Every plugin by name and by alias."""
-    return MappingProxyType({name: describe(plugin) for name, plugin in _plugins().items()})
+    """Every plugin by name and by alias that is known now; the mapping stays as it is."""
+    return MappingProxyType(_registry().known)
+
+
+def installed_points() -> tuple[EntryPoint, ...]:
+    """What the packages that are installed by now offer; reads files, and imports nothing."""
+    importlib.invalidate_caches()
+    return tuple(entry_points(group=ENTRY_POINT_GROUP))
+
+
+def add_installed(points: Iterable[EntryPoint]) -> Mapping[str, PluginDescription]:
+    """Take in plugins that were not there before; returns them by name and by alias.
+
+    A package is imported once: a newer version of one that is in use needs a restart.
+    """
+    return _registry().add(points)
 
 
 def instantiate(name: str, handle: Handle, args: BaseModel | None) -> Plugin:
@@ -118,14 +132,39 @@ def instantiate(name: str, handle: Handle, args: BaseModel | None) -> Plugin:
     Raises:
         KeyError: there is no such plugin.
     """
-    make = cast("Callable[[Handle, BaseModel | None], Plugin]", _plugins()[name])
+    make = cast("Callable[[Handle, BaseModel | None], Plugin]", _registry().plugins[name])
     return make(handle, args)
 
 
+class _Registry:
+    """The plugin classes that are known, and the entry points that were looked at."""
+
+    def __init__(self) -> None:
+        self.plugins = {name: plugin for plugin in IN_TREE for name in _names(plugin)}
+        self.known = {name: describe(plugin) for name, plugin in self.plugins.items()}
+        self._seen: set[tuple[str, str, str]] = set()
+
+    def add(self, points: Iterable[EntryPoint]) -> Mapping[str, PluginDescription]:
+        """Load the entry points that are new; one that failed is tried again in a new version."""
+        identified = {
+            (point.name, point.value, point.dist.version if point.dist else ""): point
+            for point in points
+        }
+        new = [point for identity, point in identified.items() if identity not in self._seen]
+        self._seen |= identified.keys()
+        found = out_of_tree(new, self.plugins.keys())
+        described = {name: describe(plugin) for name, plugin in found.items()}
+        self.plugins |= found
+        # Anew, since profiles are also parsed in threads.
+        self.known = self.known | described
+        return described
+
+
 @cache
-def _plugins() -> Mapping[str, PluginClass]:
-    in_tree = {name: plugin for plugin in IN_TREE for name in _names(plugin)}
-    return in_tree | out_of_tree(entry_points(group=ENTRY_POINT_GROUP), in_tree.keys())
+def _registry() -> _Registry:
+    registry = _Registry()
+    registry.add(installed_points())
+    return registry
 
 
 def out_of_tree(points: Iterable[EntryPoint], taken: Iterable[str]) -> dict[str, PluginClass]:

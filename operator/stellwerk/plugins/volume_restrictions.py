@@ -172,7 +172,4 @@ def _freed_disk_or_claim(pod: PodInfo, change: ClusterChange) -> QueueingHint:
         return QUEUE_SKIP
     wanted = {key for volume in pod.volumes for key in conflicting_uses(volume)}
     wanted |= {(CLAIM, pod.namespace, volume.claim_name) for volume in claim_volumes(pod, BY_NAME)}
-    # What is waiting has few; what is gone may have had a hundred thousand.
-    return queue_if(
-        any(not wanted.isdisjoint(volume.usage_keys(gone.namespace)) for volume in gone.volumes)
-    )
+    return queue_if(any(volume.uses_any(gone.namespace, wanted) for volume in gone.volumes))

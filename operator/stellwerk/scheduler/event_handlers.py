@@ -188,6 +188,8 @@ class EventHandlers(WatchHandlers):
         if pod.terminating:
             self.preemption.on_victim(uid)
         if before is None or confirmed:
+            if not world.queue.entries:
+                return "AssignedPodAdd"  # no pod waits that it could help
             change = ClusterChange(Resource.ASSIGNED_POD, Action.ADD, None, pod)
             world.queue.move_all_to_active_or_backoff(change, now)
             return "AssignedPodAdd"

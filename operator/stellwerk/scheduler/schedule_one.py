@@ -10,6 +10,8 @@ import logging
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.evictions import Evictions
+from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.logs import ATTEMPT
@@ -62,7 +64,8 @@ class ScheduleOne:
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
         self.records = DecisionRecords(world.clock.monotonic)
-        """Read by explanations."""
+        self.evictions = Evictions()
+        """Both are read by explanations."""
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
@@ -76,7 +79,8 @@ class ScheduleOne:
             return
         now = world.clock.monotonic
         started_seconds, foreign_seconds = now(), self._budget.taken_seconds
-        gives_way = self._gives_way(pod, profile)
+        has_rivals = len(world.profiles.served) > 1 or self._slow_specs.specs
+        gives_way = self._gives_way(pod, profile) if has_rivals else ""
         self._attempts += 1
         ATTEMPT.set(self._attempts)
         if gives_way:
@@ -106,6 +110,8 @@ class ScheduleOne:
         effects = apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
+            if effects.evict is not None:
+                self.evictions.keep(decision, rfc3339(world.clock.now()))
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
         self.records.keep(decision, queued.attempts, decided_seconds)

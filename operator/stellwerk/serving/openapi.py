@@ -123,18 +123,38 @@ _DECISION: Final = _object(
         )
     },
 )
+_VICTIMS: Final = _list(_object({"pod": _TEXT, "priority": _NUMBER}))
+_CANDIDATE: Final = {"node": _TEXT, "budgetViolations": _NUMBER, "victims": _VICTIMS}
 _EXPLANATION: Final = _object(
     {
         "pod": _TEXT,
-        "uid": _TEXT,
-        "schedulerName": _TEXT,
-        "priority": _NUMBER,
         "state": {
             "type": "string",
-            "enum": ["bound", "waiting", "scheduling", "unserved", "terminating"],
+            "enum": ["bound", "waiting", "scheduling", "unserved", "terminating", "preempted"],
         },
     },
     {
+        "uid": _TEXT,
+        "schedulerName": _TEXT,
+        "priority": _NUMBER,
+        "preempted": _object(
+            {
+                "by": _TEXT,
+                "byPriority": _NUMBER,
+                "priority": _NUMBER,
+                "node": _TEXT,
+                "decidedAt": _TIME,
+            }
+        ),
+        "lastPreemption": _object(
+            {
+                "decidedAt": _TIME,
+                "candidates": _NUMBER,
+                "others": _list(_object(_CANDIDATE)),
+                "nominatedNode": _TEXT,
+                **_CANDIDATE,
+            }
+        ),
         "node": _TEXT,
         "note": _TEXT,
         "decision": _DECISION,

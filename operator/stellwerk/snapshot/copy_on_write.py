@@ -5,7 +5,7 @@ outer map, however much the values hold. Invariant: a value is changed in place 
 alone holds it.
 """
 
-from collections.abc import Hashable, ItemsView, Iterator, Mapping
+from collections.abc import Collection, Hashable, ItemsView, Iterator, Mapping
 from typing import Generic, Protocol, Self, TypeVar
 
 
@@ -92,6 +92,23 @@ class Counts(CopyOnWrite[Key, dict[Item, int]]):
             counts[item] = count
             return
         counts.pop(item, None)
+        if not counts:
+            self.discard(key)
+
+    def add_each(self, key: Key, items: Collection[Item], change: int) -> None:
+        """Add `change` to the count of each item, as often as it is named, under one key."""
+        if not items:
+            return
+        counts = self.to_change(key)
+        if counts is None:
+            counts = {}
+            self.put(key, counts)
+        for item in items:
+            count = counts.get(item, 0) + change
+            if count:
+                counts[item] = count
+            else:
+                counts.pop(item, None)
         if not counts:
             self.discard(key)
 

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from stellwerk.models.pod import LabelSet
-from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity, PodMatcher
+from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.models.selectors import Requirement
 from stellwerk.snapshot.columns import IntColumn
@@ -26,6 +26,7 @@ _MAX_MATCHES: Final = 4096
 """LabelSets of pending pods whose matches are remembered; most stay in use when bound."""
 MANY_TERMS: Final = 1000
 """A spec with more is entered and dropped step by step where there is time for that."""
+_NO_ROWS: Final[IntColumn] = np.zeros(0, np.int64)
 _STEP: Final = 500
 """Terms of a step: about a millisecond."""
 
@@ -71,7 +72,7 @@ class TermGroup:
         self.terms = terms
         self._changes = changes
         self._counted_at = -1
-        self._counts: IntColumn = np.zeros(0, np.int64)
+        self._counts: IntColumn = _NO_ROWS
 
     def counts(self, rows: int) -> IntColumn:
         """(rows,) int64, pods times weights of all terms, required ones with 1; read only.
@@ -227,19 +228,20 @@ class ExistingTerms:
 
     def _find(self, label_set: LabelSet, namespaces: NamespaceLabels) -> MatchingTerms:
         found: dict[TermKind, dict[str, list[ExistingTerm]]] = {kind: {} for kind in TermKind}
-        verdicts: dict[PodMatcher, bool] = {}  # thousands of terms may share a matcher
+        verdicts: dict[int, bool] = {}  # thousands of terms may share a matcher
         for term in self._index.candidates(label_set.labels):
-            matches = verdicts.get(term.matcher)
+            matches = verdicts.get(id(term.matcher))
             if matches is None:
                 matches = matches_as_existing(term.matcher, label_set, namespaces)
-                verdicts[term.matcher] = matches
+                verdicts[id(term.matcher)] = matches
             if matches:
                 found[term.kind].setdefault(term.topology_key, []).append(term)
 
+        def changes() -> int:
+            return self._changes
+
         def groups(kind: TermKind) -> TermsByKey:
-            return {
-                key: TermGroup(terms, lambda: self._changes) for key, terms in found[kind].items()
-            }
+            return {key: TermGroup(terms, changes) for key, terms in found[kind].items()}
 
         return MatchingTerms(
             groups(TermKind.REQUIRED),

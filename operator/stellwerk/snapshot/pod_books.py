@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import HostPort
-from stellwerk.models.volumes import UsageKey
+from stellwerk.models.volumes import MonitoredImage, UsageKey
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.copy_on_write import Counts
@@ -51,20 +51,20 @@ class VolumeUsers(Book):
     def __init__(self) -> None:
         self._by_key: Counts[UsageKey, int] = Counts()
         self._by_row: Counts[int, UsageKey] = Counts()
-        self._wide: Counts[frozenset[UsageKey], int] = Counts()
-        """Volumes with very many keys, as a whole, by row."""
+        self._images: Counts[MonitoredImage, int] = Counts()
+        """Images with very many keys, as a whole, by row."""
         self._changes: dict[int, int] = {}
 
     def keys(self) -> Iterable[UsageKey]:
         """Every claim and disk in use."""
-        if not self._wide:
+        if not self._images:
             return self._by_key
-        return dict.fromkeys(chain(self._by_key, chain.from_iterable(self._wide)))
+        return dict.fromkeys(chain(self._by_key, chain.from_iterable(self._images)))
 
     def rows(self, key: UsageKey) -> Mapping[int, int]:
         """Users of a claim or disk by row, only rows that have any."""
         users = self._by_key.of(key)
-        for uses, rows in self._wide.items():
+        for uses, rows in self._images.items():
             if key in uses:
                 users = Counter(users) + Counter(rows)
         return users
@@ -72,7 +72,7 @@ class VolumeUsers(Book):
     def on_row(self, row: int) -> Mapping[UsageKey, int]:
         """Users of each claim and disk that pods of the row use.
 
-        Without volumes of thousands of keys, which are RBD images: none of these is attached.
+        Without images of very many monitors: no driver attaches them.
         """
         return self._by_row.of(row)
 
@@ -85,19 +85,22 @@ class VolumeUsers(Book):
         if not pod.volumes:
             return
         self._changes[row] = self._changes.get(row, 0) + 1
+        keys: list[UsageKey] = []
         for volume in pod.volumes:
-            if volume.disk_uses.__class__ is frozenset:
-                self._wide.add(volume.disk_uses, row, change)
-                continue
-            for key in volume.usage_keys(pod.namespace):
-                self._by_key.add(key, row, change)
-                self._by_row.add(row, key, change)
+            uses = volume.usage_keys(pod.namespace)
+            if type(uses) is MonitoredImage:
+                self._images.add(uses, row, change)
+            else:
+                keys += uses
+        for key in keys:
+            self._by_key.add(key, row, change)
+        self._by_row.add_each(row, keys, change)
 
     @override
     def fork(self) -> "VolumeUsers":
         fork = VolumeUsers()
         fork._by_key, fork._by_row = self._by_key.fork(), self._by_row.fork()
-        fork._wide, fork._changes = self._wide.fork(), self._changes.copy()
+        fork._images, fork._changes = self._images.fork(), self._changes.copy()
         return fork
 
 

@@ -38,16 +38,18 @@ class ResourceRows:
         """Another offer of a node; returns the rows that are free now, to be zeroed."""
         if before.keys() == after.keys():
             return []
+        offering, freed = self._nodes_offering, []
         for resource in _extended(after):
-            self._nodes_offering[resource] = self._nodes_offering.get(resource, 0) + 1
-        freed = []
+            offering[resource] = offering.get(resource, 0) + 1
         for resource in _extended(before):
-            self._nodes_offering[resource] -= 1
-            if not self._nodes_offering[resource]:
-                del self._nodes_offering[resource]
-                row = self.row_of.pop(resource, None)
-                if row is not None:
-                    freed.append(row)
+            nodes = offering[resource] - 1
+            if nodes:
+                offering[resource] = nodes
+                continue
+            del offering[resource]
+            row = self.row_of.pop(resource, None)
+            if row is not None:
+                freed.append(row)
         self._free += freed
         return freed
 
@@ -67,5 +69,5 @@ class ResourceRows:
         return fork
 
 
-def _extended(offer: Iterable[str]) -> Iterable[str]:
-    return (resource for resource in offer if resource not in NATIVE_RESOURCES)
+def _extended(offer: Iterable[str]) -> list[str]:
+    return [resource for resource in offer if resource not in NATIVE_RESOURCES]

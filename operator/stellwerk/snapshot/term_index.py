@@ -6,11 +6,14 @@ each repel their own kind, a new pod is compared with one term and not with all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from stellwerk.models.selectors import Requirement
 
 Term = TypeVar("Term")
+
+_MOST_VALUES: Final = 256
+"""A term that asks for one of more is compared with every pod: that costs less than to file it."""
 
 
 def most_selective(requirements: Sequence[Requirement]) -> Requirement | None:
@@ -30,7 +33,7 @@ class TermIndex(Generic[Term]):
 
     def add(self, term: Term, requirements: Sequence[Requirement]) -> None:
         """File a term under its most selective requirement."""
-        requirement = most_selective(requirements)
+        requirement = _filed_under(requirements)
         if requirement is None:
             self._others[term] = None
             return
@@ -39,7 +42,7 @@ class TermIndex(Generic[Term]):
 
     def discard(self, term: Term, requirements: Sequence[Requirement]) -> None:
         """Take a term out again."""
-        requirement = most_selective(requirements)
+        requirement = _filed_under(requirements)
         if requirement is None:
             self._others.pop(term, None)
             return
@@ -54,3 +57,8 @@ class TermIndex(Generic[Term]):
         yield from self._others
         for label in labels.items():
             yield from self._by_label.get(label, ())
+
+
+def _filed_under(requirements: Sequence[Requirement]) -> Requirement | None:
+    requirement = most_selective(requirements)
+    return None if requirement is None or len(requirement.values) > _MOST_VALUES else requirement

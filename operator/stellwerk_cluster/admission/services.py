@@ -298,3 +298,17 @@ def validate_service_update(new: JsonObject, old: JsonObject, subresource: str) 
             text = "may not change once set"
             yield bad_value("spec.loadBalancerClass", name, text)
     yield from validate_service(new)
+
+
+def default_endpoints(endpoints: JsonObject) -> None:
+    """Ports are TCP."""
+    for subset in endpoints.get("subsets") or ():
+        for port in subset.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+
+
+def default_endpoint_slice(endpoint_slice: JsonObject) -> None:
+    """Ports are TCP and may have an empty name."""
+    for port in endpoint_slice.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        port.setdefault("name", "")

@@ -7,27 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.pod_defaults import default_pod_spec
-from stellwerk_cluster.apimachinery.objects import EMPTY
-
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 _RBAC: Final = "rbac.authorization.k8s.io"
 _CPU_PERCENT: Final = 80
-
-
-def default_cron_job(cron_job: JsonObject) -> None:
-    """Jobs may run side by side; three that succeeded and one that failed are kept."""
-    spec = cron_job["spec"]
-    template = (spec["jobTemplate"].get("spec") or EMPTY).get("template")
-    if template:
-        default_pod_spec(template["spec"])
-    if not spec.get("concurrencyPolicy"):
-        spec["concurrencyPolicy"] = "Allow"
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
 
 
 def default_autoscaler(autoscaler: JsonObject) -> None:
@@ -57,17 +41,3 @@ def default_role_binding(binding: JsonObject) -> None:
     for subject in binding.get("subjects") or ():
         if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
             subject["apiGroup"] = _RBAC
-
-
-def default_endpoints(endpoints: JsonObject) -> None:
-    """Ports are TCP."""
-    for subset in endpoints.get("subsets") or ():
-        for port in subset.get("ports") or ():
-            port.setdefault("protocol", "TCP")
-
-
-def default_endpoint_slice(endpoint_slice: JsonObject) -> None:
-    """Ports are TCP and may have an empty name."""
-    for port in endpoint_slice.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        port.setdefault("name", "")

@@ -276,7 +276,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         warn=jobs.job_warnings,
     ),
     "CronJob": Strategy(
-        default=stored_only.default_cron_job,
+        default=workloads.default_cron_job,
         validate=jobs.validate_cron_job,
         validate_update=jobs.validate_cron_job_update,
         metadata_layers=(1, 0),
@@ -291,9 +291,9 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "NetworkPolicy": _stored(
         networking.validate_network_policy, stored_only.default_network_policy
     ),
-    "Endpoints": _stored(networking.validate_endpoints, stored_only.default_endpoints, (1, 1)),
+    "Endpoints": _stored(networking.validate_endpoints, services.default_endpoints, (1, 1)),
     "EndpointSlice": Strategy(
-        default=stored_only.default_endpoint_slice,
+        default=services.default_endpoint_slice,
         validate=networking.validate_endpoint_slice,
         validate_update=networking.validate_endpoint_slice_update,
         metadata_layers=(0, 1),

@@ -1,4 +1,4 @@
-"""Defaults of what makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets.
+"""Defaults of what makes pods: Deployments, ReplicaSets, StatefulSets, DaemonSets, CronJobs.
 
 Called through their strategies. Invariant: a pod template gets the defaults of a pod.
 """
@@ -94,3 +94,16 @@ def default_pod_template(template: JsonObject) -> None:
     """The defaults of the pod inside."""
     if template.get("template"):
         default_pod_spec(template["template"]["spec"])
+
+
+def default_cron_job(cron_job: JsonObject) -> None:
+    """Jobs may run side by side; three that succeeded and one that failed are kept."""
+    spec = cron_job["spec"]
+    template = (spec["jobTemplate"].get("spec") or EMPTY).get("template")
+    if template:
+        default_pod_spec(template["spec"])
+    if not spec.get("concurrencyPolicy"):
+        spec["concurrencyPolicy"] = "Allow"
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)

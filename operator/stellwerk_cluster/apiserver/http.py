@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import orjson
@@ -103,6 +103,7 @@ _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
 Method: TypeAlias = Callable[[web.BaseRequest, Target], Awaitable[Answer]]
+PodLog: TypeAlias = Callable[["JsonObject", Mapping[str, str]], str]
 
 
 class HttpServer:
@@ -123,6 +124,8 @@ class HttpServer:
         self._renderer = renderer
         self._watches = watches
         self._documents = documents
+        self.pod_log: PodLog | None = None
+        """The log of a pod with the options of the request; None: no kubelet keeps any."""
         self._methods: dict[str, Method] = {
             "GET": self._read,
             "HEAD": self._read,
@@ -157,6 +160,9 @@ class HttpServer:
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
+            if target.subresource == "log" and self.pod_log and request.method == "GET":
+                pod = self._api.get(target.kind, *target.key).obj
+                return web.Response(text=self.pod_log(pod, request.query))
             if target.subresource in _NEEDS_PROCESS:
                 raise self._without_process(target)
             answer = await method(request, target)

@@ -7,7 +7,7 @@ never by this controller.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
@@ -28,12 +28,15 @@ from stellwerk_cluster.controllers.workload import (
     ready_count,
     seconds_until_available,
 )
+from stellwerk_cluster.registry.entries import DELETED
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.controllers.index import Index
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import StoreEvent
+
+_LONGEST_BACKOFF_SECONDS: Final = 900.0
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class DaemonSetController(WorkloadController):
 
     def __init__(self, api: Api, index: Index) -> None:
         """Follow DaemonSets, pods and nodes."""
+        self._failures: dict[tuple[str, str], tuple[int, float]] = {}
+        """(DaemonSet uid, node) → pods that failed there one after the other, and when the last."""
         super().__init__(api, index)
         self._history = RevisionHistory(api, index, REVISION_LABEL)
         api.store.collection("nodes").listeners.append(self._on_node)
@@ -109,9 +114,7 @@ class DaemonSetController(WorkloadController):
         present = [pod for pod in pods if not is_terminating(pod)]
         for pod in present:
             if is_finished(pod):
-                text = f"Found failed daemon pod {'/'.join(key_of(pod))} on node"
-                self.report(workload, "FailedDaemonPod", f"{text} {target_of(pod)}", WARNING)
-                self.delete_pod(workload, pod)
+                self._replace_failed(workload, pod)
         running = [pod for pod in present if not is_finished(pod)]
         running.sort(key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
         surging = self._limits(workload, len(running))[0] > 0
@@ -122,6 +125,31 @@ class DaemonSetController(WorkloadController):
                 if updated is None or (labels_of(pod).get(REVISION_LABEL) == digest) is updated
             ]
             self._end(workload, same[1:])
+
+    def _replace_failed(self, workload: JsonObject, pod: JsonObject) -> None:
+        """Delete a pod that failed, ever later where one after the other fails."""
+        place = (workload["metadata"]["uid"], target_of(pod))
+        now = self.api.clock.monotonic()
+        failures, last = self._failures.get(place, (0, now))
+        if now - last > 2 * _LONGEST_BACKOFF_SECONDS:
+            failures = 0
+        wait = min(2.0 ** min(failures - 1, 16), _LONGEST_BACKOFF_SECONDS) if failures else 0.0
+        if last + wait > now:
+            self.queue.add_after(key_of(workload), last + wait - now)
+            return
+        self._failures[place] = (failures + 1, now)
+        text = f"Found failed daemon pod {'/'.join(key_of(pod))} on node"
+        self.report(workload, "FailedDaemonPod", f"{text} {target_of(pod)}", WARNING)
+        self.delete_pod(workload, pod)
+
+    @override
+    def _on_workload(self, event: StoreEvent) -> None:
+        super()._on_workload(event)
+        if event.type == DELETED:
+            uid = event.entry.uid
+            self._failures = {
+                place: failures for place, failures in self._failures.items() if place[0] != uid
+            }
 
     def _create(self, workload: JsonObject, node_name: str, digest: str) -> None:
         name = workload["metadata"]["name"]

@@ -162,14 +162,12 @@ def verdict_of(
 def _verdicts(
     job: JsonObject, tally: Tally, pods: list[JsonObject], now: datetime
 ) -> Iterator[Verdict]:
-    spec, status = job["spec"], job.get("status") or EMPTY
+    spec = job["spec"]
     limit, restarts = spec["backoffLimit"], _restarts(job, pods)
     if tally.failed > limit or (restarts and restarts >= limit):
         text = "Job has reached the specified backoff limit"
         yield Verdict(failed=True, reason="BackoffLimitExceeded", message=text)
-    deadline, started = spec.get("activeDeadlineSeconds"), status.get("startTime")
-    counts = deadline is not None and started and not spec.get("suspend")
-    if counts and now - parse_timestamp(started) >= timedelta(seconds=deadline):
+    if _is_late(job, now):
         text = "Job was active longer than specified deadline"
         yield Verdict(failed=True, reason="DeadlineExceeded", message=text)
     most_failed = spec.get("maxFailedIndexes")
@@ -185,6 +183,15 @@ def _verdicts(
         yield _completed()
     elif tally.failed_indexes and tally.succeeded + len(tally.failed_indexes) >= completions:
         yield Verdict(failed=True, reason="FailedIndexes", message="Job has failed indexes")
+
+
+def _is_late(job: JsonObject, now: datetime) -> bool:
+    """Whether the Job has been active longer than it may; suspended ones are not active."""
+    spec, started = job["spec"], (job.get("status") or EMPTY).get("startTime")
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is None or not started or spec.get("suspend"):
+        return False
+    return now - parse_timestamp(started) >= timedelta(seconds=deadline)
 
 
 def _completed() -> Verdict:

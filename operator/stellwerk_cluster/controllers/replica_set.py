@@ -5,12 +5,12 @@ Invariant: a pod is deleted only when more active pods exist than the workload w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.apimachinery.objects import EMPTY, key_of
+from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, parse_timestamp
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 
+_RECENT_SECONDS: Final = 600.0
+_LONGEST_WAIT_SECONDS: Final = 300.0
+
+
 class ReplicaSetController(WorkloadController):
     """Creates and deletes pods until each ReplicaSet has as many as it wants."""
 
@@ -36,6 +40,11 @@ class ReplicaSetController(WorkloadController):
         pods = self.owned_pods(workload)
         active = [pod for pod in pods if is_active(pod)]
         surplus = len(active) - workload["spec"].get("replicas", 1)
+        wait = self._seconds_to_wait(pods)
+        if surplus < 0 and wait > 0:
+            self.queue.add_after(key_of(workload), wait)
+            self._write_counts(workload, active)
+            return
         try:
             self._fill(workload, -surplus)
         except StatusError as error:
@@ -53,6 +62,22 @@ class ReplicaSetController(WorkloadController):
         for _ in range(min(missing, MOST_CREATED_AT_ONCE)):
             pod = self.pod_from_template(workload, generateName=f"{workload['metadata']['name']}-")
             self.create_pod(workload, pod)
+
+    def _seconds_to_wait(self, pods: list[JsonObject]) -> float:
+        """How long no pod follows those that failed soon after their creation.
+
+        A node that refuses every pod would otherwise be sent pods without end.
+        """
+        now = self.api.now()
+        ages = [
+            (now - parse_timestamp(pod["metadata"]["creationTimestamp"])).total_seconds()
+            for pod in pods
+            if pod["status"].get("phase") == "Failed"
+        ]
+        recent = [age for age in ages if age < _RECENT_SECONDS]
+        if not recent:
+            return 0.0
+        return min(2.0 ** min(len(recent) - 1, 16), _LONGEST_WAIT_SECONDS) - min(recent)
 
     def _present(self, workload: JsonObject) -> list[JsonObject]:
         """The pods of the workload as they are now, those that ended aside."""

@@ -419,7 +419,7 @@ def _back_off_message(pod: JsonObject, container: str, seconds: int) -> str:
 
 
 def _pre_stop_seconds(pod: JsonObject) -> float:
-    """How long the containers sleep before they are told to stop; other hooks take no time."""
+    """How long the containers sleep before the signal to stop; other hooks take no time."""
     path = ("lifecycle", "preStop", "sleep", "seconds")
     return max((float(pick(each, path) or 0) for each in pod["spec"]["containers"]), default=0.0)
 

@@ -89,6 +89,7 @@ def test_a_gated_pod_is_kept_out_until_its_gates_are_gone(world: World) -> None:
 
 
 def test_a_pod_bound_from_outside_leaves_the_queue(world: World) -> None:
+    world.handlers.on_pod("ADDED", make_pod("waiting"))
     world.handlers.on_pod("ADDED", PENDING)
     world.handlers.on_pod("MODIFIED", BOUND)
     assert world.place() is None
@@ -105,6 +106,7 @@ def test_a_bound_pod_without_a_profile_only_counts(world: World) -> None:
 
 
 def test_the_watch_confirms_an_assumption(world: World) -> None:
+    world.handlers.on_pod("ADDED", make_pod("waiting"))
     world.cache.assume_pod(pod_info("p", cpu="1", node_name="n1"))
     world.operator.bindings.unconfirmed[UID] = 0.0
     world.handlers.on_pod("MODIFIED", BOUND)

@@ -177,3 +177,26 @@ async def test_a_standby_names_the_leader() -> None:
 async def test_an_unknown_pod_is_not_found() -> None:
     async with port() as answers:
         assert (await answers.get("/explain/default/none"))[0] == 404
+
+
+async def test_a_victim_and_its_preemptor_name_each_other() -> None:
+    async with port() as answers:
+        world = answers.world
+        world.apply(make_profile("stellwerk"), make_node("a", cpu="2"))
+        low = make_pod("low", cpu="2", priority=1, node_name="a", scheduler_name="stellwerk")
+        world.apply(low)
+        world.apply(make_pod("high", cpu="2", priority=9, scheduler_name="stellwerk"))
+        await quiet(100)
+        _, victim = await answers.get("/explain/default/low")
+        assert victim["preempted"] | {"decidedAt": ""} == {
+            "by": "default/high",
+            "byPriority": 9,
+            "priority": 1,
+            "node": "a",
+            "decidedAt": "",
+        }
+        assert list(violations(victim, SCHEMAS["Explanation"])) == []
+        _, preemptor = await answers.get("/explain/default/high")
+        if preemptor["state"] != "bound":
+            assert preemptor["lastPreemption"]["victims"] == [{"pod": "default/low", "priority": 1}]
+            assert list(violations(preemptor, SCHEMAS["Explanation"])) == []

@@ -41,6 +41,7 @@ def device_events(objects: ObjectStore) -> Sequence[ClusterEventWithHint]:
             Resource.RESOURCE_CLAIM, changed, partial(_claim_changed, objects), HintScope.POD
         ),
         ClusterEventWithHint(Resource.RESOURCE_CLAIM, Action.DELETE, _claim_deleted, HintScope.POD),
+        ClusterEventWithHint(Resource.ASSIGNED_POD, Action.DELETE, _may_have_given_back),
         ClusterEventWithHint(Resource.DEVICE_CLASS, changed),
         ClusterEventWithHint(Resource.RESOURCE_SLICE, changed),
     )
@@ -52,6 +53,17 @@ def _own_claims_known(objects: ObjectStore, pod: PodInfo, change: ClusterChange)
     if not isinstance(new, PodInfo):
         return QUEUE
     return queue_if(new.uid == pod.uid and not why_not_ready(objects, new))
+
+
+def _may_have_given_back(_: PodInfo, change: ClusterChange) -> QueueingHint:
+    """Whether the pod that goes had devices: those of a binding that failed were never in the API.
+
+    kube-scheduler lets nothing wake here, and pods wait for devices that are free.
+    """
+    gone = change.old
+    if not isinstance(gone, PodInfo):
+        return QUEUE
+    return queue_if(bool(gone.spec.resource_claims or gone.extended_requests))
 
 
 def _claim_deleted(pod: PodInfo, change: ClusterChange) -> QueueingHint:

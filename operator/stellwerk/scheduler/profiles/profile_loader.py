@@ -14,7 +14,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from stellwerk.errors import ProfileError
+from stellwerk.errors import ProfileError, UnknownPluginError
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
@@ -51,6 +51,8 @@ class ProfileEntry:
     """The newest version, if it is valid in itself."""
     flaw: Refusal | None = None
     """Why the newest version is not valid."""
+    lacks_plugin: bool = False
+    """Whether the flaw is a plugin that is not installed."""
     good: LoadedProfile | None = None
     """The last version that was accepted."""
     good_spec: JsonObject | None = None
@@ -153,6 +155,22 @@ class ProfileLoader:
                 entry = self.entries[name] = ProfileEntry(obj)
                 self._restore(entry)
             self._load(entry, (parse or self.parse)(obj))
+        self._serve_soon()
+
+    def lacks_plugins(self) -> bool:
+        """Whether a profile waits for a plugin to be installed."""
+        return any(entry.lacks_plugin for entry in self.entries.values())
+
+    def on_new_plugins(self, known_plugins: Mapping[str, PluginDescription]) -> None:
+        """Plugins have joined those that profiles may name; here are all of them."""
+        self._known = known_plugins
+        for entry in self.entries.values():
+            if entry.lacks_plugin:
+                self._load(entry, self.parse(entry.obj))
+        self._serve_soon()
+
+    def _serve_soon(self) -> None:
+        """Serve what changed now, or after the cycle that is under way."""
         if self._in_cycle:
             self._changed_in_cycle = True
         else:
@@ -177,6 +195,7 @@ class ProfileLoader:
     # --- loading one object ---------------------------------------------------------------------
 
     def _load(self, entry: ProfileEntry, parsed: LoadedProfile | ProfileError) -> None:
+        entry.lacks_plugin = isinstance(parsed, UnknownPluginError)
         if isinstance(parsed, ProfileError):
             entry.newest, entry.flaw = None, Refusal(INVALID, str(parsed))
         else:

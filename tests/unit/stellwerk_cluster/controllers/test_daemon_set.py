@@ -155,3 +155,17 @@ def test_each_template_has_a_revision_and_an_old_one_comes_to_the_front_again() 
         for each in driver.api.all("controllerrevisions.apps")
     }
     assert images == {2: "i:2", 3: "i:1"}
+
+
+def test_a_node_where_every_pod_fails_gets_them_ever_more_seldom() -> None:
+    driver = Driver(kubelet=None)
+    start(driver)
+    deletions = 0
+    for _ in range(40):
+        for pod in driver.pods():
+            on_it = pod["spec"].get("nodeName") == "node-1"
+            if on_it and pod["status"]["phase"] != "Failed":
+                driver.report(pod["metadata"]["name"], "Failed")
+                deletions += 1
+        place(driver)
+    assert 5 <= deletions <= 8

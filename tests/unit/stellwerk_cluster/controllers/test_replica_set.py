@@ -74,3 +74,22 @@ def test_a_created_pod_and_a_deleted_one_are_told_in_events() -> None:
         ("Normal", "SuccessfulCreate", f"Created pod: {name}"),
         ("Normal", "SuccessfulDelete", f"Deleted pod: {name}"),
     ]
+
+
+def test_pods_that_fail_at_once_are_replaced_ever_later() -> None:
+    driver = Driver(kubelet=None)
+    start(driver, 1)
+    for _ in range(40):
+        for pod in driver.pods():
+            if pod["status"]["phase"] != "Failed":
+                driver.report(pod["metadata"]["name"], "Failed")
+        driver.advance(1)
+    assert 5 <= len(driver.pods()) <= 7
+
+
+def test_a_pod_that_fails_after_a_long_life_is_replaced_at_once() -> None:
+    driver = Driver()
+    start(driver, 1)
+    driver.advance(1000)
+    driver.report(driver.names()[0], "Failed")
+    assert len(driver.pods()) == 2

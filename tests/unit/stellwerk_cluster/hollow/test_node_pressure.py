@@ -226,3 +226,26 @@ def test_thresholds_and_reservations_show_in_allocatable() -> None:
     run(cluster, "p", "memory=9.6Gi")
     cluster.advance(15)
     assert cluster.phase("p") == "Failed"
+
+
+def test_a_hard_threshold_gives_a_pod_one_second() -> None:
+    cluster = driver({"evictionHard": {"memory.available": "1Gi"}})
+    annotations = {"usage": "memory=9.5Gi", "stop-seconds": "300", "start-seconds": "0"}
+    cluster.create("pods", hollow_pod("p", annotations=annotations))
+    cluster.advance(10.5)
+    assert cluster.events("p")[-1][0] == "Evicted"
+    assert cluster.phase("p") == "Running"
+    cluster.advance(1)
+    assert cluster.phase("p") == "Failed"
+
+
+def test_a_pod_below_its_request_goes_after_all_others() -> None:
+    cluster = driver({"evictionHard": {"memory.available": "1Gi"}})
+    run(cluster, "below", "memory=4Gi", requests={"memory": "5Gi"})
+    run(cluster, "above", "memory=2Gi", requests={"memory": "1Gi"})
+    cluster.annotate("nodes", "node-1", usage="memory=3.5Gi")
+    cluster.advance(12)
+    assert (cluster.phase("above"), cluster.phase("below")) == ("Failed", "Running")
+    cluster.annotate("nodes", "node-1", usage="memory=5.5Gi")
+    cluster.advance(12)
+    assert cluster.phase("below") == "Failed"

@@ -1,7 +1,7 @@
-"""The arguments of the GPU plugins, one model each.
+"""The arguments of the plugins that share GPUs, one model each.
 
-The registry names them, loading a profile validates with them. Invariant: as for every plugin, a
-validated model is immutable, comparable and complete.
+kube-scheduler has none of these plugins. Invariant: as of all plugin arguments, a validated model
+is immutable, comparable and complete.
 """
 
 from typing import Annotated, Literal

@@ -1,0 +1,81 @@
+"""Which pods were to be evicted for which others, the last ones: victims ask, and preemptors.
+
+The scheduling cycle keeps one entry per preemption; explanations read them. Invariant: they are
+bounded in number, and stay when the pods are gone, for it is then that they are asked for.
+"""
+
+from collections import OrderedDict
+from typing import Final
+
+from stellwerk.framework.interface import Candidate
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.world.decide import Decision
+
+_MOST: Final = 4096
+_CANDIDATES: Final = 20
+
+
+class Evictions:
+    """The last preemptions by the names of victims and of preemptors."""
+
+    def __init__(self) -> None:
+        self._by_victim: OrderedDict[str, JsonObject] = OrderedDict()
+        self._by_preemptor: OrderedDict[str, JsonObject] = OrderedDict()
+
+    def keep(self, decision: Decision, decided_at: str) -> None:
+        """Keep what a decision that nominates a node means for its victims, and why that node."""
+        chosen, preemptor = decision.candidate, decision.search.pod
+        if chosen is None:
+            return
+        for victim in chosen.victims:
+            _put(self._by_victim, victim.key, _for_victim(victim, preemptor, decided_at))
+        others = decision.post_filter.candidates if decision.post_filter is not None else ()
+        _put(
+            self._by_preemptor,
+            preemptor.key,
+            {
+                "decidedAt": decided_at,
+                **_for_candidate(chosen),
+                "candidates": len(others),
+                "others": [
+                    _for_candidate(other) for other in others[:_CANDIDATES] if other is not chosen
+                ],
+            },
+        )
+
+    def of_victim(self, key: str) -> JsonObject | None:
+        """The preemptor of a pod, and when; None: there was none, as far as is known."""
+        return self._by_victim.get(key)
+
+    def of_preemptor(self, key: str) -> JsonObject | None:
+        """What was to go for a pod, and what else could have."""
+        return self._by_preemptor.get(key)
+
+
+def _put(entries: OrderedDict[str, JsonObject], key: str, entry: JsonObject) -> None:
+    entries.pop(key, None)
+    entries[key] = entry
+    while len(entries) > _MOST:
+        entries.popitem(last=False)
+
+
+def _for_victim(victim: PodInfo, preemptor: PodInfo, decided_at: str) -> JsonObject:
+    return {
+        "by": preemptor.key,
+        "byPriority": preemptor.priority,
+        "priority": victim.priority,
+        "node": victim.node_name,
+        "decidedAt": decided_at,
+    }
+
+
+def _for_candidate(candidate: Candidate) -> JsonObject:
+    """A node with what decides between candidates, in the order in which it does."""
+    return {
+        "node": candidate.node_name,
+        "budgetViolations": candidate.pdb_violations,
+        "victims": [
+            {"pod": victim.key, "priority": victim.priority} for victim in candidate.victims
+        ],
+    }
