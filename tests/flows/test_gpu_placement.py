@@ -16,12 +16,29 @@ from stellwerk_simulation.ready_profiles import profile_of, ready_manifest
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TracePod, read_nodes, read_pods
 from tests.support.repository import ROOT
+from tests.support.rights import ENFORCED
 from tests.support.running_operator import install, is_active, operator_on, until
 
+RBAC = "rbac.authorization.k8s.io"
 DATA = ROOT / "tests" / "data" / "simulation"
-ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
+PATCHES_PODS: JsonObject = {
+    "metadata": {"name": "stellwerk-gpu-share"},
+    "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}],
+}
+BOUND: JsonObject = {
+    "metadata": {"name": "stellwerk-gpu-share"},
+    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "stellwerk-gpu-share"},
+    "subjects": [{"kind": "ServiceAccount", "name": "stellwerk", "namespace": "stellwerk"}],
+}
 LISTED = read_pods(DATA / "pods.csv")
 TYPICAL = typical_pods(LISTED)
+
+
+def grant(cluster: EmbeddedCluster) -> None:
+    kinds = cluster.api.kinds
+    cluster.api.create(kinds.resource("clusterroles", RBAC), "", PATCHES_PODS)
+    cluster.api.create(kinds.resource("clusterrolebindings", RBAC), "", BOUND)
 
 
 def create(cluster: EmbeddedCluster, pod: TracePod, profile: str) -> None:
@@ -53,6 +70,7 @@ async def test_the_operator_places_as_a_simulation_does(tmp_path: Path) -> None:
     found = {}
     async with EmbeddedCluster(manifests, options=ALONE) as cluster:
         install(cluster, manifest)
+        grant(cluster)
         async with operator_on(cluster, tmp_path):
             await until(lambda: is_active(cluster, profile))
             for pod in arrivals.pods:
@@ -91,6 +109,7 @@ async def test_devices_are_remembered_over_a_restart(tmp_path: Path) -> None:
     )
     async with EmbeddedCluster([node_manifest(node)], options=ALONE) as cluster:
         install(cluster, manifest)
+        grant(cluster)
         for pair in (pods[:2], pods[2:]):
             # The second operator knows from annotations alone that 400 and 300 are left.
             async with operator_on(cluster, tmp_path):
