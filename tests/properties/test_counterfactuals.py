@@ -8,7 +8,6 @@ from hypothesis import given, settings
 
 from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.decide import Case
-from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
 from tests.support.single_changes import fits, with_change
 
@@ -29,8 +28,8 @@ TAINTS = st.lists(
 @st.composite
 def cases(draw: st.DrawFn) -> dict[str, Any]:
     """A few nodes that are full, tainted, cordoned or wrongly labelled, and a pod."""
-    nodes: list[JsonObject] = []
-    pods: list[JsonObject] = []
+    nodes: list[dict[str, Any]] = []
+    pods: list[dict[str, Any]] = []
     for number in range(draw(st.integers(1, 4))):
         name, labels = f"n{number}", draw(st.sampled_from([{}, {"disk": "ssd"}, {"disk": "hdd"}]))
         node = make_node(name, cpu="2", labels=labels, taints=draw(TAINTS))

@@ -76,7 +76,7 @@ class Counterfactuals:
             return
         near = self._nearest(found)
         yield
-        yield from self._of_pod(near)
+        yield from self._of_pod(found, near)
         yield from self._alone(found, near)
         if not self._proofs:
             yield from self._together(found, near)
@@ -104,11 +104,12 @@ class Counterfactuals:
             for resource, amount in self._candidates.lacking(row).items()
         )
 
-    def _of_pod(self, near: Sequence[int]) -> Iterator[None]:
-        rows = list(self._snapshot.row_of.values())
+    def _of_pod(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
+        rows, fails = found.rows.tolist(), found.fails
+        nearest = [at for at in near if fails[at] == fails[near[0]]]
         edits = [
             *self._candidates.of_pod(),
-            *self._candidates.smaller_request([rows[at] for at in near]),
+            *self._candidates.smaller_request([rows[at] for at in nearest]),
         ]
         for change in edits:
             self._try((change,))
