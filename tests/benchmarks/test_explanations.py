@@ -91,7 +91,12 @@ def test_an_explanation(loaded: Case, fields: dict[str, Any]) -> None:
     began = last = time.process_time()
     fork = world.fork(Random(0))
     profile = offline_profile(
-        loaded.profile.loaded, fork.cache, fork.objects, fork.nominator, fork.random
+        loaded.profile.loaded,
+        fork.cache,
+        fork.objects,
+        fork.nominator,
+        fork.random,
+        fork.clock,
     )
     steps = [time.process_time() - last]
     explaining = explain_on(fork, pod, profile)

@@ -97,8 +97,8 @@ class ScheduleOne:
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
-        self._algorithm_duration.observe(decided_seconds - started_seconds)
         seconds = decided_seconds - started_seconds
+        self._algorithm_duration.observe(seconds)
         if (seconds > SLOW_ATTEMPT_SECONDS or self._slow_specs.specs) and profile.extenders is None:
             self._note_slow(pod, profile, seconds, self._budget.taken_seconds - foreign_seconds)
         if logger.isEnabledFor(logging.DEBUG):
@@ -117,15 +117,9 @@ class ScheduleOne:
         self.records.keep(decision, queued.attempts, decided_seconds)
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
         # that waits for something there holds up no other pod.
-        found = decision.search.found
+        evaluated, feasible = decision.search.found.evaluated, decision.feasible
         attempt = Attempt(
-            queued,
-            profile,
-            state,
-            effects.bind,
-            started_seconds,
-            found.evaluated,
-            decision.feasible,
+            queued, profile, state, effects.bind, started_seconds, evaluated, feasible
         )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
 
