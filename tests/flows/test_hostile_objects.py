@@ -2,6 +2,7 @@
 
 import logging
 import time
+from typing import Any
 
 import pytest
 
@@ -181,7 +182,7 @@ async def test_a_bound_pod_with_thousands_of_terms_costs_later_attempts_little()
 
 
 async def test_an_image_of_many_monitors_keeps_its_node_from_others_until_it_is_gone() -> None:
-    def user(name: str, monitors: list[str], **spec: str) -> JsonObject:
+    def user(name: str, monitors: list[str], **spec: Any) -> JsonObject:
         rbd = {"pool": "p", "image": "i", "monitors": monitors}
         return make_pod(name, volumes=[{"name": "v", "rbd": rbd}], **spec)
 
