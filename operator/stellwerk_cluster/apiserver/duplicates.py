@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from stellwerk_cluster.apimachinery.failures import bad_request
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -24,11 +26,28 @@ class _Noting(dict[str, "JsonValue"]):
 
 
 def duplicate_fields(content: bytes, value: JsonValue) -> list[str]:
-    """The paths of the fields that stand twice in a text whose value is known."""
-    # A field that was overwritten took its quotation marks along.
-    if b"\\u" not in content and content.count(b'"') == orjson.dumps(value).count(b'"'):
+    """The paths of the fields that stand twice in a text whose value is known.
+
+    Raises:
+        StatusError: the text is nested more deeply than can be followed (400).
+    """
+    if _has_as_many_texts(content, value):
         return []
-    return list(_paths(json.loads(content, object_pairs_hook=_noted), ""))
+    try:
+        return list(_paths(json.loads(content, object_pairs_hook=_noted), ""))
+    except RecursionError as error:
+        message = "error decoding: json: exceeded max depth"
+        raise bad_request(message) from error
+
+
+def _has_as_many_texts(content: bytes, value: JsonValue) -> bool:
+    """A field that was overwritten took its quotation marks along."""
+    if b"\\u" in content:
+        return False
+    try:
+        return content.count(b'"') == orjson.dumps(value).count(b'"')
+    except orjson.JSONEncodeError:  # what is read may be nested more deeply than what is written
+        return False
 
 
 def _noted(pairs: list[tuple[str, JsonValue]]) -> _Noting:
