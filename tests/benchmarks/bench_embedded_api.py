@@ -94,7 +94,7 @@ class _Connection:
     async def post(self, path: str, body: bytes) -> None:
         """Send one request, and read its answer."""
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: embedded\r\nContent-Type: application/json\r\n"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         self._writer.write(head.encode() + body)
@@ -109,7 +109,7 @@ class _Watch:
     """Reads one watch, and only counts its bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"GET /api/v1/pods?watch=true HTTP/1.1\r\nHost: embedded\r\n\r\n")
+        writer.write(b"GET /api/v1/pods?watch=true HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         self.size = 0
         self._writer = writer
         self._task = asyncio.create_task(self._read(reader))
