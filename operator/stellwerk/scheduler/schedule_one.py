@@ -24,6 +24,7 @@ from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.observers.decision_log import log_decision
+from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
@@ -52,6 +53,7 @@ class ScheduleOne:
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
         fairness: Fairness,
+        recording: Recording | None = None,
     ) -> None:
         self._world = world
         self._loader = loader
@@ -61,6 +63,7 @@ class ScheduleOne:
         self._binding_cycle = binding_cycle
         self._failures = failures
         self._budget, self._slow_specs = fairness
+        self._recording = recording
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
         self.records = DecisionRecords(world.clock.monotonic)
@@ -70,6 +73,8 @@ class ScheduleOne:
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
         world, pod = self._world, queued.pod
+        if self._recording is not None:
+            self._recording.between(world)
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
@@ -107,6 +112,8 @@ class ScheduleOne:
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
+        if self._recording is not None:
+            self._recording.decided(queued, decision)
         effects = apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
