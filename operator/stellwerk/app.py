@@ -249,8 +249,9 @@ class Operator:
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
-            self._recording,
         )
+        if self._recording is not None:
+            schedule_one.apply = self._recording.apply
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -395,7 +396,9 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         recorder.start()
         stack.push_async_callback(recorder.close)
-        recording = stack.enter_context(recording_to(options.journal, options.max_pod_complexity, clock, recorder))
+        recording = stack.enter_context(
+            recording_to(options.journal, options.max_pod_complexity, clock, recorder)
+        )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         stack.push_async_callback(operator.extenders.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))

@@ -5,7 +5,7 @@ that reads format N; another format is refused with its number.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -59,7 +59,7 @@ class Decided:
     key: str
     scheduler_name: str
     attempts: int
-    node_name: str
+    node_name: str = ""
     """Empty: none."""
     nominated: str = ""
     victims: Sequence[str] = ()
@@ -85,14 +85,14 @@ class Nominated:
 
     seconds: float
     uid: str
-    node_name: str
+    node_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The state of the operator where a part begins, beside the objects: the order of rows."""
 
-    nodes: Sequence[str]
+    nodes: Sequence[str] = ()
     """Names, by row."""
     assumed: Sequence[tuple[str, str]] = ()
     """(uid, node) of pods that are being bound."""
@@ -109,34 +109,22 @@ def encode(entry: Entry) -> bytes:
 
 
 def _fields(entry: Entry) -> list[Any]:
-    match entry:
-        case WatchEvent(seconds, kind, event_type, obj):
-            return ["E", seconds, kind, event_type, obj]
-        case Snapshot():
-            return ["S"]
-        case Decided():
-            rest = [entry.nominated, entry.victims, entry.message, entry.draws, entry.answers]
-            while rest and not rest[-1]:
-                rest.pop()
-            name = entry.scheduler_name
-            begin = [entry.seconds, entry.uid, entry.key, name, entry.attempts, entry.node_name]
-            return ["D", *begin, *rest]
-        case Forgotten(seconds, uid):
-            return ["F", seconds, uid]
-        case Nominated(seconds, uid, node_name):
-            return ["N", seconds, uid, node_name]
-        case Layout(nodes, assumed, nominated):
-            return ["L", nodes, assumed, nominated]
-        case Head():
-            described = {
-                "format": FORMAT,
-                "version": entry.version,
-                "startedAt": entry.started_at,
-                "part": entry.part,
-                "hashed": entry.hashed,
-                "maxPodComplexity": entry.max_pod_complexity,
-            }
-            return ["H", described]
+    if isinstance(entry, Head):
+        described = {
+            "format": FORMAT,
+            "version": entry.version,
+            "startedAt": entry.started_at,
+            "part": entry.part,
+            "hashed": entry.hashed,
+            "maxPodComplexity": entry.max_pod_complexity,
+        }
+        return ["H", described]
+    letter, names = _FORMS[type(entry)]
+    values = [letter, *(getattr(entry, name) for name in names)]
+    while values[-1] is not None and not values[-1]:
+        # What is left out at the end is what the class has by default.
+        values.pop()
+    return values
 
 
 def decode(line: bytes) -> Entry:
@@ -146,10 +134,10 @@ def decode(line: bytes) -> Entry:
         JournalError: it is of another format.
         ValueError: it is no entry.
     """
-    fields = orjson.loads(line)
-    if not isinstance(fields, list) or not fields:
+    values = orjson.loads(line)
+    if not isinstance(values, list) or not values:
         raise ValueError("not an entry")
-    kind, *rest = fields
+    kind, *rest = values
     if kind == "H":
         return _head(rest[0] if rest else None)
     made = _MADE.get(kind)
@@ -186,4 +174,7 @@ _MADE: Final[Mapping[str, type[Entry]]] = {
     "F": Forgotten,
     "N": Nominated,
     "L": Layout,
+}
+_FORMS: Final = {
+    made: (letter, [field.name for field in fields(made)]) for letter, made in _MADE.items()
 }

@@ -72,10 +72,8 @@ class Journal:
                 return
 
     def _entries(self, part: Path) -> Iterator[Entry]:
-        number = 0
         lines = self._lines(part)
-        for line in lines:
-            number += 1
+        for number, line in enumerate(lines, start=1):
             try:
                 yield decode(line)
             except JournalError as error:

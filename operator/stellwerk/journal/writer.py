@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-import orjson
 import zstandard
 
 from stellwerk.journal.checkpoint import checkpoint

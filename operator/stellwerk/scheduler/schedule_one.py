@@ -7,7 +7,7 @@ pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -24,15 +24,17 @@ from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import apply
+from stellwerk.world.effects import Effects, apply
 from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +55,6 @@ class ScheduleOne:
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
         fairness: Fairness,
-        recording: Recording | None = None,
     ) -> None:
         self._world = world
         self._loader = loader
@@ -63,18 +64,17 @@ class ScheduleOne:
         self._binding_cycle = binding_cycle
         self._failures = failures
         self._budget, self._slow_specs = fairness
-        self._recording = recording
         self._algorithm_duration = metrics.scheduling_algorithm_duration.labels()
         self._attempts = 0
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
+        self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
+        """What follows a decision; a recording operator takes it down before."""
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
         world, pod = self._world, queued.pod
-        if self._recording is not None:
-            self._recording.between(world)
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
@@ -112,9 +112,7 @@ class ScheduleOne:
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
-        if self._recording is not None:
-            self._recording.decided(queued, decision)
-        effects = apply(world, queued, decision)
+        effects = self.apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
             if effects.evict is not None:

@@ -37,6 +37,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.snapshot.snapshot import Snapshot as Columns
 from stellwerk.world.decide import Decision
+from stellwerk.world.effects import Effects, apply
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,16 @@ class Recording:
         """An event is begun (+1) to be handled, or is (−1)."""
         self._within += change
 
-    def decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any] = ()) -> None:
-        """A decision, before it is applied."""
+    def apply(self, world: World, queued: QueuedPod, decision: Decision) -> Effects:
+        """Take a decision down, and apply it."""
+        if self._writer.wants_layout:
+            # Another part begins here.
+            self._writer.wants_layout = False
+            self.put(layout(world))
+        self._decided(queued, decision)
+        return apply(world, queued, decision)
+
+    def _decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any] = ()) -> None:
         search, failure, candidate = decision.search, decision.failure, decision.candidate
         pod = queued.pod
         self.put(
@@ -86,12 +95,6 @@ class Recording:
                 answers,
             )
         )
-
-    def between(self, world: World) -> None:
-        """Between two decisions: begin another part where the newest is full."""
-        if self._writer.wants_layout:
-            self._writer.wants_layout = False
-            self.put(layout(world))
 
 
 def layout(world: World) -> Layout:
@@ -185,7 +188,10 @@ def recording_to(
         return
     loop = asyncio.get_running_loop()
     head = Head(
-        __version__, rfc3339(clock.now()), hashed=options.hashed, max_pod_complexity=max_pod_complexity
+        __version__,
+        rfc3339(clock.now()),
+        hashed=options.hashed,
+        max_pod_complexity=max_pod_complexity,
     )
 
     def ended(reason: str) -> None:
