@@ -57,6 +57,7 @@ from stellwerk.scheduler.observers.instruments import (
 from stellwerk.scheduler.observers.recording import (
     RecordedCache,
     RecordedEventHandlers,
+    RecordedExtenderPool,
     RecordedNominator,
     Recording,
     recording_to,
@@ -148,7 +149,7 @@ class Operator:
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
-        self.extenders = ExtenderPool(
+        self.extenders = (ExtenderPool if recording is None else RecordedExtenderPool)(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
         self.predicates = Predicates()

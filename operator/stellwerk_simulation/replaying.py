@@ -5,10 +5,10 @@ this version decides otherwise, so that one difference does not make the next.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from typing_extensions import override
@@ -32,8 +32,10 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo
+from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import apply, release, requeue
+from stellwerk.world.extender_answers import AnswersMissing, ReplayedExtenders
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
@@ -200,23 +202,43 @@ class Replay:
         if queued is None or profile is None:
             result.unknown += 1
             return
-        decision = self._decide(queued.pod, profile, entry.draws)
+        try:
+            decision = self._decide(queued.pod, profile, entry.draws, entry.answers)
+        except AnswersMissing as missing:
+            self._differs(entry, str(missing))
+            decision = self._decide(queued.pod, profile, entry.draws)
+            self._apply(queued, profile, decision, entry)
+            return
         recorded, replayed = _recorded(entry), outcome(decision)
         if recorded == replayed:
             result.equal += 1
-        elif len(result.differences) < MOST_DIFFERENCES:
-            seconds = self._clock.monotonic()
-            difference = Difference(seconds, entry.key, entry.attempts, recorded, replayed)
-            result.differences.append(difference)
+        else:
+            self._differs(entry, replayed)
         self._apply(queued, profile, decision, entry)
 
+    def _differs(self, entry: Decided, replayed: str) -> None:
+        if len(self.result.differences) < MOST_DIFFERENCES:
+            seconds = self._clock.monotonic()
+            difference = Difference(seconds, entry.key, entry.attempts, _recorded(entry), replayed)
+            self.result.differences.append(difference)
+
     def _decide(
-        self, pod: PodInfo, profile: ServedProfile, draws: Sequence[tuple[int, int]]
+        self,
+        pod: PodInfo,
+        profile: ServedProfile,
+        draws: Sequence[tuple[int, int]] = (),
+        answers: Sequence[Any] | None = None,
     ) -> Decision:
         world = self.world
         world.cache.update_snapshot()
         self._numbers.draws = deque(draws)
-        self.last = decide(world, pod, profile, CycleState())
+        state = CycleState()
+        if profile.extenders is None or answers is None:
+            self.last = decide(world, pod, profile, state)
+        else:
+            replayed = ReplayedExtenders(answers)
+            asking = decide_with_extenders(world, pod, profile, replayed, state)
+            self.last = _at_once(asking)
         return self.last
 
     def _apply(
@@ -260,13 +282,23 @@ class Replay:
         if profile is None:
             return
         self.result.bound_by_others += 1
-        decision = self._decide(entry.newest, profile, ())
+        decision = self._decide(entry.newest, profile)
         row = self.world.cache.snapshot.row_of.get(node_name)
         if row is None or not decision.search.found.fits[row]:
             return
         self.result.feasible += 1
         if decision.node_name == node_name or row in _best_rows(decision):
             self.result.among_best += 1
+
+
+def _at_once(deciding: Coroutine[None, None, Decision]) -> Decision:
+    """The outcome of a coroutine that waits for nothing: every answer is there."""
+    try:
+        deciding.send(None)
+    except StopIteration as ended:
+        decision: Decision = ended.value
+        return decision
+    raise RuntimeError("a recorded answer was waited for")
 
 
 def _best_rows(decision: Decision) -> list[int]:

@@ -6,7 +6,7 @@ in their order brings a World through the same states, and no entry makes anythi
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,13 +31,17 @@ from stellwerk.journal.entries import (
     WatchEvent,
 )
 from stellwerk.journal.writer import JournalOptions, JournalWriter
+from stellwerk.models.extender_spec import Extender
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.event_handlers import EventHandlers
+from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.snapshot.snapshot import Snapshot as Columns
 from stellwerk.world.decide import Decision
 from stellwerk.world.effects import Effects, apply
+from stellwerk.world.extender_answers import RecordedExtenders
+from stellwerk.world.extenders import Extenders
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -74,10 +78,12 @@ class Recording:
             # Another part begins here.
             self._writer.wants_layout = False
             self.put(layout(world))
-        self._decided(queued, decision)
+        extenders = decision.search.profile.extenders
+        answers = extenders.answers if isinstance(extenders, RecordedExtenders) else ()
+        self._decided(queued, decision, answers)
         return apply(world, queued, decision)
 
-    def _decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any] = ()) -> None:
+    def _decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any]) -> None:
         search, failure, candidate = decision.search, decision.failure, decision.candidate
         pod = queued.pod
         self.put(
@@ -105,6 +111,15 @@ def layout(world: World) -> Layout:
         assumed=[(uid, pod.node_name) for uid, pod in world.cache.assumed_pods.items()],
         nominated=[(uid, name) for name, pods in nominator.by_node.items() for uid in pods],
     )
+
+
+class RecordedExtenderPool(ExtenderPool):
+    """Extenders whose answers are taken down with the decisions that they lead to."""
+
+    @override
+    def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> Mapping[str, Extenders]:
+        served = super().serve(wanted)
+        return {name: RecordedExtenders(extenders) for name, extenders in served.items()}
 
 
 class RecordedCache(Cache):
