@@ -16,6 +16,7 @@ from typing_extensions import override
 from stellwerk.app import Operator, RunOptions
 from stellwerk.backend.queued_pod import POPPED, ActiveItem, QueuedPod
 from stellwerk.clock import VirtualClock
+from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.offline import Offline
@@ -31,6 +32,7 @@ from stellwerk.journal.entries import (
     WatchEvent,
 )
 from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.decide import Decision, decide
@@ -252,11 +254,16 @@ class Replay:
             decision.node_name, decision.failure = "", Failure.error(entry.message)
         if decision.failure is not None and entry.nominated:
             decision.failure.nomination = NominatingInfo(entry.nominated)
-        bound = apply(world, queued, decision).bind
+        effects = apply(world, queued, decision)
+        bound = effects.bind
         world.preempting.discard(entry.uid)
+        explanations, now = self.operator.explanations, self._clock
         if bound is not None:
             state = decision.search.found.state
             self._assumed[entry.uid] = _Assumption(profile.framework, state, bound)
+            explanations.records.keep(decision, entry.attempts, now.monotonic())
+        elif effects.evict is not None:
+            explanations.evictions.keep(decision, rfc3339(now.now()))
 
     def _popped(self, uid: str) -> QueuedPod | None:
         """The pod of a decision, wherever the queue has it, in flight."""
@@ -268,6 +275,29 @@ class Replay:
         if self.result.decisions % _STALE_AFTER == 0:
             self.operator.active.discard_stale()
         return world.queue.pop(ActiveItem((), entry.sequence, entry))
+
+    def explain(self, namespace: str, name: str) -> JsonObject:
+        """Why a pod is where it is, or waits, at this moment of the journal.
+
+        Raises:
+            LookupError: there is no such pod at this moment.
+        """
+        made = next(
+            (each for each in self._assumed.values() if each.pod.key == f"{namespace}/{name}"), None
+        )
+        if made is not None:
+            # As if its binding had been confirmed.
+            self.world.queue.delete(made.pod.uid)
+            self.world.cache.set_pod(made.pod)
+        steps = self.operator.explanations.pod(namespace, name)
+        if steps is None:
+            raise LookupError(f"no pod {namespace}/{name} at this moment of the journal")
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                answer: JsonObject = ended.value
+                return answer
 
     # --- what others decided --------------------------------------------------------------------
 

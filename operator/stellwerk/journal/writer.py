@@ -5,6 +5,7 @@ the disk is full or too slow the recording ends, and scheduling goes on.
 """
 
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -144,7 +145,9 @@ class _Part:
 
     def __init__(self, file: Path, head: Head) -> None:
         self.head = head
-        self._file: IO[bytes] = file.open("wb")
+        # Objects may hold what only their readers should see.
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._file: IO[bytes] = os.fdopen(opened, "wb")
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self._lines: list[bytes] = []
         self._waiting_bytes = 0

@@ -18,7 +18,6 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 
-
 Answer: TypeAlias = Any
 """What one call gave, as JSON."""
 

@@ -6,6 +6,7 @@ in their order brings a World through the same states, and no entry makes anythi
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.clock import Clock
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.framework.services import Recorder
 from stellwerk.journal.entries import (
@@ -54,6 +55,8 @@ class Recording:
         self._writer, self._clock = writer, clock
         self.put = writer.put
         self._within = 0
+        self.counts: Counter[str] = Counter()
+        """Events by kind."""
 
     def seconds(self) -> float:
         """Of an entry."""
@@ -66,6 +69,7 @@ class Recording:
 
     def event(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
         """An event, before it is handled."""
+        self.counts[kind] += 1
         self.put(WatchEvent(self.seconds(), kind, event_type, obj))
 
     def handled(self, change: int) -> None:
@@ -74,14 +78,26 @@ class Recording:
 
     def apply(self, world: World, queued: QueuedPod, decision: Decision) -> Effects:
         """Take a decision down, and apply it."""
-        if self._writer.wants_layout:
-            # Another part begins here.
-            self._writer.wants_layout = False
-            self.put(layout(world))
+        self.begin_part_where_full(world)
         extenders = decision.search.profile.extenders
         answers = extenders.answers if isinstance(extenders, RecordedExtenders) else ()
         self._decided(queued, decision, answers)
         return apply(world, queued, decision)
+
+    def begin_part_where_full(self, world: World) -> None:
+        """Begin another part where the newest is full; between two events."""
+        if self._writer.wants_layout:
+            self._writer.wants_layout = False
+            self.put(layout(world))
+
+    def raise_where_ended(self) -> None:
+        """Say why the recording has ended early.
+
+        Raises:
+            SchedulerError: it has.
+        """
+        if self._writer.failure:
+            raise SchedulerError(f"the recording ended: {self._writer.failure}")
 
     def _decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any]) -> None:
         search, failure, candidate = decision.search, decision.failure, decision.candidate
