@@ -7,36 +7,81 @@ which is named; what is printed was computed from the entries before it.
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
+from rich.table import Table
 
 from stellwerk.commands.output import show
-from stellwerk.commands.tables import print_explanation
+from stellwerk.commands.tables import console, print_explanation
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.journal.entries import Decided, Head, WatchEvent
+from stellwerk.journal.entries import Decided, Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import KIND, TAKEOVER_PROFILE_MANIFEST
+from stellwerk_simulation.ready_profiles import manifest_in
 from stellwerk_simulation.replaying import Replay, ReplayResult
+from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
 
 _SHOWN: Final = 20
+_SEED: Final = 42
 
 
 def replay(options: argparse.Namespace) -> int:
     """Replay; 0 if every decision is the recorded one, 1 if not."""
-    return asyncio.run(_replay(options.replay, options.until))
+    if options.until:
+        return asyncio.run(_explain(options.replay, options.until))
+    if options.profile:
+        return asyncio.run(_rerun(options.replay, options.profile, options.seed or [_SEED]))
+    return asyncio.run(_replay(options.replay))
 
 
-async def _replay(file: Path, until: str) -> int:
-    if until:
-        return await _explain(file, until)
+async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> int:
+    """The pods of a journal under other profiles, beside what the journal says of them."""
+    manifests = [dict(manifest_in(Path(each))) for each in profiles]
+    names = sorted({str(each["spec"]["schedulerName"]) for each in manifests})
+    recorded = AsRecorded(names)
     journal = open_journal(file)
-    replayed = _run(journal, None)
+    for entry in journal:
+        recorded.feed(entry)
+    _print_damage(journal)
+    rows = [("as recorded", recorded.finish())]
+    if not recorded.outcomes.arrived:
+        raise ConfigurationError(
+            f"{file}: no pod of schedulerName {' or '.join(names)} arrives in it"
+        )
+    for path, manifest in zip(profiles, manifests, strict=True):
+        for seed in seeds:
+            title = path if len(seeds) == 1 else f"{path}, seed {seed}"
+            rows.append((title, _run_again(file, manifest, seed)))
+    print_outcomes(rows)
+    return 0
+
+
+def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:
+    rerun: Rerun | None = None
+    for entry in open_journal(file):
+        if rerun is None:
+            if not isinstance(entry, Head):
+                break
+            rerun = Rerun(entry, [manifest], seed)
+            for name, why in rerun.refusals.items():
+                raise ConfigurationError(f"the profile for {name} cannot serve: {why}")
+        rerun.feed(entry)
+    if rerun is None:
+        raise SchedulerError(f"{file}: the journal does not begin with a head")
+    return rerun.finish()
+
+
+def _print_damage(journal: Journal) -> None:
     if journal.damage:
         print(f"stellwerk: replayed up to here: {journal.damage}", file=sys.stderr)
+
+
+async def _replay(file: Path) -> int:
+    journal = open_journal(file)
+    replayed = _run(journal, None)
+    _print_damage(journal)
     _print(replayed.result)
     return 1 if replayed.result.decisions != replayed.result.equal else 0
 
@@ -103,6 +148,26 @@ def _print(result: ReplayResult) -> None:
         )
     if not result.decisions and not result.bound_by_others:
         print("the journal holds no decision and no binding")
+
+
+def print_outcomes(rows: Sequence[tuple[str, Outcomes]]) -> None:
+    """A table of how the pods fared, a line each."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("PROFILE")
+    for title in ("PLACED", "OF", "WAITED P50", "P99", "NODES", "AT MOST", "PREEMPTED"):
+        table.add_column(title, justify="right")
+    for title, outcomes in rows:
+        table.add_row(
+            title,
+            str(outcomes.placed),
+            str(outcomes.arrived),
+            f"{outcomes.waited(0.5):.2f} s",
+            f"{outcomes.waited(0.99):.2f} s",
+            f"{outcomes.nodes_in_use:.1f}",
+            str(outcomes.most_nodes_in_use),
+            str(outcomes.preempted),
+        )
+    console().print(table)
 
 
 def _share(part: int, whole: int) -> str:

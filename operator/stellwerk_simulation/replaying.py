@@ -5,7 +5,7 @@ this version decides otherwise, so that one difference does not make the next.
 """
 
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
@@ -41,6 +41,7 @@ from stellwerk.world.extender_answers import AnswersMissing, ReplayedExtenders
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
+from stellwerk_simulation.rerunning import at_once
 
 MOST_DIFFERENCES: Final = 1000
 """So many are kept; all are counted."""
@@ -240,7 +241,7 @@ class Replay:
         else:
             replayed = ReplayedExtenders(answers)
             asking = decide_with_extenders(world, pod, profile, replayed, state)
-            self.last = _at_once(asking)
+            self.last = at_once(asking)
         return self.last
 
     def _apply(
@@ -319,16 +320,6 @@ class Replay:
         self.result.feasible += 1
         if decision.node_name == node_name or row in _best_rows(decision):
             self.result.among_best += 1
-
-
-def _at_once(deciding: Coroutine[None, None, Decision]) -> Decision:
-    """The outcome of a coroutine that waits for nothing: every answer is there."""
-    try:
-        deciding.send(None)
-    except StopIteration as ended:
-        decision: Decision = ended.value
-        return decision
-    raise RuntimeError("a recorded answer was waited for")
 
 
 def _best_rows(decision: Decision) -> list[int]:
