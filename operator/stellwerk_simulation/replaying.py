@@ -108,6 +108,7 @@ class Replay:
         self._clock = VirtualClock(_moment(head.started_at))
         self._origin_seconds: float | None = None
         self._numbers = ScriptedNumbers()
+        self._hashed = head.hashed
         offline = Offline()
         options = RunOptions()
         if head.max_pod_complexity:
@@ -212,7 +213,7 @@ class Replay:
             decision = self._decide(queued.pod, profile, entry.draws)
             self._apply(queued, profile, decision, entry)
             return
-        recorded, replayed = _recorded(entry), outcome(decision)
+        recorded, replayed = _recorded(entry), outcome(decision, hashed=self._hashed)
         if recorded == replayed:
             result.equal += 1
         else:
@@ -335,14 +336,14 @@ def _recorded(entry: Decided) -> str:
     return _said(entry.node_name, entry.nominated, entry.victims, entry.message)
 
 
-def outcome(decision: Decision) -> str:
-    """A decision as text: equal texts are equal decisions."""
+def outcome(decision: Decision, *, hashed: bool = False) -> str:
+    """A decision as text: equal texts are equal decisions; a hashed journal holds no messages."""
     failure, candidate = decision.failure, decision.candidate
     return _said(
         decision.node_name,
         failure.nomination.node_name if failure is not None else "",
         () if candidate is None else [victim.uid for victim in candidate.victims],
-        failure.message if failure is not None else "",
+        failure.message if failure is not None and not hashed else "",
     )
 
 
@@ -351,7 +352,7 @@ def _said(node_name: str, nominated: str, victims: Sequence[str], message: str) 
         return f"on {node_name}"
     text = f"nominated to {nominated}, " if nominated else ""
     text += f"evicting {', '.join(victims)}: " if victims else ""
-    return f"{text}{message}"
+    return f"{text}{message}" or "no node"
 
 
 def _moment(started_at: str) -> datetime:

@@ -17,6 +17,7 @@ import zstandard
 
 from stellwerk.journal.checkpoint import checkpoint
 from stellwerk.journal.entries import Entry, Head, Layout, encode
+from stellwerk.journal.hashing import Hashing
 from stellwerk.journal.reader import part_before
 
 logger = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class JournalWriter:
         """Whether the newest part is full: the next one begins behind the Layout that is put."""
         part_before(options.file).unlink(missing_ok=True)
         self._part = _Part(options.file, head)
+        self._hashing = Hashing() if head.hashed else None
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -110,9 +112,9 @@ class JournalWriter:
         if self._entries.qsize() > MOST_WAITING:
             raise OSError(f"the disk is more than {MOST_WAITING} entries behind")
         if isinstance(entry, Layout):
-            self._begin_part(entry)
+            self._begin_part(entry if self._hashing is None else self._hashing.layout(entry))
             return
-        self._part.write(encode(entry))
+        self._part.write(encode(entry if self._hashing is None else self._hashing.entry(entry)))
         if self._part.bytes_written > self._options.most_bytes // 2:
             self.wants_layout = True
 
