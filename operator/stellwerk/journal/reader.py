@@ -107,6 +107,8 @@ class Journal:
                 try:
                     yield inflating.decompress(chunk)
                 except zstandard.ZstdError as error:
+                    if not self.entries_read:
+                        raise JournalError(f"{part}: not a journal: {error}") from error
                     self.damage = f"{part}: {error}"
                     return
                 begun, chunk = not inflating.eof, b""

@@ -138,6 +138,7 @@ class JournalWriter:
 
     def _end(self, reason: str) -> None:
         self.failure = reason
+        self._part.abandon()
         logger.error("recording to %s ends: %s", self._options.file, reason)
         self._on_ended(reason)
 
@@ -149,7 +150,7 @@ class _Part:
         self.head = head
         # Objects may hold what only their readers should see.
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._file: IO[bytes] = os.fdopen(opened, "wb")
+        self._file: IO[bytes] = os.fdopen(opened, "wb", buffering=0)
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
         self._lines: list[bytes] = []
         self._waiting_bytes = 0
@@ -167,9 +168,10 @@ class _Part:
         if self._lines:
             block = self._compressor.compress(b"".join(self._lines))
             self._lines, self._waiting_bytes = [], 0
-            self._file.write(block)
-            self._file.flush()
             self.bytes_written += len(block)
+            left = memoryview(block)
+            while left:
+                left = left[self._file.write(left) :]
 
     def checkpointed(self) -> None:
         """What was written so far does not count: a part holds as much after it."""
@@ -178,4 +180,8 @@ class _Part:
 
     def close(self) -> None:
         self.flush()
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close without writing any more."""
         self._file.close()
