@@ -125,18 +125,7 @@ class Operator:
         recording: Recording | None = None,
         numbers: Callable[[int | None], RandomNumbers] = random.Random,
     ) -> None:
-        """Wire the parts.
-
-        Args:
-            client: the way to the API server.
-            recorder: writes events.
-            metrics: count everything.
-            clock: the time.
-            options: of the command line.
-            fence: passes writes while the lease is held; None: always.
-            recording: takes what happens and what is decided; None: nothing is recorded.
-            numbers: makes a generator, from a profile's seed or from none.
-        """
+        """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
         self._recording = recording
         self._client = client

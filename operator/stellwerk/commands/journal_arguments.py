@@ -1,4 +1,4 @@
-"""What commands that record are told about the journal.
+"""What commands that record say about the journal.
 
 `stellwerk run` and `stellwerk record` share it. Invariant: nothing of the journal is imported
 before a command that records runs.

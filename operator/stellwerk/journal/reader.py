@@ -8,8 +8,6 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-import zstandard
-
 from stellwerk.journal.entries import Entry, Head, JournalError, Layout, decode
 
 _CHUNK_BYTES: Final = 1 << 18
@@ -100,6 +98,8 @@ class Journal:
 
     def _inflated(self, file: IO[bytes], part: Path) -> Iterator[bytes]:
         """The text, block by block; `damage` is set where a block does not end or is not whole."""
+        import zstandard  # noqa: PLC0415 what writes or reads no journal never needs it
+
         inflating = zstandard.ZstdDecompressor().decompressobj()
         begun = False
         while chunk := file.read(_CHUNK_BYTES):

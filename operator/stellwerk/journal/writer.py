@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-import zstandard
-
 from stellwerk.journal.checkpoint import checkpoint
 from stellwerk.journal.entries import Entry, Head, Layout, encode
 from stellwerk.journal.hashing import Hashing
@@ -147,6 +145,8 @@ class _Part:
     """One file of a journal: blocks that stand for themselves, so that a cut costs the last one."""
 
     def __init__(self, file: Path, head: Head) -> None:
+        import zstandard  # noqa: PLC0415 an operator that does not record never needs it
+
         self.head = head
         # Objects may hold what only their readers should see.
         opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
