@@ -47,3 +47,12 @@ async def test_names_are_not_in_a_hashed_journal(tmp_path: Path) -> None:
     texts = [str(entry) for entry in open_journal(file)]
     for name in ("'n1'", "'p7'", "'default'", "'z1'", "'a2'"):
         assert not [text for text in texts if name in text and "SchedulerProfile" not in text], name
+
+
+async def test_an_earlier_version_decided_the_same() -> None:
+    """Volumes, preemption, spreading, anti-affinity, a node that went: tests/README.md renews it."""
+    file = Path(__file__).parents[1] / "data" / "recordings" / "embedded-cluster.journal"
+    replay, journal = replayed(file)
+    assert journal.damage == ""
+    assert replay.result.differences == []
+    assert (replay.result.decisions, replay.result.equal) == (229, 229)
