@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from stellwerk.models.name_syntax import parse_duration
+from stellwerk.models.quantity import whole_units
 
 
 def share(text: str) -> float:
@@ -35,6 +36,17 @@ def seconds(text: str) -> float:
 def seconds_or_none(text: str) -> float:
     """The same, or 0."""
     return 0.0 if text in {"0", "0s"} else seconds(text)
+
+
+def size(text: str) -> int:
+    """Bytes, as a Kubernetes quantity: 256Mi."""
+    try:
+        value = whole_units(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 256Mi") from None
+    if value < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 64Ki")
+    return value
 
 
 def truth(text: str) -> bool:
