@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 import orjson
 
 from stellwerk.handlers.delivery import Delivery
+from stellwerk.handlers.preparing import beside_the_loop
 from stellwerk.handlers.watch_stream import LARGE_EVENT_CHARACTERS
 from stellwerk.handlers.watched import WATCHED
 from stellwerk.models.json_values import JsonObject
@@ -107,6 +108,9 @@ class HostileWorld:
                 before = tracemalloc.get_traced_memory()[0]
                 await self.live_through(obj, LoopMeter())
                 self.messages.clear()
+                # The thread drops what it has parsed when it turns to something else, which may be
+                # after the loop has gone on; on a busy machine long after.
+                await beside_the_loop(lambda: None)
                 gc.collect()
                 left = tracemalloc.get_traced_memory()[0] - before
             finally:
