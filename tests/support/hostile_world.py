@@ -120,20 +120,20 @@ class HostileWorld:
     async def live_through(self, obj: JsonObject, meter: LoopMeter) -> None:
         """The life of an object, with a pod, a node and an update beside it."""
         world = self.world
-        await self._show(meter, "ADDED", obj)
-        await self._show(meter, "ADDED", make_pod("other", cpu="100m", labels={"app": "x"}))
-        await self._show(meter, "ADDED", late := make_node("late", labels={"app": "x"}))
+        await self.show(meter, "ADDED", obj)
+        await self.show(meter, "ADDED", make_pod("other", cpu="100m", labels={"app": "x"}))
+        await self.show(meter, "ADDED", late := make_node("late", labels={"app": "x"}))
         touched = {**obj, "metadata": {**obj["metadata"], "generation": 2}}
-        await self._show(meter, "MODIFIED", touched)
-        await self._show(meter, "DELETED", make_pod("other"))
+        await self.show(meter, "MODIFIED", touched)
+        await self.show(meter, "DELETED", make_pod("other"))
         world.apply(make_pod("another", cpu="100m"))
         await quiet(50)
-        await self._show(meter, "DELETED", touched)
-        await self._show(meter, "DELETED", late)
+        await self.show(meter, "DELETED", touched)
+        await self.show(meter, "DELETED", late)
         world.delete("Pod", "another")
         await quiet(50)
 
-    async def _show(self, meter: LoopMeter, event_type: str, obj: JsonObject) -> None:
+    async def show(self, meter: LoopMeter, event_type: str, obj: JsonObject) -> None:
         """An event, from the bytes on; and what it leads to."""
         metadata = {**obj["metadata"], "resourceVersion": f"{next(self._versions)}"}
         shown_obj = {**obj, "metadata": metadata}
