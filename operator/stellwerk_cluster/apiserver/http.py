@@ -13,7 +13,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import orjson
 from aiohttp import web
 
 from stellwerk_cluster.apimachinery import patching
@@ -27,6 +26,7 @@ from stellwerk_cluster.apimachinery.failures import (
     too_large_revision,
     unsupported_patch,
 )
+from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.query import version_error
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.apiserver.answers import (
@@ -322,8 +322,8 @@ class HttpServer:
             return self._apply(content, target, form, options)
         content = await request.read()
         try:
-            patch = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
+            patch = read_json(content)
+        except JsonError as error:
             raise bad_request(f"error decoding patch: {error}") from error
         note_duplicates(content, media_type, patch, options)
         if target.subresource == "scale":
@@ -353,13 +353,15 @@ class HttpServer:
         query = dict(request.query)
         options = parse_delete_options(body, query)
         if not target.name:
-            return self._delete_many(target, query, options)
+            return await self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
         if deletion.gone and not kind.answers_delete_with_object:
             return json_answer(_deleted_status(target, deletion.entry))
         return self._answer_one(target, deletion.entry, PLAIN, 200, [])
 
-    def _delete_many(self, target: Target, query: dict[str, str], options: DeleteOptions) -> Answer:
+    async def _delete_many(
+        self, target: Target, query: dict[str, str], options: DeleteOptions
+    ) -> Answer:
         kind = target.kind
         wanted = parse_list_options(
             kind,
@@ -367,6 +369,7 @@ class HttpServer:
             "",
             {name: query[name] for name in _CHOOSES if name in query},
         )
+        await self._wait_for_revision(wanted.revision)
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
         pieces = self._renderer.many(kind, Page(deleted, page.revision), PLAIN)
