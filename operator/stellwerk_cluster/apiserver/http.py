@@ -36,17 +36,16 @@ from stellwerk_cluster.apiserver.answers import (
     no_page,
     streamed_answer,
 )
-from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
-from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
-from stellwerk_cluster.apiserver.requests import (
-    Target,
+from stellwerk_cluster.apiserver.bodies import (
     apply_body,
+    delete_options_body,
     note_duplicates,
     object_body,
-    parse_path,
     plain_body,
-    write_options,
 )
+from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
+from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
+from stellwerk_cluster.apiserver.requests import Target, parse_path, write_options
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
 from stellwerk_cluster.identity.token_requests import issue_token
@@ -349,7 +348,7 @@ class HttpServer:
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
         content = await request.read()
-        body = plain_body(content, _media_type(request), "DeleteOptions") if content else {}
+        body = delete_options_body(content, _media_type(request)) if content else {}
         query = dict(request.query)
         options = parse_delete_options(body, query)
         if not target.name:
