@@ -58,7 +58,7 @@ from stellwerk_cluster.registry.deletion import (
     parse_delete_options,
 )
 from stellwerk_cluster.registry.eviction import evict
-from stellwerk_cluster.registry.scale import apply_scale, read_scale, write_scale
+from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -280,9 +280,7 @@ class HttpServer:
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
             scale = plain_body(content, media_type, "Scale")
-            return json_answer(
-                write_scale(self._api, kind, target.key, scale, options, merge=False)
-            )
+            return json_answer(write_scale(self._api, kind, target.key, scale, options))
         body = object_body(content, media_type, kind, self._api.kinds)
         note_duplicates(content, media_type, body, options)
         known = self._api.store.collection(kind.storage_name).get(target.key)
@@ -326,7 +324,8 @@ class HttpServer:
             raise bad_request(f"error decoding patch: {error}") from error
         note_duplicates(content, media_type, patch, options)
         if target.subresource == "scale":
-            return json_answer(write_scale(self._api, kind, target.key, patch, options, merge=True))
+            scale = patch_scale(self._api, kind, target.key, patch, media_type, options)
+            return json_answer(scale)
         entry = self._api.patch(
             kind, target.key, patch, media_type, options, subresource=target.subresource
         )

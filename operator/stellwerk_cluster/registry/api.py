@@ -181,8 +181,8 @@ class Api(StoredObjects):
         namespace, name = key
         obj = decode_body(self.custom, kind, body, options)
         metadata = obj.get("metadata") or {}
-        check_body_name(name, metadata.get("name", name))
         check_body_namespace(namespace, metadata)
+        check_body_name(name, metadata.get("name", ""))
         stored = self.store.collection(kind.storage_name).get(key)
         if stored is None:
             raise not_found(kind, name)
