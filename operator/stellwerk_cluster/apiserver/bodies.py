@@ -14,7 +14,8 @@ from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.failures import bad_request, unsupported_body
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.messages import has_message
-from stellwerk_cluster.apimachinery.schema import DecodeError, decode, json_name, types
+from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
+from stellwerk_cluster.apimachinery.schema import decode, types
 from stellwerk_cluster.apiserver.duplicates import duplicate_fields
 from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
 

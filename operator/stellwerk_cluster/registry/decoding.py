@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stellwerk_cluster.apimachinery import patching
-from stellwerk_cluster.apimachinery.schema import DecodeError, decode
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
+from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.views import to_storage
 from stellwerk_cluster.registry.write_rules import bad_patch, cannot_handle
 
@@ -45,7 +46,8 @@ def decode_body(
         if patch is not None:
             strategic = media_type == patching.STRATEGIC_PATCH
             shown = patch if strategic else patching.as_patched(body, patch)
-            raise bad_patch(shown, str(error), as_map=strategic) from error
+            why = error.in_a_map if strategic else str(error)
+            raise bad_patch(shown, why, as_map=strategic) from error
         raise cannot_handle(kind, str(error)) from error
     # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
     obj.pop("kind", None)

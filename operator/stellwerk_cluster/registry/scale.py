@@ -15,9 +15,10 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     unsupported_patch,
 )
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
 from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH, as_patched, patched
-from stellwerk_cluster.apimachinery.schema import DecodeError, decode
+from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.selectors import selector_text
 from stellwerk_cluster.registry.applying import apply
 from stellwerk_cluster.registry.write_rules import (
@@ -125,7 +126,8 @@ def patch_scale(
     except DecodeError as error:
         strategic = media_type == STRATEGIC_PATCH
         quoted = patch if strategic else as_patched(scale, patch)
-        raise bad_patch(quoted, str(error), as_map=strategic) from error
+        why = error.in_a_map if strategic else str(error)
+        raise bad_patch(quoted, why, as_map=strategic) from error
     if options.field_validation == "Warn":
         options.warnings.extend(f'unknown field "{path}"' for path in unknown)
     return write_scale(api, kind, key, scale, options)
