@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apimachinery import protobuf
+from stellwerk_cluster.apimachinery import json_patch, patching, protobuf
 from stellwerk_cluster.apimachinery.failures import bad_request, unsupported_body
 from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
+from stellwerk_cluster.apimachinery.kind_conversion import other_kind
 from stellwerk_cluster.apimachinery.messages import has_message
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
 from stellwerk_cluster.apimachinery.schema import decode, types
@@ -33,7 +34,6 @@ _HEAD_TYPE: Final = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
     'Kind string "json:\\"kind,omitempty\\"" }'
 )
-_SCHEME: Final = "pkg/api/legacyscheme/scheme.go:30"
 _MOST_SLASHES: Final = 1
 
 
@@ -170,30 +170,10 @@ def _unhandled(given: str, version: str, wanted: str, why: object) -> Exception:
 
 
 def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
-    given_kind: str = body.get("kind") or kind.kind
-    given_version: str = body.get("apiVersion") or kind.api_version
-    if given_version == kind.api_version and (given_kind == kind.kind or kind.custom):
-        return  # the rules of a custom kind say what is wrong with another one's name
-    group, _, version = given_version.rpartition("/")
-    known = kinds.named(group, given_kind)
-    if known is not None and known.api_version == given_version:
-        why = (
-            f"converting ({known.version}.{known.kind}) to "
-            f"({_internal(kind)}.{kind.kind}): unknown conversion"
-        )
-    else:
-        why = (
-            f'no kind "{given_kind}" is registered for version "{given_version}" '
-            f'in scheme "{_SCHEME}"'
-        )
-    raise _unhandled(given_kind, version, kind.kind, why)
-
-
-def _internal(kind: ResourceKind) -> str:
-    """The Go package of the kind's form without a version."""
-    if kind.kind == "Event":
-        return "core"
-    return kind.group.partition(".")[0] or "core"
+    why = other_kind(body, kind, kinds)
+    if why:
+        version = (body.get("apiVersion") or kind.api_version).rpartition("/")[2]
+        raise _unhandled(body.get("kind") or kind.kind, version, kind.kind, why)
 
 
 def apply_body(content: bytes, options: WriteOptions) -> JsonValue:
@@ -241,3 +221,6 @@ def note_duplicates(
     paths = duplicate_fields(content, body)
     prefix = "json patch " if isinstance(body, list) else ""
     options.strict_errors += [f'{prefix}duplicate field "{path}"' for path in paths]
+    if media_type == patching.JSON_PATCH:
+        unknown = json_patch.unknown_fields(body)
+        options.strict_errors += [f'{prefix}unknown field "{path}"' for path in unknown]

@@ -18,7 +18,6 @@ from aiohttp import web
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
-    bad_request,
     internal,
     method_not_allowed,
     no_process,
@@ -321,7 +320,7 @@ class HttpServer:
         try:
             patch = read_json(content)
         except JsonError as error:
-            raise bad_request(f"error decoding patch: {error}") from error
+            raise patching.undecodable(media_type, str(error)) from error
         note_duplicates(content, media_type, patch, options)
         if target.subresource == "scale":
             scale = patch_scale(self._api, kind, target.key, patch, media_type, options)
@@ -347,7 +346,7 @@ class HttpServer:
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
         content = await request.read()
-        body = delete_options_body(content, _media_type(request)) if content else {}
+        body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
         options = parse_delete_options(body, query)
         if not target.name:
