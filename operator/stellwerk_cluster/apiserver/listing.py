@@ -20,12 +20,12 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     unsupported,
 )
+from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.query import flag, integer, version_error
 from stellwerk_cluster.apimachinery.selectors import (
     FieldRequirement,
     Selection,
     parse_fields,
-    parse_labels,
 )
 from stellwerk_cluster.apiserver.continue_tokens import ContinueToken, read_token, write_token
 
