@@ -188,6 +188,8 @@ class HttpServer:
         if target.watch:
             query["watch"] = "true"
         options = parse_list_options(kind, target.namespace, target.name, query)
+        kept = self._api.kept_leases
+        kept.before_read(kind, target.namespace, target.name, watch=options.watch)
         if options.watch:
             # Streams are JSON for every client that takes JSON at all.
             form = negotiate(accept).including(query)
@@ -202,6 +204,7 @@ class HttpServer:
         version = query.get("resourceVersion", "")
         if version and not version_error(version):
             await self._wait_for_revision(int(version))
+        self._api.kept_leases.before_read(target.kind, target.namespace, target.name, watch=False)
         entry = self._api.get(target.kind, *target.key)
         form = form.for_one(target.kind).including(query)
         return body_answer(self._renderer.one(target.kind, entry, form), form)
