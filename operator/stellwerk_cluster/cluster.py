@@ -21,6 +21,7 @@ from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.access import Access
 from stellwerk_cluster.apiserver.documents import Documents
+from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
 from stellwerk_cluster.apiserver.openapi import OpenApi
 from stellwerk_cluster.apiserver.rendering import Renderer
@@ -137,7 +138,7 @@ class EmbeddedCluster:
         self._tasks: list[asyncio.Task[None]] = []
 
     def _workers(self) -> list[Worker]:
-        workers: list[Worker] = []
+        workers: list[Worker] = [EventExpiry(self.api)]
         if self.options.controllers:
             controlling = self.api.written_by("kube-controller-manager")
             workers += make_controllers(controlling, self.options.chosen_controllers)

@@ -1,6 +1,7 @@
 """Node-pressure eviction: the kubelet's look at what is left of a node, and what it does about it.
 
-One worker plays this side of all kubelets. Nodes without any usage to look at cost nothing.
+One worker plays this side of all kubelets. Nodes that are not short cost nothing while what they
+and their pods use stays the same.
 Invariant: one pod is evicted at a time, after what the node itself can give back, and none that is
 critical.
 """
@@ -36,6 +37,7 @@ from stellwerk_cluster.hollow.node_admission import is_static, requests_of
 from stellwerk_cluster.hollow.node_usage import (
     CAPACITY_ANNOTATION,
     DEAD,
+    LAYERS_ANNOTATION,
     UNUSED_IMAGES,
     NodeUsage,
     usage_of_node,
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 
 _HOUSEKEEPING_SECONDS: Final = 10.0
 _HARD_GRACE_SECONDS: Final = 1
+_SAYING: Final = (USAGE_ANNOTATION, CAPACITY_ANNOTATION, LAYERS_ANNOTATION)
+"""The annotations of a node that say what it has and uses."""
 
 
 class _Leaving(NamedTuple):
@@ -117,7 +121,7 @@ class NodePressure(Worker):
             return
         was = (meta(event.previous.obj).get("annotations") or EMPTY) if event.previous else EMPTY
         now = meta(event.entry.obj).get("annotations") or EMPTY
-        if any(was.get(key) != now.get(key) for key in (USAGE_ANNOTATION, CAPACITY_ANNOTATION)):
+        if any(was.get(key) != now.get(key) for key in _SAYING):
             self._usage_changed(name)
 
     def _usage_changed(self, node_name: str) -> None:
@@ -151,7 +155,8 @@ class NodePressure(Worker):
         self._report(node, conditions)
         if threshold is not None and self._relieve(node, usage, threshold):
             return
-        if state.at_rest and name not in self._usage and not usage.system and not usage.more:
+        if state.at_rest:
+            # The next look would see the same, until something is used that was not.
             del self._states[name]
         else:
             self.queue.add_after(name, _HOUSEKEEPING_SECONDS)
