@@ -3,6 +3,7 @@
 import pytest
 
 from stellwerk.clock import VirtualClock
+from stellwerk.scheduler.profiles import profile_status
 from stellwerk_cluster.cluster import ClusterOptions
 from tests.support.simulated_week import Week, week_nodes
 from tests.support.skipped_time import run_skipping
@@ -11,7 +12,12 @@ from tests.support.virtual_cluster import open_virtual_cluster
 pytestmark = pytest.mark.long
 
 
-def test_after_a_week_of_rollouts_drains_failures_and_jobs_all_is_well() -> None:
+def test_after_a_week_of_rollouts_drains_failures_and_jobs_all_is_well(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A look at the profiles' statuses in every second would be a third of the whole week's work.
+    monkeypatch.setattr(profile_status, "LOOK_SECONDS", 60.0)
+
     async def flow(clock: VirtualClock) -> None:
         options = ClusterOptions(seed=1)
         # Its end checks the invariants: none lost, none over-committed, the snapshot as if new.
