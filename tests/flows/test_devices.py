@@ -398,10 +398,10 @@ _COUNTERS = {"slices": {"value": "1"}}
 
 def partitioned(driver: str) -> list[JsonObject]:
     """A pool `card` of node-a: one counter, and one device that uses it up."""
-    spec = {"driver": driver, "nodeName": "node-a", "pool": _SHARED_POOL}
+    spec: JsonObject = {"driver": driver, "nodeName": "node-a", "pool": _SHARED_POOL}
     uses = [{"counterSet": "card", "counters": _COUNTERS}]
-    counters = {"sharedCounters": [{"name": "card", "counters": _COUNTERS}]}
-    parts = {"devices": [{"name": "part", "consumesCounters": uses}]}
+    counters: JsonObject = {"sharedCounters": [{"name": "card", "counters": _COUNTERS}]}
+    parts: JsonObject = {"devices": [{"name": "part", "consumesCounters": uses}]}
     return [
         {
             "apiVersion": f"{GROUP}/v1",
