@@ -9,7 +9,7 @@ from tests.support.simulated_week import Week, week_nodes
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import open_virtual_cluster
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def test_after_a_week_of_rollouts_drains_failures_and_jobs_all_is_well(
