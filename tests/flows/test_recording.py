@@ -50,7 +50,7 @@ async def test_names_are_not_in_a_hashed_journal(tmp_path: Path) -> None:
 
 
 async def test_an_earlier_version_decided_the_same() -> None:
-    """Volumes, preemption, spreading, anti-affinity, a node that went: tests/README.md renews it."""
+    """With volumes, preemption and a node that goes; tests/README.md says how it is made."""
     file = Path(__file__).parents[1] / "data" / "recordings" / "embedded-cluster.journal"
     replay, journal = replayed(file)
     assert journal.damage == ""
