@@ -8,6 +8,7 @@ anew in the next cycle; texts are made only when a record is read.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
@@ -133,6 +134,10 @@ class DecisionRecords:
     def of(self, uid: str) -> DecisionRecord | None:
         """The record of a pod; None: it was decided too long ago, or not here."""
         return self._records.get(uid)
+
+    def newest(self, offset: int, limit: int) -> list[DecisionRecord]:
+        """Some records, the last decision first."""
+        return list(islice(reversed(self._records.values()), offset, offset + limit))
 
     def keep(self, decision: Decision, attempts: int, now: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""

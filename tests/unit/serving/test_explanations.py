@@ -73,6 +73,8 @@ async def test_answers_have_the_described_shape() -> None:
             "/explain/default/web": "Explanation",
             "/explain/default/large": "Explanation",
             "/queue": "Queue",
+            "/queue/history": "QueueHistory",
+            "/decisions": "Decisions",
             "/profiles": "Profiles",
             "/nodes": "Nodes",
         }.items():
@@ -119,6 +121,51 @@ async def test_a_waiting_pod_shows_every_plugin_and_what_would_help() -> None:
         assert answer["wouldFit"][0]["text"] == "tolerate dedicated=gpu:NoSchedule → 1 node"
         events = {each["event"] for each in answer["queue"]["wokenBy"]}
         assert "NodeUpdateNodeTaint" in events
+
+
+async def test_a_waiting_pod_shows_the_nodes_that_fewest_plugins_turn_away() -> None:
+    async with port() as answers:
+        await two_nodes(answers)
+        _, answer = await answers.get("/explain/default/large")
+        assert answer["verdicts"]["nearest"] == [
+            {"node": "small", "rejectedBy": {"NodeResourcesFit": ["Insufficient cpu"]}},
+            {
+                "node": "tainted",
+                "rejectedBy": {"TaintToleration": ["node(s) had untolerated taint(s)"]},
+            },
+        ]
+
+
+async def test_decisions_are_listed_the_last_one_first() -> None:
+    async with port() as answers:
+        await two_nodes(answers)
+        answers.world.apply(make_pod("second", cpu="1", scheduler_name="stellwerk"))
+        await quiet(100)
+        _, answer = await answers.get("/decisions?limit=1")
+        assert (answer["total"], [each["pod"] for each in answer["items"]]) == (
+            2,
+            ["default/second"],
+        )
+        _, answer = await answers.get("/decisions?offset=1")
+        assert [(each["pod"], each["node"]) for each in answer["items"]] == [
+            ("default/web", "small")
+        ]
+
+
+async def test_profiles_show_the_conditions_of_their_objects() -> None:
+    async with port() as answers:
+        await two_nodes(answers)
+        answers.world.apply(make_profile("broken", plugins={"score": {"enabled": [{"name": "X"}]}}))
+        await quiet(100)
+        _, answer = await answers.get("/profiles")
+        conditions = {
+            each["name"]: {it["type"]: it["status"] for it in each["conditions"]}
+            for each in answer["objects"]
+        }
+        assert conditions == {
+            "stellwerk": {"Accepted": "True", "Active": "True"},
+            "broken": {"Accepted": "False", "Active": "False"},
+        }
 
 
 async def test_a_pod_of_no_profile_is_told_the_nearest_name() -> None:
