@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=int, default=0, help="of the cluster, on 127.0.0.1 (default: a free one)"
     )
     parser.add_argument(
+        "--page-port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
+    )
+    parser.add_argument(
         "--kubeconfig",
         metavar="FILE",
         type=Path,
@@ -40,5 +43,6 @@ def run(options: argparse.Namespace) -> int:
 
     from stellwerk.demo.up import run_up  # noqa: PLC0415
 
-    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig.absolute()))
+    kubeconfig = options.kubeconfig.absolute()
+    uvloop.run(run_up(options.nodes, options.port, kubeconfig, options.page_port))
     return 0
