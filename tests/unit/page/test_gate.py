@@ -100,6 +100,8 @@ async def test_every_answer_forbids_what_a_browser_could_do_with_it() -> None:
             assert "frame-ancestors 'none'" in policy
             assert headers["X-Content-Type-Options"] == "nosniff"
             assert headers["Cache-Control"] == "no-store"
+            # With no-referrer, browsers would send "null" as the origin of the page's own forms.
+            assert headers["Referrer-Policy"] == "same-origin"
 
 
 async def test_the_key_leaves_the_address_and_no_script_can_read_it() -> None:

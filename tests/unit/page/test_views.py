@@ -9,9 +9,9 @@ from typing_extensions import override
 from stellwerk.client.operator_port import NoAnswer, PortRefusal
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import explaining_port, two_nodes
+from tests.support.hostile_answers import EVIL, hostile_answers
 from tests.support.page_window import NOW, ScriptedPort, Window, opened
 
-EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}\u202e\n"
 PAGES = ("/", "/queue", "/decisions", "/nodes", "/profiles", "/what-if")
 
 
@@ -35,72 +35,9 @@ class Markup(HTMLParser):
         self.texts.append(data)
 
 
-def hostile_answers() -> dict[str, Any]:
-    """Answers whose every text is markup."""
-    queue = {
-        "queue": EVIL,
-        "since": EVIL,
-        "attempts": 1,
-        "wokenBy": [{"event": EVIL, "plugins": [EVIL]}],
-    }
-    scores = {EVIL: {"raw": 1, "normalized": 50, "weighted": 100}}
-    return {
-        "/decisions": {"total": 999, "items": [{
-            "pod": f"{EVIL}/{EVIL}", "node": EVIL, "schedulerName": EVIL, "decidedAt": EVIL,
-            "attempts": 1, "feasible": 1, "nodes": 2, "tied": 2}]},
-        "/queue": {"counts": {}, "total": 999, "items": [{
-            "pod": EVIL, "queue": EVIL, "schedulerName": EVIL, "priority": 1, "since": EVIL,
-            "attempts": 1, "rejectedBy": [EVIL]}]},
-        "/nodes": {"total": 999, "items": [{
-            "name": EVIL, "allocatable": {EVIL: 4, "cpu": 1}, "requested": {EVIL: 9},
-            "labels": {EVIL: EVIL}, "unschedulable": True,
-            "taints": [{"key": EVIL, "value": EVIL, "effect": EVIL}]}]},
-        "/profiles": {
-            "items": [{"name": EVIL, "schedulerName": EVIL, "generation": 1, "extenders": False,
-                       "plugins": {EVIL: [EVIL]}, "weights": {EVIL: 1}, "scheduledPods": 1}],
-            "refused": [{"schedulerName": EVIL, "reason": EVIL}],
-            "objects": [{"name": EVIL, "generation": 1, "conditions": [
-                {"type": EVIL, "status": "False", "reason": EVIL, "message": EVIL}]}]},
-        "/explain/a/bound": {
-            "pod": EVIL, "state": "bound", "schedulerName": EVIL, "priority": 1, "node": EVIL,
-            "note": EVIL, "preempted": {"by": EVIL, "byPriority": 1, "priority": 0, "node": EVIL,
-                                        "decidedAt": EVIL},
-            "decision": {
-                "decidedAt": EVIL, "attempts": 1, "nodes": 2, "evaluated": 2, "feasible": 2,
-                "tied": 2, "nominated": False,
-                "best": [{"node": EVIL, "rank": 1, "total": 1, "scores": scores}],
-                "others": {"countedAt": EVIL, "nodes": 1,
-                           "reasons": [{"plugin": EVIL, "reasons": [EVIL], "nodes": 1}]}}},
-        "/explain/a/waiting": {
-            "pod": EVIL, "state": "waiting", "schedulerName": EVIL, "priority": 1, "queue": queue,
-            "lastAttempt": {"endedAt": EVIL, "message": EVIL}, "reason": EVIL, "nearest": EVIL,
-            "lastPreemption": {"decidedAt": EVIL, "node": EVIL, "candidates": 1,
-                               "nominatedNode": EVIL + "x", "victims": [
-                                   {"pod": EVIL, "priority": 1}]},
-            "preemption": {"node": EVIL, "victims": [{"pod": EVIL, "priority": 1}],
-                           "wouldDo": EVIL},
-            "wouldFit": [{"text": EVIL}],
-            "verdicts": {
-                "recomputedAt": EVIL, "nodes": 1, "feasible": 0,
-                "preFilter": {"plugin": EVIL, "reasons": [EVIL]},
-                "byPlugin": [{"plugin": EVIL, "nodes": 1, "verdicts": [
-                    {"reasons": [EVIL], "nodes": 1, "examples": [EVIL]}]}],
-                "nearest": [{"node": EVIL, "rejectedBy": {EVIL: [EVIL]}}]}},
-        "/explain/a/failed": {
-            "pod": EVIL, "state": "waiting",
-            "verdicts": {"recomputedAt": EVIL, "error": EVIL}},
-    }  # fmt: skip
-
-
 async def test_no_text_of_the_operator_becomes_markup() -> None:
     port = ScriptedPort()
     port.answers |= hostile_answers()
-    port.answers["/what-if"] = {
-        "drained": EVIL, "leftOut": 1, "placed": [{"pod": EVIL, "node": EVIL}],
-        "unplaced": [{"pod": EVIL, "message": EVIL,
-                      "wouldPreempt": {"node": EVIL, "victims": [EVIL]}}],
-        "explanation": hostile_answers()["/explain/a/waiting"],
-    }  # fmt: skip
     async with opened(port) as window:
         texts = [await shown(window, path) for path in PAGES]
         texts += [await shown(window, f"/pods/a/{it}") for it in ("bound", "waiting", "failed")]
