@@ -19,7 +19,7 @@ from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
 from stellwerk.explain.queue_history import QueueHistory
-from stellwerk.explain.records import DecisionRecord, DecisionRecords
+from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.plugin_failure import PluginFailure
@@ -266,9 +266,10 @@ def _reasons(counts: Iterable[tuple[Status, int]]) -> list[JsonObject]:
 def _ranked(record: DecisionRecord, rank: int, position: int) -> JsonObject:
     scores = {}
     for score in record.scores:
-        raw, normalized = score.at(position)
-        weighted = normalized * score.weight
-        scores[score.plugin] = {"raw": raw, "normalized": normalized, "weighted": weighted}
+        plugin, weight, *_ = score
+        raw, normalized = score_at(score, position)
+        weighted = normalized * weight
+        scores[plugin] = {"raw": raw, "normalized": normalized, "weighted": weighted}
     total = 0 if record.total is None else int(record.total[position])
     name = record.names[position]
     return {"node": name, "rank": rank, "total": total, "scores": scores}
