@@ -26,6 +26,7 @@ from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
@@ -54,6 +55,7 @@ from stellwerk.scheduler.observers.instruments import (
     VolumeCounters,
     plugin_failure_counter,
 )
+from stellwerk.scheduler.observers.queue_samples import sample_queues
 from stellwerk.scheduler.observers.recording import (
     RecordedCache,
     RecordedEventHandlers,
@@ -69,7 +71,7 @@ from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
@@ -247,6 +249,8 @@ class Operator:
             schedule_one.records,
             schedule_one.evictions,
             lambda: self.without_profile.pods,
+            QueueHistory(world),
+            lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
         )
         return Scheduler(
             world,
@@ -417,5 +421,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             election=electing,
             audit=operator.audit_rounds.run(),
             plugins=NewPlugins(operator.loader).run(),
+            queue_samples=sample_queues(operator.explanations.history),
             watches=watches,
         )

@@ -15,6 +15,9 @@ HELP: Final = "start an embedded cluster with the scheduler on it, to try things
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the cluster is made of."""
     add_cluster_arguments(parser)
+    parser.add_argument(
+        "--page-port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
+    )
     parser.set_defaults(log_level="warning")
 
 
@@ -25,5 +28,6 @@ def run(options: argparse.Namespace) -> int:
 
     from stellwerk.demo.up import run_up  # noqa: PLC0415
 
-    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig.absolute()))
+    kubeconfig = options.kubeconfig.absolute()
+    uvloop.run(run_up(options.nodes, options.port, kubeconfig, options.page_port))
     return 0

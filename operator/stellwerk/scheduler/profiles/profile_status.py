@@ -200,6 +200,16 @@ def verdict_status(entry: ProfileEntry, before: JsonObject, now: datetime) -> Js
     return status
 
 
+def described(entry: ProfileEntry, now: datetime) -> JsonObject:
+    """An object with its conditions as they are or are about to be written."""
+    verdict = verdict_status(entry, entry.obj.get("status") or {}, now)
+    return {
+        "name": entry.name,
+        "generation": entry.generation,
+        "conditions": verdict["conditions"],
+    }
+
+
 def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> tuple[str, str, str, str]:
     if serving is None:
         reason = entry.refusal.reason if entry.refusal else "NotServing"
