@@ -1,11 +1,10 @@
 """A shadow and the profile that it shadows change places, in writes that can be resumed.
 
-`stellwerk promote` calls it with the user's own credentials. Invariant: names and schedulerNames stay;
-wherever it is interrupted, the annotation on the shadow holds what the last write needs, and promoting
-again finishes it.
+`stellwerk promote` calls it with the user's own credentials. Invariant: names and schedulerNames
+stay; wherever it is interrupted, the annotation on the shadow holds what the last write needs, and
+promoting again finishes it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -35,7 +34,7 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
 
     Raises:
         ConfigurationError: there is no such profile, or it shadows none.
-        Conflict: somebody else has written meanwhile; promoting again goes on.
+        Conflict: another client has written meanwhile; promoting again goes on.
         ApiError: the API server refuses.
     """
     shadow = await _profile(client, name)
@@ -45,7 +44,7 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
         if not active_name:
             raise ConfigurationError(f"SchedulerProfile {name} has no spec.shadowOf")
         active = await _profile(client, active_name)
-        plan: Mapping[str, Any] = {"active": active_name, "spec": active["spec"]}
+        plan: dict[str, Any] = {"active": active_name, "spec": active["spec"]}
         shadow = await _annotated(client, shadow, orjson.dumps(plan).decode())
     else:
         plan = orjson.loads(begun)

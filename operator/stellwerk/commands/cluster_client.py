@@ -1,6 +1,7 @@
 """The API server with a user's credentials, for one question.
 
-Commands that read or write objects use it. Invariant: the client is closed when the answer is there.
+Commands that read or write objects use it. Invariant: the client is closed when
+the answer is there.
 """
 
 import random  # noqa: TID251 spreads retries of one command

@@ -1,7 +1,6 @@
 """`stellwerk promote NAME`: a shadow and the profile that it shadows change places.
 
-The command line calls it. Invariant: it writes with the user's own rights, and two SchedulerProfiles
-alone.
+The command line calls it. Invariant: it writes two SchedulerProfiles, with the user's own rights.
 """
 
 import argparse
