@@ -251,6 +251,7 @@ class Operator:
             lambda: self.without_profile.pods,
             QueueHistory(world),
             lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
+            self.loader.shadows.described,
         )
         return Scheduler(
             world,

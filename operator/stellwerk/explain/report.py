@@ -48,6 +48,8 @@ class Explanations:
     history: QueueHistory
     profile_objects: Callable[[], Iterable[JsonObject]]
     """Every SchedulerProfile with its conditions."""
+    shadow: Callable[[str], JsonObject | None]
+    """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
 
     def pod(self, namespace: str, name: str) -> Steps | None:
         """Explain a pod; None: there is none of that name."""

@@ -66,6 +66,7 @@ class ExplanationRoutes:
         self.table.get("/queue/history")(self._history)
         self.table.get("/decisions")(self._decisions)
         self.table.get("/profiles")(self._profiles)
+        self.table.get("/shadow/{profile}")(self._shadow)
         self.table.get("/nodes")(self._nodes)
         self.table.get("/openapi/v3")(self._openapi)
         self.table.post("/what-if")(self._what_if)
@@ -95,6 +96,18 @@ class ExplanationRoutes:
     async def _profiles(self, _: web.Request) -> web.Response:
         asked = self._explanations
         return await self._answer(lambda: profiles_page(asked.world, asked.profile_objects()))
+
+    async def _shadow(self, request: web.Request) -> web.Response:
+        name = request.match_info["profile"]
+
+        def steps() -> Steps:
+            yield
+            found = self._explanations.shadow(name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'"{name}" decides beside no profile\n')
+            return found
+
+        return await self._answer(steps)
 
     async def _nodes(self, request: web.Request) -> web.Response:
         page = _page(request)

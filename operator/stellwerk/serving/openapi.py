@@ -290,6 +290,32 @@ _SUPPOSITION: Final = _object(
         "profile": _map({}),
     },
 )
+_SHADOW: Final = _object(
+    {
+        "profile": _TEXT,
+        "shadowOf": _TEXT,
+        "decisions": _NUMBER,
+        "compared": _NUMBER,
+        "differing": _NUMBER,
+        "skipped": _NUMBER,
+        "failed": _NUMBER,
+        "meanGain": _TEXT,
+        "differences": _list(
+            _object(
+                {
+                    "at": _TIME,
+                    "pod": _TEXT,
+                    "node": _TEXT,
+                    "shadowNode": _TEXT,
+                    "total": _NUMBER | {"nullable": True},
+                    "shadowTotal": _NUMBER | {"nullable": True},
+                    "plugin": _TEXT,
+                    "reason": _TEXT,
+                }
+            )
+        ),
+    }
+)
 SCHEMAS: Final[dict[str, Schema]] = {
     "Explanation": _EXPLANATION,
     "Queue": _QUEUE,
@@ -297,12 +323,14 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Decisions": _DECISIONS,
     "Profiles": _PROFILES,
     "Nodes": _NODES,
+    "Shadow": _SHADOW,
     "WhatIf": _WHAT_IF,
     "Supposition": _SUPPOSITION,
 }
 _PATH_PARAMETERS: Final = [
     {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in ("namespace", "pod")
 ]
+_PROFILE_PARAMETER: Final = {"name": "profile", "in": "path", "required": True, "schema": _TEXT}
 _PAGE_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": _NUMBER} for name in ("limit", "offset")
 ]
@@ -319,6 +347,7 @@ def openapi_document() -> Schema:
             "/queue/history": _get("QueueHistory", "how many pods waited over the last hour"),
             "/decisions": _get("Decisions", "pods that got a node, the last one first"),
             "/profiles": _get("Profiles", "profiles that serve"),
+            "/shadow/{profile}": _get("Shadow", "what a profile would have decided otherwise"),
             "/nodes": _get("Nodes", "nodes and what is used of them"),
             "/openapi/v3": {
                 "get": {
@@ -337,9 +366,12 @@ def openapi_document() -> Schema:
 
 
 def _get(schema: str, summary: str) -> Schema:
-    parameters = {"Explanation": _PATH_PARAMETERS, "Profiles": [], "QueueHistory": []}.get(
-        schema, _PAGE_PARAMETERS
-    )
+    parameters = {
+        "Explanation": _PATH_PARAMETERS,
+        "Shadow": [_PROFILE_PARAMETER],
+        "Profiles": [],
+        "QueueHistory": [],
+    }.get(schema, _PAGE_PARAMETERS)
     return {"get": _operation(schema, summary) | {"parameters": parameters}}
 
 
