@@ -108,6 +108,8 @@ class HostileWorld:
                 before = tracemalloc.get_traced_memory()[0]
                 await self.live_through(obj, LoopMeter())
                 self.messages.clear()
+                # The scheduler's next beat does it, within a second.
+                self.world.cache.update_snapshot()
                 # The thread drops what it has parsed when it turns to something else, which may be
                 # after the loop has gone on; on a busy machine long after.
                 await beside_the_loop(lambda: None)
