@@ -32,7 +32,7 @@ PLURALS = {
 
 ENFORCED: Final = IdentityOptions("rbac")
 """Of clusters on which the operator has the rights that the manifests give, and no other."""
-_TESTERS: Final[JsonObject] = {
+TESTERS: Final[JsonObject] = {
     "metadata": {"name": "testers"},
     "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
     "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": "system:anonymous"}],
@@ -69,7 +69,7 @@ def operator_token(cluster: EmbeddedCluster) -> str:
     assert cluster.options.identity.authorization == "rbac", "the flow shows nothing about rights"
     if cluster.api.find("serviceaccounts", NAMESPACE, ACCOUNT) is None:
         kind = cluster.api.kinds.resource("clusterrolebindings", RBAC_GROUP)
-        cluster.api.create(kind, "", dict(_TESTERS))
+        cluster.api.create(kind, "", dict(TESTERS))
         apply_access(cluster, access_manifests())
     return token_of(cluster, ACCOUNT)
 
