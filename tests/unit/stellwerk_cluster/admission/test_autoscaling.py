@@ -33,8 +33,8 @@ def test_an_autoscaler_of_one_metric_and_one_policy_is_good() -> None:
             {"type": "x"},
             [
                 (
-                    'type: Unsupported value: "x": supported values: "ContainerResource", "External",'
-                    ' "Object", "Pods", "Resource"'
+                    'type: Unsupported value: "x": supported values: "ContainerResource", '
+                    '"External", "Object", "Pods", "Resource"'
                 )
             ],
         ),
