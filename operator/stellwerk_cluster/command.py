@@ -30,6 +30,7 @@ from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table_file import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.data_directory import DataDirectory
+from stellwerk_cluster.registry.ownership import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
 _SEEDS: Final = 1 << 32
@@ -71,13 +72,16 @@ def open_cluster(
 
 
 def install_profiles(cluster: EmbeddedCluster) -> None:
-    """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them."""
+    """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them.
+
+    `kubectl apply` takes them for its own, as if an earlier one had made them.
+    """
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
-    api.ensure(definitions, "", crd_manifest())
+    api.ensure(definitions, "", as_applied(crd_manifest()))
     profiles = api.kinds.resource(PLURAL, GROUP)
     for manifest in (DEFAULT_PROFILE_MANIFEST, TAKEOVER_PROFILE_MANIFEST):
-        api.ensure(profiles, "", _copied(manifest))
+        api.ensure(profiles, "", as_applied(_copied(manifest)))
 
 
 def admission_plugins(enabled: str, disabled: str) -> frozenset[str]:
