@@ -194,21 +194,6 @@ def is_active(pod: JsonObject) -> bool:
     return not is_terminating(pod) and not is_finished(pod)
 
 
-def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
-    """Sorts pods so that those to be deleted first come first.
-
-    Unbound, pending, not ready, youngest.
-    """
-    created: str = pod["metadata"]["creationTimestamp"]
-    inverted = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
-    return (
-        bool(pod["spec"].get("nodeName")),
-        pod["status"].get("phase") == "Running",
-        is_ready(pod),
-        inverted,
-    )
-
-
 def ready_count(pods: list[JsonObject]) -> int:
     """How many of the pods are ready."""
     return sum(1 for pod in pods if is_ready(pod))
