@@ -23,7 +23,6 @@ from stellwerk_cluster.apimachinery.objects import (
     with_value,
 )
 from stellwerk_cluster.controllers.deletion_order import by_deletion
-from stellwerk_cluster.controllers.events import NORMAL, WARNING
 from stellwerk_cluster.controllers.job_outcome import (
     INDEX_FAILURES,
     INDEX_KEY,
@@ -45,6 +44,7 @@ from stellwerk_cluster.controllers.workload import (
     ready_count,
     stamped_conditions,
 )
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -203,7 +203,7 @@ class NodePressure(Worker):
         """Get some of what is short; whether a pod is evicted for it."""
         resource, name = RESOURCE_OF[threshold.signal], meta(node)["name"]
         text = f"Attempting to reclaim {resource}"
-        self._events.record("Node", node, "EvictionThresholdMet", text, WARNING)
+        self._events.record(node, "EvictionThresholdMet", text, WARNING)
         for part in _reclaimable(threshold.signal, usage):
             if not usage.system.get(part):
                 continue
@@ -255,7 +255,7 @@ class NodePressure(Worker):
         self, node_name: str, pod: JsonObject, grace: float, message: str, *, for_node: bool
     ) -> None:
         """Let a pod end within some seconds."""
-        self._events.record("Pod", pod, "Evicted", message, WARNING)
+        self._events.record(pod, "Evicted", message, WARNING)
         seconds = min(grace, self._lifecycles.of(pod).stop_seconds)
         until = self._api.clock.monotonic() + seconds
         self._leaving[node_name] = _Leaving(key_of(pod), until, message, for_node)
@@ -313,7 +313,7 @@ class NodePressure(Worker):
                     "lastTransitionTime": now,
                 }
                 event = reason.replace("Kubelet", "Node", 1)
-                self._events.record("Node", node, event, f"Node {name} status is now: {event}")
+                self._events.record(node, event, f"Node {name} status is now: {event}")
             conditions.append(condition)
         if conditions != (node["status"].get("conditions") or []):
             self._api.modify(
@@ -338,7 +338,7 @@ class NodePressure(Worker):
         pod = pods[victim.name]
         container = pod["spec"]["containers"][0]["name"]
         text = f"System OOM encountered, victim process: {container}, pod: {meta(pod)['name']}"
-        self._events.record("Node", node, "SystemOOM", text, WARNING)
+        self._events.record(node, "SystemOOM", text, WARNING)
         path = ("metadata", "annotations", END_NOW_ANNOTATION)
         self._api.modify(self._pods, key_of(pod), lambda obj: with_value(obj, path, OOM_KILLED))
 
