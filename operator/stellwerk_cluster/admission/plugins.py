@@ -14,6 +14,8 @@ DEFAULT_PLUGINS: Final = frozenset(
         "DefaultTolerationSeconds",
         "LimitRanger",
         "PersistentVolumeClaimResize",
+        "PodGroupProtection",
+        "PodGroupWorkloadExists",
         "PodTopologyLabels",
         "Priority",
         "ResourceQuota",

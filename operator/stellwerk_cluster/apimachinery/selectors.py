@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from stellwerk.models.selectors import EVERYTHING, LabelSelector, Requirement, parse_integer
-from stellwerk_cluster.apimachinery.failures import StatusError, bad_request
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, go_quoted
+from stellwerk_cluster.apimachinery.kinds import METADATA_FIELDS
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick
 
 if TYPE_CHECKING:
@@ -228,9 +229,17 @@ def parse_fields(
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
         name, operator, value = match[1], match[2], re.sub(r"\\(.)", r"\1", match[3])
         if name not in kind.fields:
-            raise bad_request(f"field label not supported: {name}")
+            raise bad_request(_unknown_field(name, kind))
         found.append(FieldRequirement(prefix_of(name), value, equal=operator != "!="))
     return tuple(found)
+
+
+def _unknown_field(name: str, kind: ResourceKind) -> str:
+    """What the API says of a field; it has other words where a kind adds none of its own."""
+    if kind.custom or kind.fields != METADATA_FIELDS:
+        return f"field label not supported: {name}"
+    known = ", ".join(go_quoted(each) for each in METADATA_FIELDS)
+    return f"{go_quoted(name)} is not a known field selector: only {known}"
 
 
 def selector_text(selector: JsonObject, *, plain: bool = False) -> str:
