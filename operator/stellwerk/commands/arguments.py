@@ -43,3 +43,14 @@ def truth(text: str) -> bool:
     if text.lower() in {"0", "f", "false"}:
         return False
     raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+
+
+def add_feature_gates(parser: argparse.ArgumentParser) -> None:
+    """The flag that turns on what an embedded cluster has behind feature gates."""
+    parser.add_argument(
+        "--feature-gates",
+        metavar="GATE=true,…",
+        default="",
+        help="as in kube-apiserver; AllAlpha=true serves PodGroups and Workloads, with all that "
+        "belongs to them (docs/gangs.md)",
+    )

@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from stellwerk.commands.arguments import add_feature_gates
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "start an embedded cluster with the scheduler on it, to try things"
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("stellwerk.kubeconfig"),
         help="written once the port answers (default: %(default)s)",
     )
+    add_feature_gates(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -39,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
     import uvloop  # noqa: PLC0415
 
     from stellwerk.demo.up import run_up  # noqa: PLC0415
+    from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
-    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig.absolute()))
+    features = api_features(gates=options.feature_gates)
+    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig.absolute(), features))
     return 0

@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import TextIO
 
 from stellwerk.demo.sandbox import open_sandbox, own_command
+from stellwerk_cluster.command import ApiFeatures
 
 
-async def run_up(nodes: str, port: int, kubeconfig: Path, output: TextIO | None = None) -> None:
+async def run_up(
+    nodes: str,
+    port: int,
+    kubeconfig: Path,
+    features: ApiFeatures | None = None,
+    output: TextIO | None = None,
+) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
-    async with open_sandbox(nodes, kubeconfig, port) as sandbox:
+    async with open_sandbox(nodes, kubeconfig, port, features) as sandbox:
         command, file = own_command(), sandbox.kubeconfig
         image = "registry.k8s.io/pause:3.10"
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
