@@ -95,10 +95,10 @@ def test_a_group_is_refused(spec: dict[str, Any], expected: list[str]) -> None:
                 "status.conditions[0].lastTransitionTime: Required value",
                 (
                     'status.conditions[0].reason: Invalid value: "a b": a condition reason must '
-                    "start with alphabetic character, optionally followed by a string of alphanumeric "
-                    "characters or '_,:', and must end with an alphanumeric character or '_' (e.g. "
-                    "'my_name',  or 'MY_NAME',  or 'MyName',  or 'ReasonA,ReasonB',  or "
-                    "'ReasonA:ReasonB', regex used for validation is "
+                    "start with alphabetic character, optionally followed by a string of "
+                    "alphanumeric characters or '_,:', and must end with an alphanumeric "
+                    "character or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName',  or "
+                    "'ReasonA,ReasonB',  or 'ReasonA:ReasonB', regex used for validation is "
                     "'[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?')"
                 ),
             ],

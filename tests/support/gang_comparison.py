@@ -1,0 +1,215 @@
+"""What Stellwerk did with groups of pods beside what kube-scheduler did: facts, not attempts.
+
+Replays of the gang scenarios use it. Invariant: what their README calls no fact (how often
+something was tried, counts of event series, which of several equal members is left over, the order
+of requests) is no difference, and every other fact is one.
+"""
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+from stellwerk.models.json_values import JsonObject
+from tests.support.scheduler_replay import Outcome, names_of_uids
+
+Normalise = Callable[[Any], Any]
+_ANY_NODE: Final = "<any node>"
+_TIMES: Final = frozenset({"lastTransitionTime", "lastProbeTime", "observedGeneration"})
+_PODS: Final = "/api/v1/namespaces/default/pods"
+
+
+class GangComparison:
+    """Both sides in one form, in which equal members of a group have one name."""
+
+    def __init__(
+        self,
+        recording: JsonObject,
+        outcome: Outcome,
+        normalise: Normalise,
+        own_reasons: frozenset[str] = frozenset(),
+    ) -> None:
+        """Prepare to compare; conditions and events with `own_reasons` are silence upstream."""
+        self._recording = recording
+        self._outcome = outcome
+        self._normalise = normalise
+        self._own_reasons = own_reasons
+        self._alike = _alike(recording)
+        names = {**dict(names_of_uids(recording)), **outcome.names_of_uids}
+        self._names = {uid: f"<uid of {name}>" for uid, name in names.items()}
+        acceptable = recording["acceptablePlacements"]
+        self._open = {name for name, nodes in acceptable.items() if len(nodes) > 1}
+        self._nodes = {node for name in self._open for node in acceptable[name] if node}
+        self._open |= {
+            name
+            for name in self._alike
+            if any(self._alike[name] == self._alike.get(each) for each in self._open)
+        }
+
+    def differences(self) -> Iterator[str]:
+        """Each difference in a line of its own, the moment first."""
+        for moment, recorded, ours in self._moments():
+            yield from _lines(f"pods {moment}", self._pods(recorded), self._pods(ours))
+        for moment, recorded, ours in self._group_moments():
+            yield from _lines(f"groups {moment}", self._groups(recorded), self._groups(ours))
+        yield from _lines("victims", *(Counter(each) for each in self._victims()))
+        for what, facts in (("event", self._events), ("request", self._requests)):
+            yield from _lines(what, *(Counter(facts(each)) for each in self._sides()))
+
+    # --- moments --------------------------------------------------------------------------------
+
+    def _moments(self) -> Iterator[tuple[str, JsonObject, JsonObject]]:
+        pairs = zip(self._recording["observations"], self._outcome.observations, strict=True)
+        for recorded, ours in pairs:
+            yield recorded["note"], recorded["pods"], ours["pods"]
+        yield "at the end", self._recording["finalPods"], self._outcome.final_pods
+
+    def _group_moments(self) -> Iterator[tuple[str, JsonObject, JsonObject]]:
+        pairs = zip(self._recording["observations"], self._outcome.observations, strict=True)
+        for recorded, ours in pairs:
+            yield recorded["note"], recorded["podGroups"], ours["podGroups"]
+        yield "at the end", self._recording["finalPodGroups"], self._outcome.final_pod_groups
+
+    def _pods(self, pods: JsonObject) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for name, state in pods.items():
+            shown = {key: state[key] for key in ("phase", "nodeName") if state.get(key)}
+            if state.get("nominatedNodeName"):
+                shown["nominatedNodeName"] = state["nominatedNodeName"]
+            if state.get("deletionTimestamp"):
+                shown["deleted"] = True
+            conditions = self._conditions(state.get("conditions") or ())
+            found[self._form({"pod": name, **shown, "conditions": conditions}, name)] += 1
+        return found
+
+    def _groups(self, groups: JsonObject) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for name, state in groups.items():
+            conditions = self._conditions(state.get("conditions") or ())
+            found[self._form({"group": name, "conditions": conditions})] += 1
+        return found
+
+    def _conditions(self, conditions: Iterable[JsonObject]) -> list[JsonObject]:
+        return [
+            {key: value for key, value in each.items() if key not in _TIMES}
+            for each in conditions
+            if each.get("reason") not in self._own_reasons
+        ]
+
+    # --- what was written -----------------------------------------------------------------------
+
+    def _sides(self) -> Iterator[JsonObject]:
+        recorded = self._recording
+        yield {"requests": recorded["schedulerRequests"], "events": recorded["events"]}
+        yield {"requests": self._outcome.requests, "events": self._outcome.events}
+
+    def _victims(self) -> Iterator[list[str]]:
+        for side in self._sides():
+            deleted = [each for each in side["requests"] if each["verb"] == "delete"]
+            names = (each["uri"].rpartition("/")[2] for each in deleted if _PODS in each["uri"])
+            yield sorted({self._named(name) for name in names})
+
+    def _events(self, side: JsonObject) -> set[str]:
+        return {
+            self._form(
+                {
+                    "about": each["regarding"]["name"],
+                    **{key: each[key] for key in ("type", "reason", "action", "note")},
+                },
+                each["regarding"]["name"],
+            )
+            for each in side["events"]
+            if each["reason"] not in self._own_reasons
+        }
+
+    def _requests(self, side: JsonObject) -> set[str]:
+        """The bodies that were sent; which of them were sent again is no fact."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for each in side["requests"]:
+            path, verb = each["uri"], each["verb"]
+            lost = each["status"] == HTTPStatus.CONFLICT
+            if "/events" in path or verb == "delete" or lost or self._is_own(each):
+                continue
+            name = path.removeprefix(f"{_PODS}/").partition("/")[0] if _PODS in path else ""
+            body = _without_times(each["requestObject"])
+            fact = {"verb": verb, "path": path, "status": each["status"], "body": body}
+            found[path].add(self._form(fact, name))
+        return {fact for facts in found.values() for fact in facts}
+
+    def _is_own(self, request: JsonObject) -> bool:
+        status = (request["requestObject"] or {}).get("status") or {}
+        conditions = status.get("conditions") or ()
+        reasons = {each.get("reason") for each in conditions}
+        return bool(reasons) and reasons <= self._own_reasons
+
+    # --- one form -------------------------------------------------------------------------------
+
+    def _form(self, fact: JsonObject, pod: str = "") -> str:
+        text = _replaced(json.dumps(fact, sort_keys=True), self._names)
+        text = json.dumps(self._normalise(json.loads(text)), sort_keys=True)
+        text = _replaced(text, self._alike)
+        return _replaced(text, dict.fromkeys(self._nodes, _ANY_NODE)) if pod in self._open else text
+
+    def _named(self, pod: str) -> str:
+        return self._alike.get(pod, pod)
+
+
+def stored_groups(recording: JsonObject) -> dict[str, JsonObject]:
+    """The groups that were there at the end, by name, as they were stored."""
+    return {
+        each["metadata"]["name"]: each
+        for each in recording["finalOtherObjects"]
+        if each["kind"] == "PodGroup"
+    }
+
+
+def _alike(recording: JsonObject) -> dict[str, str]:
+    """A common name for each set of members that nothing tells apart, by their own names."""
+    made: dict[str, str] = {}
+    touched: set[str] = set()
+    for step in (*recording["setup"], *recording["actions"]):
+        path, body = step.get("path") or "", step.get("body") or {}
+        if path == _PODS:
+            name = body["metadata"]["name"]
+            touched |= {name} & made.keys()
+            made[name] = json.dumps({**body, "metadata": {**body["metadata"], "name": ""}})
+        elif path.startswith(f"{_PODS}/"):
+            touched.add(path.removeprefix(f"{_PODS}/").partition("/")[0])
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for name, body in made.items():
+        if name not in touched and "schedulingGroup" in body:
+            members[body].append(name)
+    return {
+        name: f"<member {number}, one of {len(names)}>"
+        for number, names in enumerate(members.values())
+        if len(names) > 1
+        for name in names
+    }
+
+
+def _replaced(text: str, names: Mapping[str, str]) -> str:
+    if not names:
+        return text
+    known = "|".join(map(re.escape, names))
+    return re.sub(rf"(?<![\w.-])({known})(?![\w.-])", lambda match: names[match[1]], text)
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            key: _without_times(each)
+            for key, each in value.items()
+            if key not in _TIMES and key != "resourceVersion"
+        }
+    if isinstance(value, list):
+        return [_without_times(each) for each in value]
+    return value
+
+
+def _lines(what: str, recorded: Counter[str], ours: Counter[str]) -> Iterator[str]:
+    for fact, times in sorted((recorded - ours).items()):
+        yield f"{what}: missing ({times}): {fact}"
+    for fact, times in sorted((ours - recorded).items()):
+        yield f"{what}: added ({times}): {fact}"
