@@ -12,6 +12,7 @@ DEFAULT_PLUGINS: Final = frozenset(
         "DefaultIngressClass",
         "DefaultStorageClass",
         "DefaultTolerationSeconds",
+        "JobValidation",
         "LimitRanger",
         "PersistentVolumeClaimResize",
         "PodGroupProtection",

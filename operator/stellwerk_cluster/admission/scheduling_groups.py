@@ -6,7 +6,7 @@ is dropped as if it had not been sent, except where it is stored already.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.checks import subdomain
 from stellwerk_cluster.apimachinery.failures import Cause, bad_value
@@ -14,16 +14,16 @@ from stellwerk_cluster.apimachinery.feature_gates import GENERIC_WORKLOAD
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
-_FIELD = "schedulingGroup"
-_POD = ("spec",)
-_TEMPLATE = ("spec", "template", "spec")
-_CRON_JOB = ("spec", "jobTemplate", "spec", "template", "spec")
+_FIELD: Final = "schedulingGroup"
+_POD: Final = ("spec",)
+_TEMPLATE: Final = ("spec", "template", "spec")
+_CRON_JOB: Final = ("spec", "jobTemplate", "spec", "template", "spec")
 
 
 def scheduling_group_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
@@ -50,26 +50,25 @@ def drop_group_of_pod(pod: JsonObject, old: JsonObject | None, cluster: Reader) 
     _drop(pod, old, cluster, _POD)
 
 
+def drop_group_of_new_template(owner: JsonObject, cluster: Reader, _kind: ResourceKind) -> None:
+    """The same for the pods of a new object with a template."""
+    _drop(owner, None, cluster, _template_of(owner))
+
+
+def drop_group_of_template(
+    new: JsonObject, old: JsonObject, cluster: Reader, _kind: ResourceKind
+) -> None:
+    """The same for the pods of a changed object with a template."""
+    _drop(new, old, cluster, _template_of(new))
+
+
+def _template_of(owner: JsonObject) -> tuple[str, ...]:
+    return _CRON_JOB if "jobTemplate" in owner["spec"] else _TEMPLATE
+
+
 def _drop(obj: JsonObject, old: JsonObject | None, cluster: Reader, at: tuple[str, ...]) -> None:
     if cluster.feature(GENERIC_WORKLOAD):
         return
     spec = pick(obj, at)
     if spec and _FIELD in spec and _FIELD not in (pick(old or EMPTY, at) or EMPTY):
         del spec[_FIELD]
-
-
-def _of_create(
-    at: tuple[str, ...],
-) -> Callable[[JsonObject, Reader, ResourceKind], None]:
-    return lambda obj, cluster, _kind: _drop(obj, None, cluster, at)
-
-
-def _of_update(
-    at: tuple[str, ...],
-) -> Callable[[JsonObject, JsonObject, Reader, ResourceKind], None]:
-    return lambda new, old, cluster, _kind: _drop(new, old, cluster, at)
-
-
-TEMPLATE_CREATED, TEMPLATE_UPDATED = _of_create(_TEMPLATE), _of_update(_TEMPLATE)
-"""For the kinds with a template of pods."""
-CRON_JOB_CREATED, CRON_JOB_UPDATED = _of_create(_CRON_JOB), _of_update(_CRON_JOB)

@@ -73,9 +73,9 @@ def _workload(
 
     return Strategy(
         default=default,
-        admit_create=scheduling_groups.TEMPLATE_CREATED,
+        admit_create=scheduling_groups.drop_group_of_new_template,
         validate=validate,
-        admit_update=scheduling_groups.TEMPLATE_UPDATED,
+        admit_update=scheduling_groups.drop_group_of_template,
         validate_update=validate_update,
         warn=workload_validation.workload_warnings,
         metadata_layers=layers,
@@ -275,17 +275,17 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "Job": Strategy(
         default=jobs.default_job,
         prepare_create=jobs.label_job,
-        admit_create=scheduling_groups.TEMPLATE_CREATED,
+        admit_create=scheduling_groups.drop_group_of_new_template,
         validate=jobs.validate_job,
-        admit_update=scheduling_groups.TEMPLATE_UPDATED,
+        admit_update=jobs.admit_job_update,
         validate_update=jobs.validate_job_update,
         warn=jobs.job_warnings,
     ),
     "CronJob": Strategy(
         default=workloads.default_cron_job,
-        admit_create=scheduling_groups.CRON_JOB_CREATED,
+        admit_create=scheduling_groups.drop_group_of_new_template,
         validate=jobs.validate_cron_job,
-        admit_update=scheduling_groups.CRON_JOB_UPDATED,
+        admit_update=scheduling_groups.drop_group_of_template,
         validate_update=jobs.validate_cron_job_update,
         metadata_layers=(1, 0),
     ),
