@@ -17,6 +17,7 @@ from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.credentials import load_credentials
@@ -43,6 +44,8 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.gangs.group_events import GroupEvents
+from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
@@ -118,7 +121,7 @@ class Operator:
         self.world = _world(active, metrics, clock, options)
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
-        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
+        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
@@ -141,6 +144,7 @@ class Operator:
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
+        self.group_reports = GroupReports(self.world, outbox)
         self.handlers = self._event_handlers(outbox, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)
@@ -170,6 +174,7 @@ class Operator:
             self.predicates,
             self.barrier,
             self.metrics,
+            GroupEvents(self.world, self.group_reports),
             options.max_pod_complexity,
         )
 
@@ -191,6 +196,7 @@ class Operator:
             in_background=outbox.follow_ups.start,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
+            pod_groups=world.pod_groups,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic
@@ -215,12 +221,12 @@ class Operator:
         schedule_one = ScheduleOne(
             world,
             self.loader,
-            outbox,
             metrics,
             self.bindings,
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+            self.group_reports,
         )
         self.explanations = Explanations(
             world,
@@ -283,6 +289,7 @@ def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOpti
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(random.Random()),
+        pod_groups=PodGroupBook(lambda name: name in profiles.served),
     )
 
 

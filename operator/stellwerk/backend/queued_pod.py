@@ -90,6 +90,8 @@ class QueuedPod:
     """The plugins that answered Pending."""
     gating_plugin: str = ""
     """The PreEnqueue plugin that keeps it from activeQ; empty: none."""
+    in_group: bool = False
+    """It is taken up with its group."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     sort_key: tuple[float, ...] = ()
@@ -99,6 +101,14 @@ class QueuedPod:
     """The number of its item in activeQ or backoffQ; 0: it has none."""
     backoff_expiration: float = 0.0
     """The whole second in which its backoff ends; 0: none."""
+
+    @property
+    def may_go_early(self) -> bool:
+        """Whether an idle activeQ may have it before its backoff ends.
+
+        Not after an error, and not with a group: idleness is no reason to try all of it again.
+        """
+        return bool(self.rejectors) and not self.in_group
 
     @property
     def rejectors(self) -> frozenset[str]:

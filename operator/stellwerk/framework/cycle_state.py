@@ -11,6 +11,7 @@ from stellwerk.framework.status import Code, Status
 
 if TYPE_CHECKING:
     from stellwerk.models.pod import PodInfo
+    from stellwerk.snapshot.columns import Mask
 
 Value = TypeVar("Value")
 
@@ -31,6 +32,7 @@ class CycleState:
 
     __slots__ = (
         "_values",
+        "among",
         "broken_filter",
         "pods_to_activate",
         "point_runs",
@@ -44,6 +46,8 @@ class CycleState:
         """`sampled`: plugins are timed one by one in this attempt."""
         self.sampled = sampled
         self._values: dict[str, Any] = {}
+        self.among: Mask | None = None
+        """(N,) bool, the only rows that exist for this attempt; None: all of them."""
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""
         self.skipped_filters: set[str] = set()

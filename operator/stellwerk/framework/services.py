@@ -143,6 +143,18 @@ class Nominations(Protocol):
         ...
 
 
+class PodGroups(Protocol):
+    """Which pods belong together."""
+
+    def why_gated(self, pod: PodInfo) -> str:
+        """Return why a member's group is not worth an attempt; empty if it is."""
+        ...
+
+    def evicted_with(self, pod: PodInfo) -> Iterable[PodInfo]:
+        """Return the other members on nodes that go when a member is evicted."""
+        ...
+
+
 class WaitingPod(Protocol):
     """A pod held by Permit plugins."""
 
@@ -204,6 +216,7 @@ class Handle(Protocol):
     volume_counts: VolumeCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
+    pod_groups: PodGroups
 
     @property
     def filters(self) -> FilterRunner:

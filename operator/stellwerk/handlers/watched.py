@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from stellwerk.models import profile
+from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +32,8 @@ class WatchedKind:
     version: str
     plural: str
     field_selector: str | None = None
+    optional: bool = False
+    """Whether most clusters do without it: nothing waits for its first list."""
 
     @property
     def core(self) -> bool:
@@ -99,4 +102,7 @@ WATCHED: Final = (
     WatchedKind("ResourceClaim", _DEVICES, "v1", "resourceclaims"),
     WatchedKind("ResourceSlice", _DEVICES, "v1", "resourceslices"),
     WatchedKind("DeviceClass", _DEVICES, "v1", "deviceclasses"),
+    # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
+    WatchedKind("PodGroup", WORKLOAD_API, "v1alpha2", "podgroups", optional=True),
+    WatchedKind("CoschedulingPodGroup", COSCHEDULING_API, "v1alpha1", "podgroups", optional=True),
 )

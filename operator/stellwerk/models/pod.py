@@ -28,6 +28,12 @@ from stellwerk.models.pod_claims import (
     container_requests,
     generated_claims,
 )
+from stellwerk.models.pod_group_key import (
+    COSCHEDULING_API,
+    COSCHEDULING_LABEL,
+    WORKLOAD_API,
+    PodGroupKey,
+)
 from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
 from stellwerk.models.scheduling_spec import (
     PREEMPT_LOWER_PRIORITY,
@@ -82,6 +88,8 @@ class PodInfo:
     """The resource claims that were made for the pod; None: its status names none."""
     extended_requests: tuple[ContainerRequests, ...] = ()
     """What each container of a pod without a node requests, if any requests extended resources."""
+    group: PodGroupKey | None = None
+    """The group that it is a member of, whether or not that exists."""
 
     @property
     def key(self) -> str:
@@ -185,7 +193,18 @@ def parse_pod(
         gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
         generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
         extended_requests=() if node_name else _extended_requests(spec, shared),
+        group=_group(spec, label_set),
     )
+
+
+def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
+    """Membership by field, or by the label of the coscheduling plugin; the field goes first."""
+    field = spec.get("schedulingGroup")
+    name = text_or_empty(field.get("podGroupName")) if field else ""
+    if name:
+        return PodGroupKey(WORKLOAD_API, label_set.namespace, name)
+    name = label_set.labels.get(COSCHEDULING_LABEL, "")
+    return PodGroupKey(COSCHEDULING_API, label_set.namespace, name) if name else None
 
 
 def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVolume, ...]:

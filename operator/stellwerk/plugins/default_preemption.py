@@ -38,6 +38,8 @@ from stellwerk.snapshot.columns import Mask, RowColumn
 _NAME: Final = "DefaultPreemption"
 ASKED: Final = "DefaultPreemptionAsked"
 """True under this key of the cycle state: the attempt has come to preemption."""
+LEFT_TO_GROUP: Final = "DefaultPreemptionLeftToGroup"
+"""Why a pod does not preempt by itself is under this key where it is decided with its group."""
 _SMALLEST_BATCH: Final = 32
 """Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
@@ -93,7 +95,7 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
         state.write(ASKED, True)  # noqa: FBT003 the value of a key
-        obstacle = self._why_not_eligible(pod, diagnosis)
+        obstacle = self._why_not_eligible(state, pod, diagnosis)
         if obstacle:
             return PostFilterResult(unschedulable(_NAME, f"preemption: {obstacle}"))
         resolvable = diagnosis.statuses.where(Code.UNSCHEDULABLE)
@@ -108,8 +110,11 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
             unschedulable(_NAME, f"preemption: {message}"), clear_nomination=True
         )
 
-    def _why_not_eligible(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
+    def _why_not_eligible(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis) -> str:
         """Empty if the pod may preempt others (`PodEligibleToPreemptOthers`)."""
+        by_group = state.get(LEFT_TO_GROUP, str)
+        if by_group is not None:
+            return by_group
         if pod.spec.preemption_policy == PREEMPT_NEVER:
             return "not eligible due to preemptionPolicy=Never."
         row = self._handle.snapshot.row_of.get(pod.nominated_node_name)

@@ -23,12 +23,13 @@ from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.scheduler.gangs.group_cycle import GroupCycle
+from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import apply
+from stellwerk.world.effects import Effects, apply
 from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -46,16 +47,16 @@ class ScheduleOne:
         self,
         world: World,
         loader: ProfileLoader,
-        outbox: Outbox,
         metrics: Metrics,
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
         fairness: Fairness,
+        reports: GroupReports,
     ) -> None:
         self._world = world
         self._loader = loader
-        self._outbox = outbox
+        self._outbox = binding_cycle.outbox
         self._metrics = metrics
         self._bindings = bindings
         self._binding_cycle = binding_cycle
@@ -66,13 +67,19 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
+        self.groups = GroupCycle(
+            world, loader, self._outbox, bindings, binding_cycle, failures, reports, self.records
+        )
 
     async def schedule_one(self, queued: QueuedPod) -> None:
-        """Decide for one pod; its binding goes on in a task."""
+        """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
         world, pod = self._world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
+            return
+        if pod.group is not None and profile.places_groups:
+            await self.groups.run(queued, profile)
             return
         if pod.terminating or pod.uid in world.cache.assumed_pods:
             self._skip_pod_schedule(pod, profile)
@@ -110,9 +117,7 @@ class ScheduleOne:
         effects = apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
-            if effects.evict is not None:
-                self.evictions.keep(decision, rfc3339(world.clock.now()))
-            self._failures.carry_out(effects, queued, profile, started_seconds)
+            self._without_node(queued, profile, decision, effects, started_seconds)
             return
         self.records.keep(decision, queued.attempts, decided_seconds)
         # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
@@ -122,6 +127,18 @@ class ScheduleOne:
             queued, profile, state, effects.bind, started_seconds, evaluated, feasible
         )
         self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+
+    def _without_node(
+        self,
+        queued: QueuedPod,
+        profile: ServedProfile,
+        decision: Decision,
+        effects: Effects,
+        started_seconds: float,
+    ) -> None:
+        if effects.evict is not None:
+            self.evictions.keep(decision, rfc3339(self._world.clock.now()))
+        self._failures.carry_out(effects, queued, profile, started_seconds)
 
     def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:
         """Why a pod has to leave time to others, or an empty text."""
