@@ -68,7 +68,10 @@ class JobGroups:
 
     def _new_workload(self, job: JsonObject, owner: JsonObject) -> JsonObject:
         name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
-        policy = {"gang": {"minCount": job["spec"]["parallelism"]}}
+        template = {
+            "name": f"{name[:_LONGEST_PREFIX]}-pgt-0",
+            "schedulingPolicy": {"gang": {"minCount": job["spec"]["parallelism"]}},
+        }
         body = {
             "metadata": {
                 "name": _named(job["metadata"]["uid"], name),
@@ -76,9 +79,7 @@ class JobGroups:
             },
             "spec": {
                 "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": name},
-                "podGroupTemplates": [
-                    {"name": f"{name[:_LONGEST_PREFIX]}-pgt-0", "schedulingPolicy": policy}
-                ],
+                "podGroupTemplates": [template],
             },
         }
         workload = self._api.create(self._api.kinds.resource("workloads", _GROUP), namespace, body)

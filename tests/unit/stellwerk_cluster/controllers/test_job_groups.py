@@ -112,7 +112,7 @@ def test_a_workload_that_names_the_job_and_is_not_its_own_keeps_it_ungrouped(
 
 def test_the_size_of_a_gang_does_not_change(driver: Driver) -> None:
     driver.create("jobs", job(), "batch")
-    with pytest.raises(StatusError, match="forbidden: spec.parallelism: field is immutable"):
+    with pytest.raises(StatusError, match=r"forbidden: spec\.parallelism: field is immutable"):
         driver.patch("jobs", "j", {"spec": {"parallelism": 2}}, "batch")
 
 
