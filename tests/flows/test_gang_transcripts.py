@@ -29,7 +29,7 @@ OWN_REASONS = frozenset[str]()
 """Of conditions and events that say that a group waits for pods, where upstream is silent (13)."""
 
 _OPERATOR = "the operator takes up pods one by one"
-NOT_YET: dict[str, str] = {}
+NOT_YET = dict.fromkeys(SCENARIOS, _OPERATOR)
 
 DIFFERENT: dict[str, dict[str, str]] = {}
 """By scenario: what a difference begins with or contains, and the doubt that it comes from."""
