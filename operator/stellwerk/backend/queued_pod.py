@@ -90,8 +90,8 @@ class QueuedPod:
     """The plugins that answered Pending."""
     gating_plugin: str = ""
     """The PreEnqueue plugin that keeps it from activeQ; empty: none."""
-    in_group: bool = False
-    """It is taken up with its group."""
+    waits_backoff_out: bool = False
+    """An idle activeQ is no reason to try it before its backoff ends."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     sort_key: tuple[float, ...] = ()
@@ -104,11 +104,8 @@ class QueuedPod:
 
     @property
     def may_go_early(self) -> bool:
-        """Whether an idle activeQ may have it before its backoff ends.
-
-        Not after an error, and not with a group: idleness is no reason to try all of it again.
-        """
-        return bool(self.rejectors) and not self.in_group
+        """Whether an idle activeQ may have it before its backoff ends; not after an error."""
+        return bool(self.rejectors) and not self.waits_backoff_out
 
     @property
     def rejectors(self) -> frozenset[str]:

@@ -24,6 +24,7 @@ from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
+from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -68,7 +69,15 @@ class ScheduleOne:
         self.evictions = Evictions()
         """Both are read by explanations."""
         self.groups = GroupCycle(
-            world, loader, self._outbox, bindings, binding_cycle, failures, reports, self.records
+            world,
+            loader,
+            self._outbox,
+            bindings,
+            binding_cycle,
+            failures,
+            reports,
+            GroupEvictions(world, self._outbox, binding_cycle.preemption),
+            self.records,
         )
 
     async def schedule_one(self, queued: QueuedPod) -> None:

@@ -8,13 +8,15 @@ queue, or gone.
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.models.object_reference import pod_reference
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
@@ -22,7 +24,8 @@ from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
-from stellwerk.scheduler.gangs.group_reports import GroupReports
+from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
+from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.world.decide import Decision, decide
@@ -31,15 +34,19 @@ from stellwerk.world.gangs.attempt import Ask, Ground, Verdict, take_back
 from stellwerk.world.gangs.group_decision import (
     Deciding,
     GroupDecision,
-    GroupRequest,
     decide_group,
 )
-from stellwerk.world.pod_status import CLEAR_NOMINATION
+from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
+EARLY_SHARE: Final = 0.02
+"""Of the time, what groups may take that are tried again before their backoff has ended."""
+EARLY_BURST_SECONDS: Final = 0.2
+"""So much of it may be spent at once."""
 SLICE_SECONDS: Final = 0.01
 """After so long the others have their turn; one member's decision is the least that is done."""
 WAITING_FOR_OTHERS: Final = (
@@ -71,7 +78,12 @@ class GroupCycle:
     binding_cycle: BindingCycle
     failures: AttemptFailures
     reports: GroupReports
+    evictions: GroupEvictions
     records: DecisionRecords
+    _early_seconds: float = EARLY_BURST_SECONDS
+    """What is left for early attempts."""
+    _counted_seconds: float = 0.0
+    """When that was last counted."""
 
     async def run(self, queued: QueuedPod, profile: ServedProfile) -> None:
         """Decide the group of a member that was popped."""
@@ -112,7 +124,6 @@ class GroupCycle:
                 if other is not None:
                     taken.queued[uid] = other
         for uid, each in list(taken.queued.items()):
-            each.in_group = True
             if each.newest.terminating or uid in self.world.cache.assumed_pods:
                 del taken.queued[uid]
                 self._skip(each, profile)
@@ -243,10 +254,11 @@ class GroupCycle:
     def _give_up(self, taken: _Taken, decision: GroupDecision) -> None:
         """Put the members back, each with its own reason, and say it of the group."""
         attempt = decision.attempt
+        preemption = decision.preemption
+        as_group = decision.same_for_all or preemption is not None
         waits = Failure(
-            decision.message if decision.same_for_all else WAITING_FOR_OTHERS,
+            decision.message if as_group else WAITING_FOR_OTHERS,
             frozenset({GANG_SCHEDULING}),
-            nomination=CLEAR_NOMINATION,
             rejected=True,
         )
         failures: dict[str, Failure] = {}
@@ -261,9 +273,34 @@ class GroupCycle:
                     failures[uid] = others
             self.reports.error(taken.members.key, decision.message)
         else:
-            self.reports.unschedulable(taken.members.key, decision.message)
+            self.reports.unschedulable(taken.members.key, _group_message(decision))
+        if preemption is not None and preemption.victims:
+            self._evict(taken, decision.request, preemption.victims)
+        nodes = preemption.nodes if preemption is not None else {}
+        rests = self._rests_after(taken.started_seconds)
         for pod in decision.request.members:
-            self._fail(taken, taken.queued[pod.uid], failures.get(pod.uid, waits))
+            failure = failures.get(pod.uid, waits)
+            taken.queued[pod.uid].waits_backoff_out = rests
+            self._fail(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
+
+    def _rests_after(self, started_seconds: float) -> bool:
+        """Whether a group that was tried since then waits its whole backoff out.
+
+        An idle activeQ takes rejected pods early; of groups only as far as there is time for it,
+        so that many that fit nowhere cost next to nothing however often the cluster changes.
+        """
+        now = self.world.clock.monotonic()
+        earned = EARLY_SHARE * (now - self._counted_seconds)
+        left = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - (now - started_seconds)
+        self._early_seconds, self._counted_seconds = left, now
+        return left < 0
+
+    def _evict(self, taken: _Taken, request: GroupRequest, victims: Sequence[PodInfo]) -> None:
+        """Before the members are requeued: they are gated while their victims are evicted."""
+        group = request.group
+        members = [each.pod for each in taken.queued.values()]
+        name = taken.profile.scheduler_name
+        self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
 
     def _note(self, verdict: Verdict, profile: ServedProfile) -> None:
         """What a member's attempt has measured, and what broke in it."""
@@ -273,16 +310,13 @@ class GroupCycle:
             logger.error("%s: %s", verdict.pod.key, raised, exc_info=raised)
             self.failures.count(raised, profile)
 
-    def _fail(self, taken: _Taken, queued: QueuedPod, failure: Failure | None) -> None:
+    def _fail(
+        self, taken: _Taken, queued: QueuedPod, failure: Failure | None, nominated_to: str = ""
+    ) -> None:
+        """Put a member back; the nomination that it had is replaced or taken away."""
         failure = failure or Failure.error("no verdict")
         if failure.rejected:
-            failure = Failure(
-                failure.message,
-                failure.unschedulable_plugins,
-                failure.pending_plugins,
-                CLEAR_NOMINATION,
-                rejected=True,
-            )
+            failure = replace(failure, nomination=NominatingInfo(nominated_to))
         self.failures.handle(queued, taken.profile, failure, taken.started_seconds)
 
     def _fail_all(self, taken: _Taken, failure: Failure) -> None:
@@ -297,6 +331,12 @@ class GroupCycle:
                 queued, {GANG_SCHEDULING}, now=self.world.clock.monotonic()
             )
         self.reports.look(taken.members.key)
+
+
+def _group_message(decision: GroupDecision) -> str:
+    if decision.preemption is None:
+        return decision.message
+    return f"{decision.message}, waiting for {decision.preemption.awaited} pod(s) to end"
 
 
 def _turn(queued: QueuedPod) -> tuple[int, float, str]:

@@ -98,7 +98,7 @@ class GroupReports:
         del self._looks[key]
         book = self.world.pod_groups
         members = book.groups.get(key)
-        if members is None or not self._served(key):
+        if members is None or not members.pods or not self._served(key):
             return
         closed = book.why_closed(members)
         if closed and not self._is_satisfied(key):
@@ -184,32 +184,43 @@ class GroupReports:
         if group.key.api != WORKLOAD_API:
             return None
         wanted = {"status": said.status, "reason": said.reason, "message": shown(said.message)}
+        types = [each["type"] for each in group.conditions]
         present = next(
-            (each for each in group.conditions if each.get("type") == POD_GROUP_SCHEDULED), {}
+            (each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {}
         )
-        if all(present.get(name) == value for name, value in wanted.items()):
+        condition = {name: value for name, value in wanted.items() if present.get(name) != value}
+        if not condition:
             return None
-        since = present.get("lastTransitionTime")
-        if present.get("status") != said.status or not since:
-            since = self.world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {"type": POD_GROUP_SCHEDULED, **wanted, "lastTransitionTime": since}
-        return {"status": {"conditions": [condition]}}
+        if "status" in condition:
+            now = self.world.clock.now()
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition["type"] = POD_GROUP_SCHEDULED
+        patch: dict[str, Any] = {"conditions": [condition]}
+        if types:
+            order = types if present else [*types, POD_GROUP_SCHEDULED]
+            patch["$setElementOrder/conditions"] = [{"type": each} for each in order]
+        return {"status": patch}
 
     def _event(self, group: PodGroup, said: Said) -> None:
         """An event on the group, under the name of one of the profiles that place it."""
         key = group.key
         members = self.world.pod_groups.groups[key]
         names = sorted({pod.spec.scheduler_name for pod in members.pods.values()})
-        api_version = f"{key.api}/{_VERSIONS[key.api]}"
-        regarding = ObjectReference(
-            "PodGroup", api_version, key.namespace, key.name, group.uid, group.resource_version
-        )
         is_placed = said.status == "True"
         self.outbox.recorder.event(
-            regarding,
+            group_reference(group),
             "Normal" if is_placed else "Warning",
             "Scheduled" if is_placed else "FailedScheduling",
             "Scheduling",
             said.message or f"enough pods of the group {key.shown} have a node",
             reporting_controller=names[0] if names else "stellwerk",
         )
+
+
+def group_reference(group: PodGroup) -> ObjectReference:
+    """A group as the object of an event."""
+    key = group.key
+    api_version = f"{key.api}/{_VERSIONS[key.api]}"
+    return ObjectReference(
+        "PodGroup", api_version, key.namespace, key.name, group.uid, group.resource_version
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.attempt import (
     HAS_CONSTRAINTS,
@@ -21,6 +21,8 @@ from stellwerk.world.gangs.attempt import (
     place,
     take_back,
 )
+from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt
+from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.placement_choice import PlacementChoice
 from stellwerk.world.gangs.placements import Domains, UndeterminedDomainError, domains
 from stellwerk.world.gangs.second_look import SecondLook
@@ -31,39 +33,6 @@ UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 NO_PLACEMENTS: Final = "no feasible placements found"
 
 Deciding: TypeAlias = Generator[Ask, Decision, "GroupDecision"]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupRequest:
-    """A group that is to be decided."""
-
-    group: PodGroup
-    members: Sequence[PodInfo]
-    """Those to be placed, in the order in which they are tried; at least one."""
-    scheduled: Sequence[PodInfo] = ()
-    """Those that count as placed: bound or assumed, and not terminating."""
-    finished: int = 0
-    """Members that ran to their end and count."""
-    budget_seconds: float = 0.05
-    """How long other orders of the members are tried."""
-
-    def is_met_by(self, attempt: Attempt) -> bool:
-        """Whether the group is placed with these members beside those that are scheduled."""
-        placed = [each.pod for each in attempt.verdicts if each.assumed is not None]
-        if not placed or attempt.broken:
-            return False
-        counted = [*self.scheduled, *placed]
-        if len(counted) + self.finished < self.group.min_count:
-            return False
-        return all(
-            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted) >= wanted
-            for role, wanted in self.group.min_count_by_role.items()
-        )
-
-    @property
-    def needed(self) -> int:
-        """How many more members have to be placed, at least one."""
-        return max(1, self.group.min_count - len(self.scheduled) - self.finished)
 
 
 @dataclass(slots=True)
@@ -83,6 +52,8 @@ class GroupDecision:
     """In all: placements, and orders of the members."""
     same_for_all: bool = False
     """The message is each member's, too: none was tried."""
+    preemption: GroupPreemption | None = None
+    """What makes room; None: nothing does, or nothing has to."""
 
 
 def decide_group(world: World, profile: ServedProfile, request: GroupRequest) -> Deciding:
@@ -107,6 +78,11 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
         if decision.placed or decision.attempt.broken:
             return decision
     assert decision is not None  # noqa: S101 the range is never empty
+    found = yield from preempt(ground, request)
+    if isinstance(found, str):
+        decision.message = f"{decision.message}, {found}"
+    else:
+        decision.preemption = found
     return decision
 
 
