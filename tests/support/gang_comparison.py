@@ -40,6 +40,15 @@ class GangComparison:
         names = {**dict(names_of_uids(recording)), **outcome.names_of_uids}
         self._names = {uid: f"<uid of {name}>" for uid, name in names.items()}
         acceptable = recording["acceptablePlacements"]
+        self._unsure = {name for name, nodes in acceptable.items() if None in nodes}
+        """Pods that are placed or not, as the order falls out in which pods were there first."""
+        self._unsure_groups = {
+            step["body"]["spec"]["schedulingGroup"]["podGroupName"]
+            for step in recording["setup"]
+            if step["path"] == _PODS
+            and step["body"]["metadata"]["name"] in self._unsure
+            and "schedulingGroup" in step["body"]["spec"]
+        }
         self._open = {name for name, nodes in acceptable.items() if len(nodes) > 1}
         self._nodes = {node for name in self._open for node in acceptable[name] if node}
         self._open |= {
@@ -50,6 +59,10 @@ class GangComparison:
 
     def differences(self) -> Iterator[str]:
         """Each difference in a line of its own, the moment first."""
+        for name in sorted(self._unsure):
+            node_name = self._outcome.final_pods[name]["nodeName"]
+            if node_name not in self._recording["acceptablePlacements"][name]:
+                yield f"placement of {name}: {node_name}"
         for moment, recorded, ours in self._moments():
             yield from _lines(f"pods {moment}", self._pods(recorded), self._pods(ours))
         for moment, recorded, ours in self._group_moments():
@@ -75,6 +88,8 @@ class GangComparison:
     def _pods(self, pods: JsonObject) -> Counter[str]:
         found: Counter[str] = Counter()
         for name, state in pods.items():
+            if name in self._unsure:
+                continue
             shown = {key: state[key] for key in ("phase", "nodeName") if state.get(key)}
             if state.get("nominatedNodeName"):
                 shown["nominatedNodeName"] = state["nominatedNodeName"]
@@ -87,6 +102,8 @@ class GangComparison:
     def _groups(self, groups: JsonObject) -> Counter[str]:
         found: Counter[str] = Counter()
         for name, state in groups.items():
+            if name in self._unsure_groups:
+                continue
             conditions = self._conditions(state.get("conditions") or ())
             found[self._form({"group": name, "conditions": conditions})] += 1
         return found
@@ -112,6 +129,7 @@ class GangComparison:
             yield sorted({self._named(name) for name in names})
 
     def _events(self, side: JsonObject) -> set[str]:
+        """What was said of pods; of groups, kube-scheduler says nothing (13)."""
         return {
             self._form(
                 {
@@ -122,6 +140,8 @@ class GangComparison:
             )
             for each in side["events"]
             if each["reason"] not in self._own_reasons
+            and each["regarding"]["kind"] != "PodGroup"
+            and each["regarding"]["name"] not in self._unsure
         }
 
     def _requests(self, side: JsonObject) -> set[str]:
@@ -132,7 +152,11 @@ class GangComparison:
             lost = each["status"] == HTTPStatus.CONFLICT
             if "/events" in path or verb == "delete" or lost or self._is_own(each):
                 continue
+            if set((each["requestObject"] or {}).get("status") or ()) == {"nominatedNodeName"}:
+                continue  # members are bound at once here, without the word that they will be
             name = path.removeprefix(f"{_PODS}/").partition("/")[0] if _PODS in path else ""
+            if name in self._unsure or path.split("/")[-2] in self._unsure_groups:
+                continue
             body = _without_times(each["requestObject"])
             fact = {"verb": verb, "path": path, "status": each["status"], "body": body}
             found[path].add(self._form(fact, name))
@@ -175,7 +199,7 @@ def _alike(recording: JsonObject) -> dict[str, str]:
             name = body["metadata"]["name"]
             touched |= {name} & made.keys()
             made[name] = json.dumps({**body, "metadata": {**body["metadata"], "name": ""}})
-        elif path.startswith(f"{_PODS}/"):
+        elif path.startswith(f"{_PODS}/") and step["method"] != "DELETE":
             touched.add(path.removeprefix(f"{_PODS}/").partition("/")[0])
     members: defaultdict[str, list[str]] = defaultdict(list)
     for name, body in made.items():

@@ -30,6 +30,7 @@ from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.port import PortOptions
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
@@ -47,6 +48,10 @@ _POD_GROUPS: Final = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgro
 _ROLES: Final = "/apis/rbac.authorization.k8s.io/"
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 _START_SECONDS: Final = 30.0
+_OBSERVATION_SECONDS: Final = 0.005
+"""So long an observation took; the next action followed it at once."""
+_LONGEST_BACKOFF_SECONDS: Final = 11.0
+"""Groups are not tried again at once: what is recorded at the end comes when their backoff ends."""
 _SETTLE_SECONDS: Final = 0.001
 """Virtual: whatever can happen at once has happened."""
 
@@ -125,6 +130,11 @@ class _Replay:
         without_helpers = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
         gates = recording.get("featureGates", {"apiServer": "", "scheduler": ""})
         without_helpers = replace(without_helpers, feature_gates=feature_gates(gates["apiServer"]))
+        if without_helpers.feature_gates:
+            # The taint of a new node is taken off by the step after; here there is time to try
+            # pods in between.
+            untainted = DEFAULT_PLUGINS - {"TaintNodesByCondition"}
+            without_helpers = replace(without_helpers, admission_plugins=untainted)
         self._gangs = "GangScheduling=true" in gates["scheduler"]
         self._operator: asyncio.Task[None]
         self._refused_bindings: frozenset[str] = frozenset()
@@ -255,11 +265,16 @@ class _Replay:
 
     async def _play_timeline(self) -> None:
         steps = [(step["t"], self._act, step) for step in self._recording["actions"]]
-        steps += [(step["t"], self._observe, step) for step in self._recording["observations"]]
+        steps += [
+            (step["t"] - _OBSERVATION_SECONDS, self._observe, step)
+            for step in self._recording["observations"]
+        ]
         for at_seconds, do, step in sorted(steps, key=lambda each: each[0]):
             await asyncio.sleep(max(0.0, at_seconds - self._now()))
             await do(step)
         await asyncio.sleep(max(1.0, self._recording["recordedForSeconds"] - self._now()))
+        if self._gangs:
+            await asyncio.sleep(_LONGEST_BACKOFF_SECONDS)
         self._outcome.metrics_after = exposition(self._metrics).decode()
 
     async def _act(self, step: JsonObject) -> None:
