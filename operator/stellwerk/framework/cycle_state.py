@@ -11,6 +11,7 @@ from stellwerk.framework.status import Code, Status
 
 if TYPE_CHECKING:
     from stellwerk.models.pod import PodInfo
+    from stellwerk.models.pod_group_key import PodGroupKey
     from stellwerk.snapshot.columns import Mask
 
 Value = TypeVar("Value")
@@ -34,6 +35,7 @@ class CycleState:
         "_values",
         "among",
         "broken_filter",
+        "group",
         "pods_to_activate",
         "point_runs",
         "sampled",
@@ -48,6 +50,8 @@ class CycleState:
         self._values: dict[str, Any] = {}
         self.among: Mask | None = None
         """(N,) bool, the only rows that exist for this attempt; None: all of them."""
+        self.group: PodGroupKey | None = None
+        """The group with which the pod is decided; None: it is decided by itself."""
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""
         self.skipped_filters: set[str] = set()

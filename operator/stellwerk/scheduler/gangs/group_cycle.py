@@ -53,6 +53,7 @@ WAITING_FOR_OTHERS: Final = (
     "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
     "one or more plugins asked to wait and no plugin rejected pod"
 )
+WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 
 
@@ -336,7 +337,7 @@ class GroupCycle:
 def _group_message(decision: GroupDecision) -> str:
     if decision.preemption is None:
         return decision.message
-    return f"{decision.message}, waiting for {decision.preemption.awaited} pod(s) to end"
+    return f"{decision.message}, {WAITING_FOR_VICTIMS}"
 
 
 def _turn(queued: QueuedPod) -> tuple[int, float, str]:

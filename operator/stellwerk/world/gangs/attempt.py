@@ -115,6 +115,7 @@ def _place_each(
         state.among = attempt.placement.rows(snapshot)
         if nodes and pod.uid in nodes:
             state.among = _only(snapshot, nodes[pod.uid])
+        state.group = pod.group
         state.write(LEFT_TO_GROUP, ground.obstacle)
         decision = yield Ask(world, ground.profile, pod, state)
         verdict = Verdict(pod, state, decision, failure=decision.failure)
