@@ -35,6 +35,8 @@ _RESTS = "1: a group that cannot be placed rests, and its pods keep what was sai
 _LOOPED = "1: only a loop tries pods between the creation of a node and the removal of its taint"
 _BY_NAME = "6: equal members are taken by name, so that another one is left over and then deleted"
 _SAYS_SO = "13: a group that lost pods says that it waits"
+_NOMINATES = "2: each member is nominated to its node while victims end"
+_ENDING = "19: the condition says that the group waits for its victims"
 _GOES_BACK = "14: the condition goes back when members are lost"
 
 DIFFERENT: dict[str, dict[str, str]] = {
@@ -59,6 +61,19 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "no-nodes-and-deleting-member": {
         "groups p2 is being deleted": "11: a terminating member does not count",
     },
+    "preemption-by-gang": {
+        "pods victims terminating": _NOMINATES,
+        "groups victims terminating": _ENDING,
+        "request: added": _ENDING,
+        "request: missing": _NOMINATES,
+        "event: missing": _NOMINATES,
+    },
+    "preemption-of-gang": {
+        "pods both pods of w go": _NOMINATES,
+        "groups both pods of w go": _ENDING,
+        "request: added": _ENDING,
+        "request: missing": _NOMINATES,
+    },
     "two-gangs-one-room": {
         "groups room for one of a: nothing bound": _GOES_BACK,
         "groups at the end": _GOES_BACK,
@@ -66,11 +81,14 @@ DIFFERENT: dict[str, dict[str, str]] = {
 }
 """By scenario: what a difference begins with or contains, and the doubt that it comes from."""
 
-_PREEMPTION = "groups do not preempt"
-_TEXT = "the result of the group's preemption is not said"
-_WHOLE = "a later condition of a group is sent whole"
-
-NOT_YET: dict[str, dict[str, str]] = {}
+_NO_PRIORITY = "a group without a priority of its own does not preempt"
+_SHARED = "members do not take over the allocation that the first one's claim gets"
+_DELETED = "members of a deleted group keep what was said of them"
+NOT_YET: dict[str, dict[str, str]] = {
+    "gang-preempts-pod-by-pod": {"": _NO_PRIORITY},
+    "dra-shared-claim": {"": _SHARED},
+    "group-deleted-while-waiting": {"": _DELETED},
+}
 """The same for what is a mistake."""
 
 

@@ -146,27 +146,33 @@ class GangComparison:
 
     def _requests(self, side: JsonObject) -> set[str]:
         """The bodies that were sent; which of them were sent again is no fact."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
+        found: set[str] = set()
+        reasons: dict[str, str] = {}
         for each in side["requests"]:
             path, verb = each["uri"], each["verb"]
-            lost = each["status"] == HTTPStatus.CONFLICT
-            if "/events" in path or verb == "delete" or lost or self._is_own(each):
-                continue
-            if set((each["requestObject"] or {}).get("status") or ()) == {"nominatedNodeName"}:
-                continue  # members are bound at once here, without the word that they will be
             name = path.removeprefix(f"{_PODS}/").partition("/")[0] if _PODS in path else ""
-            if name in self._unsure or path.split("/")[-2] in self._unsure_groups:
+            status = (each["requestObject"] or {}).get("status") or {}
+            if (
+                "/events" in path
+                or verb == "delete"
+                or each["status"] == HTTPStatus.CONFLICT
+                or set(status) == {"nominatedNodeName"}  # members are bound at once here
+                or name in self._unsure
+                or path.split("/")[-2] in self._unsure_groups
+            ):
+                continue
+            before = reasons.get(path, "")
+            for condition in status.get("conditions") or ():
+                reasons[path] = condition.get("reason", before)
+            if reasons.get(path) in self._own_reasons:
                 continue
             body = _without_times(each["requestObject"])
+            if "/podgroups/" in path:
+                # It comes with every condition but the first, which may be one of our own here.
+                body["status"].pop("$setElementOrder/conditions", None)
             fact = {"verb": verb, "path": path, "status": each["status"], "body": body}
-            found[path].add(self._form(fact, name))
-        return {fact for facts in found.values() for fact in facts}
-
-    def _is_own(self, request: JsonObject) -> bool:
-        status = (request["requestObject"] or {}).get("status") or {}
-        conditions = status.get("conditions") or ()
-        reasons = {each.get("reason") for each in conditions}
-        return bool(reasons) and reasons <= self._own_reasons
+            found.add(self._form(fact, name))
+        return found
 
     # --- one form -------------------------------------------------------------------------------
 
