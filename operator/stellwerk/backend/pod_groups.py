@@ -31,6 +31,8 @@ class GroupMembers:
     """Pods on nodes that are not terminating."""
     pending: Counter[str] = field(default_factory=Counter)
     """Pods without a node that may be scheduled, by schedulerName."""
+    waiting_since: float | None = None
+    """Since when it has had pods without a node (monotonic seconds); None: it has none."""
     reserved_since: float | None = None
     """When room began to be kept for it (monotonic seconds); None: none is."""
     is_closed: bool = True

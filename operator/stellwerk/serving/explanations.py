@@ -16,6 +16,7 @@ from aiohttp import web
 
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.explain.listings import DEFAULT, MOST, Page, nodes_page, profiles_page, queue_page
+from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.what_if import Supposition, what_if
 from stellwerk.serving.openapi import openapi_document
 
@@ -53,6 +54,7 @@ class ExplanationRoutes:
         self._waiting = 0
         self.table = web.RouteTableDef()
         self.table.get("/explain/{namespace}/{pod}")(self._explain)
+        self.table.get("/explain/{namespace}/podgroups/{group}")(self._explain_group)
         self.table.get("/queue")(self._queue)
         self.table.get("/profiles")(self._profiles)
         self.table.get("/nodes")(self._nodes)
@@ -66,6 +68,17 @@ class ExplanationRoutes:
             found = self._explanations.pod(namespace, name)
             if found is None:
                 raise web.HTTPNotFound(text=f'there is no pod "{namespace}/{name}" here\n')
+            return found
+
+        return await self._answer(steps)
+
+    async def _explain_group(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["group"]
+
+        def steps() -> Steps:
+            found = explain_group(self._explanations.world, namespace, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no pod group "{namespace}/{name}" here\n')
             return found
 
         return await self._answer(steps)

@@ -176,6 +176,18 @@ class GroupCycle:
             self._bind(taken, decision)
         else:
             self._give_up(taken, decision)
+        self._count(taken, decision)
+
+    def _count(self, taken: _Taken, decision: GroupDecision) -> None:
+        result = "scheduled" if decision.placed else "unschedulable"
+        if decision.preemption is not None:
+            result = "waiting_on_preemption"
+        elif decision.attempt.broken:
+            result = "error"
+        metrics, labels = self.binding_cycle.metrics, (result, taken.profile.scheduler_name)
+        seconds = self.world.clock.monotonic() - taken.started_seconds
+        metrics.podgroup_schedule_attempts.labels(*labels).inc()
+        metrics.podgroup_scheduling_attempt_duration.labels(*labels).observe(seconds)
 
     async def _decide(self, taken: _Taken, request: GroupRequest) -> GroupDecision:
         deciding = decide_group(self.world, taken.profile, request)

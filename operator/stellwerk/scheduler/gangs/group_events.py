@@ -75,6 +75,10 @@ class GroupEvents:
     def _changed(self, key: PodGroupKey) -> None:
         members = self._book.groups.get(key)
         if members is not None:
+            if not members.pending.total():
+                members.waiting_since = None
+            elif members.waiting_since is None:
+                members.waiting_since = self._world.clock.monotonic()
             closed = bool(self._book.why_closed(members))
             group = members.group
             if closed and group is not None and group.has_run and not members.is_looked_up:
