@@ -126,7 +126,7 @@ class GangComparison:
         for side in self._sides():
             deleted = [each for each in side["requests"] if each["verb"] == "delete"]
             names = (each["uri"].rpartition("/")[2] for each in deleted if _PODS in each["uri"])
-            yield sorted({self._named(name) for name in names})
+            yield sorted({self._named(name) for name in names} - self._unsure)
 
     def _events(self, side: JsonObject) -> set[str]:
         """What was said of pods; of groups, kube-scheduler says nothing (13)."""
@@ -184,15 +184,6 @@ class GangComparison:
 
     def _named(self, pod: str) -> str:
         return self._alike.get(pod, pod)
-
-
-def stored_groups(recording: JsonObject) -> dict[str, JsonObject]:
-    """The groups that were there at the end, by name, as they were stored."""
-    return {
-        each["metadata"]["name"]: each
-        for each in recording["finalOtherObjects"]
-        if each["kind"] == "PodGroup"
-    }
 
 
 def _alike(recording: JsonObject) -> dict[str, str]:
