@@ -7,12 +7,12 @@ them; what has neither an object nor pods is not kept.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from stellwerk.framework.services import PodGroups
+from stellwerk.framework.services import EvictedTogether, PodGroups
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
@@ -31,8 +31,14 @@ class GroupMembers:
     """Pods on nodes that are not terminating."""
     pending: Counter[str] = field(default_factory=Counter)
     """Pods without a node that may be scheduled, by schedulerName."""
-    finished: set[str] = field(default_factory=set)
-    """Uids of pods that ran to their end here."""
+    reserved_since: float | None = None
+    """When room began to be kept for it (monotonic seconds); None: none is."""
+    is_closed: bool = True
+    """Whether no member was worth an attempt when that was looked at last."""
+    is_looked_up: bool = False
+    """Whether pods that ended before this process began have been asked about."""
+    finished: dict[str, str] = field(default_factory=dict)
+    """Phases of pods that have ended, by uid, as far as they were looked up."""
 
     def put(self, pod: PodInfo) -> None:
         """Count a pod's newest version."""
@@ -45,6 +51,13 @@ class GroupMembers:
     def take(self, uid: str) -> None:
         """Count a pod no more."""
         self._count(self.pods.pop(uid), -1)
+
+    @property
+    def succeeded(self) -> int:
+        """How many pods count as they have done their work: none where the group never ran."""
+        if self.group is None or not self.group.has_run:
+            return 0
+        return sum(phase == "Succeeded" for phase in self.finished.values())
 
     def of_role(self, role: str) -> int:
         """How many pods that count have a role."""
@@ -73,6 +86,14 @@ def counts(pod: PodInfo) -> bool:
     return not pod.terminating and (bool(pod.node_name) or not pod.spec.scheduling_gates)
 
 
+def priority_of(members: GroupMembers) -> int:
+    """The priority with which a group goes or stays as a whole: its own, or its pods' highest."""
+    group = members.group
+    if group is not None and group.priority is not None:
+        return group.priority
+    return max((pod.priority for pod in members.pods.values()), default=0)
+
+
 class PodGroupBook(PodGroups):
     """Every group by key, and the group of every member by uid."""
 
@@ -95,14 +116,12 @@ class PodGroupBook(PodGroups):
             self._known(key).put(pod)
         return left
 
-    def take_pod(self, uid: str, *, finished: bool = False) -> PodGroupKey | None:
+    def take_pod(self, uid: str) -> PodGroupKey | None:
         """Count a pod no more; returns its group (None: it was no member)."""
         key = self.key_of.pop(uid, None)
         if key is not None:
             members = self.groups[key]
             members.take(uid)
-            if finished:
-                members.finished.add(uid)
             self._drop_if_empty(members)
         return key
 
@@ -128,9 +147,7 @@ class PodGroupBook(PodGroups):
         waiting = sum(
             count for name, count in members.pending.items() if count and self._serves(name)
         )
-        group = members.group
-        finished = len(members.finished) if group is not None and group.has_run else 0
-        return members.bound + waiting + finished
+        return members.bound + waiting + members.succeeded
 
     @override
     def why_gated(self, pod: PodInfo) -> str:
@@ -154,11 +171,16 @@ class PodGroupBook(PodGroups):
         return ""
 
     @override
-    def evicted_with(self, pod: PodInfo) -> Iterable[PodInfo]:
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         members = self.groups.get(pod.group) if pod.group is not None else None
         if members is None or members.group is None or not members.group.evicted_whole:
-            return ()
-        return [each for each in members.pods.values() if each.uid != pod.uid and each.node_name]
+            return None
+        others = [
+            each
+            for each in members.pods.values()
+            if each.uid != pod.uid and each.node_name and not each.terminating
+        ]
+        return EvictedTogether(priority_of(members), others)
 
     def fork(self) -> "PodGroupBook":
         """A book with the same contents; neither side sees what the other changes."""

@@ -231,10 +231,10 @@ class SchedulingQueue(QueueContents):
             else:
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
-    def rerun_pre_enqueue(self, uid: str) -> None:
+    def rerun_pre_enqueue(self, uid: str, place: Place = Place.GATED) -> None:
         """Run PreEnqueue of a gated pod; if it passes, only its other rejectors hold the pod."""
         entry = self.entries.get(uid)
-        if entry is not None and entry.place is Place.GATED:
+        if entry is not None and entry.place is place:
             self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED)
 
     def retry_profile(self, scheduler_name: str, now: float) -> None:

@@ -20,6 +20,7 @@ from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
+    EvictedTogether,
     FilterRunner,
     Handle,
     Nominations,
@@ -103,8 +104,8 @@ class NoPodGroups(PodGroups):
         return ""
 
     @override
-    def evicted_with(self, pod: PodInfo) -> Iterable[PodInfo]:
-        return ()
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

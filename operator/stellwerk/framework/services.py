@@ -7,6 +7,7 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -143,6 +144,15 @@ class Nominations(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EvictedTogether:
+    """A group whose members are evicted as a whole."""
+
+    priority: int
+    others: Sequence[PodInfo]
+    """The other members on nodes."""
+
+
 class PodGroups(Protocol):
     """Which pods belong together."""
 
@@ -150,8 +160,8 @@ class PodGroups(Protocol):
         """Return why a member's group is not worth an attempt; empty if it is."""
         ...
 
-    def evicted_with(self, pod: PodInfo) -> Iterable[PodInfo]:
-        """Return the other members on nodes that go when a member is evicted."""
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        """Return what goes when a member is evicted; None: it goes alone."""
         ...
 
 

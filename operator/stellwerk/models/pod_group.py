@@ -55,7 +55,8 @@ class PodGroup:
     terminating: bool
     problems: tuple[str, ...]
     """Annotations that cannot be used, and why."""
-    priority: int = 0
+    priority: int | None = None
+    """None: where groups have none, that of the least of its members."""
     evicted_whole: bool = False
     """disruptionMode PodGroup: all members are evicted, or none."""
     has_constraints: bool = False
@@ -96,7 +97,7 @@ def parse_pod_group(obj: JsonObject) -> PodGroup:
         common,
         min_count=min_count,
         topology=tuple(dict.fromkeys([*common.topology, *keys])),
-        priority=number_or_none(spec.get("priority")) or 0,
+        priority=number_or_none(spec.get("priority")),
         evicted_whole=mode == "PodGroup",
         has_constraints=constraints is not None,
     )

@@ -8,7 +8,7 @@ queue, or gone.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -36,6 +36,7 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
 )
+from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
@@ -47,6 +48,8 @@ EARLY_SHARE: Final = 0.02
 """Of the time, what groups may take that are tried again before their backoff has ended."""
 EARLY_BURST_SECONDS: Final = 0.2
 """So much of it may be spent at once."""
+RESERVED_SECONDS: Final = 300.0
+"""Room is kept for so long for a group whose victims do not end; a group may say otherwise."""
 SLICE_SECONDS: Final = 0.01
 """After so long the others have their turn; one member's decision is the least that is done."""
 WAITING_FOR_OTHERS: Final = (
@@ -154,7 +157,7 @@ class GroupCycle:
             members.group,
             [each.pod for each in sorted(taken.queued.values(), key=_turn)],
             scheduled,
-            len(members.finished) if members.group.has_run else 0,
+            members.succeeded,
         )
 
     # --- deciding -------------------------------------------------------------------------------
@@ -277,12 +280,27 @@ class GroupCycle:
             self.reports.unschedulable(taken.members.key, _group_message(decision))
         if preemption is not None and preemption.victims:
             self._evict(taken, decision.request, preemption.victims)
-        nodes = preemption.nodes if preemption is not None else {}
+        nodes = self._reserved(taken.members, preemption)
         rests = self._rests_after(taken.started_seconds)
         for pod in decision.request.members:
             failure = failures.get(pod.uid, waits)
             taken.queued[pod.uid].waits_backoff_out = rests
             self._fail(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
+
+    def _reserved(
+        self, members: GroupMembers, preemption: GroupPreemption | None
+    ) -> Mapping[str, str]:
+        """The nodes to which members are nominated while room is made, for a limited time."""
+        if preemption is None:
+            members.reserved_since = None
+            return {}
+        now = self.world.clock.monotonic()
+        since = members.reserved_since
+        if since is None or preemption.victims:
+            members.reserved_since = since = now
+        group = members.group
+        given = group.schedule_timeout_seconds if group is not None else None
+        return preemption.nodes if now - since < (given or RESERVED_SECONDS) else {}
 
     def _rests_after(self, started_seconds: float) -> bool:
         """Whether a group that was tried since then waits its whole backoff out.

@@ -12,6 +12,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import parse_coscheduling_group, parse_pod_group
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.scheduler.gangs.finished_members import FinishedMembers
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.world.world import World
 
@@ -26,6 +27,7 @@ class GroupEvents:
         self._world = world
         self._book = world.pod_groups
         self._reports = reports
+        self._finished = FinishedMembers(world, reports.outbox.client, self._changed)
 
     def on_pod(self, pod: PodInfo) -> None:
         """A pod that is or was a member, before the queue sees it."""
@@ -37,10 +39,15 @@ class GroupEvents:
 
     def on_pod_gone(self, uid: str, obj: JsonObject) -> None:
         """A member was deleted, or has finished."""
-        phase = (obj.get("status") or {}).get("phase")
-        key = self._book.take_pod(uid, finished=phase in {"Succeeded", "Failed"})
-        if key is not None:
-            self._changed(key)
+        members = self._book.groups.get(self._book.key_of[uid])
+        before = members.pods.get(uid) if members is not None else None
+        key = self._book.take_pod(uid)
+        if key is None:
+            return
+        # What leaves the watch as it ends arrives as deleted, too.
+        if before is not None and before.node_name and "deletionTimestamp" not in obj["metadata"]:
+            self._finished.look_up(key)
+        self._changed(key)
 
     def on_group(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
         """A group's object was seen, or is gone.
@@ -67,9 +74,21 @@ class GroupEvents:
 
     def _changed(self, key: PodGroupKey) -> None:
         members = self._book.groups.get(key)
-        if members is not None and not self._book.why_closed(members):
-            self._let_in(members)
+        if members is not None:
+            closed = bool(self._book.why_closed(members))
+            group = members.group
+            if closed and group is not None and group.has_run and not members.is_looked_up:
+                members.is_looked_up = True
+                self._finished.look_up(key)
+            if members.is_closed is not closed:
+                members.is_closed = closed
+                (self._gate if closed else self._let_in)(members)
         self._reports.look(key)
+
+    def _gate(self, members: GroupMembers) -> None:
+        """Members that were refused wait for their group from here on, and no more for room."""
+        for uid in members.pods:
+            self._world.queue.rerun_pre_enqueue(uid, Place.UNSCHEDULABLE)
 
     def _let_in(self, members: GroupMembers) -> None:
         """Have the members that wait for their group asked about again, in order of arrival."""

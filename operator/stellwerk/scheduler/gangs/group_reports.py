@@ -20,6 +20,7 @@ from stellwerk.models.foreign_text import shown
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.scheduler.gangs.coscheduling_status import coscheduling_status
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
@@ -34,6 +35,12 @@ _WRITERS: Final = 4
 _VERSIONS: Final = {WORKLOAD_API: "v1alpha2", COSCHEDULING_API: "v1alpha1"}
 
 
+_PATCHES: Final = {
+    WORKLOAD_API: "application/strategic-merge-patch+json",
+    COSCHEDULING_API: "application/merge-patch+json",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """A condition PodGroupScheduled, without its times."""
@@ -44,6 +51,8 @@ class Said:
 
 
 SCHEDULED: Final = Said("True", "Scheduled")
+COUNTED: Final = Said("", "")
+"""Nothing but what can be counted."""
 
 
 @dataclass(slots=True)
@@ -55,6 +64,8 @@ class GroupReports:
     _pending: OrderedDict[PodGroupKey, Said] = field(default_factory=OrderedDict)
     _writing: set[PodGroupKey] = field(default_factory=set)
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
+    _told: dict[PodGroupKey, Said] = field(default_factory=dict)
+    """What the last event of each group said."""
     _looks: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
     """Groups that are to be looked at when some time has passed."""
 
@@ -76,6 +87,8 @@ class GroupReports:
 
     def look(self, key: PodGroupKey) -> None:
         """The group or its members have changed: see some time later whether it waits."""
+        if key not in self.world.pod_groups.groups:
+            self._told.pop(key, None)
         if key in self._looks or not self._served(key):
             return
         loop = asyncio.get_running_loop()
@@ -100,6 +113,8 @@ class GroupReports:
         members = book.groups.get(key)
         if members is None or not members.pods or not self._served(key):
             return
+        if key.api == COSCHEDULING_API:
+            self._say(key, COUNTED)
         closed = book.why_closed(members)
         if closed and not self._is_satisfied(key):
             self._say(key, Said("False", WAITING_FOR_PODS, closed))
@@ -129,8 +144,7 @@ class GroupReports:
             not pod.terminating and (bool(pod.node_name) or uid in assumed)
             for uid, pod in members.pods.items()
         )
-        if group.has_run:
-            placed += len(members.finished)
+        placed += members.succeeded
         return placed >= max(1, group.min_count)
 
     # --- writing --------------------------------------------------------------------------------
@@ -149,6 +163,7 @@ class GroupReports:
             said = self._pending.pop(key)
             members = self.world.pod_groups.groups.get(key)
             if members is None or members.group is None:
+                self._told.pop(key, None)
                 continue
             self._writing.add(key)
             try:
@@ -161,18 +176,19 @@ class GroupReports:
 
     async def _write(self, group: PodGroup, said: Said) -> None:
         patch = self._patch(group, said)
+        has_news = patch is not None or group.key.api == COSCHEDULING_API
+        if has_news and said.reason and self._told.get(group.key) != said:
+            self._told[group.key] = said
+            self._event(group, said)
         if patch is None:
             return
         key = group.key
-        self._event(group, said)
         path = (
             f"/apis/{key.api}/{_VERSIONS[key.api]}/namespaces/{quote(key.namespace, safe='')}"
             f"/podgroups/{quote(key.name, safe='')}/status"
         )
         try:
-            await self.outbox.client.patch(
-                path, patch, content_type="application/strategic-merge-patch+json"
-            )
+            await self.outbox.client.patch(path, patch, content_type=_PATCHES[key.api])
         except NotLeader:
             logger.debug("%s is reported on by the process that leads", key.shown)
         except NotFound:
@@ -182,7 +198,9 @@ class GroupReports:
 
     def _patch(self, group: PodGroup, said: Said) -> dict[str, Any] | None:
         if group.key.api != WORKLOAD_API:
-            return None
+            members = self.world.pod_groups.groups[group.key]
+            status = coscheduling_status(members, self.world.clock.now())
+            return {"status": status} if status else None
         wanted = {"status": said.status, "reason": said.reason, "message": shown(said.message)}
         types = [each["type"] for each in group.conditions]
         present = next(

@@ -10,8 +10,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from stellwerk.backend.pod_groups import priority_of
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group_key import COSCHEDULING_API
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.victim_order import started_at
@@ -103,8 +103,8 @@ def _choose(fork: Ground, request: GroupRequest, units: Sequence[Unit], leaving:
 
 
 def _priority(request: GroupRequest) -> int:
-    """The group's own; where groups have none, that of the least of its members."""
-    if request.group.key.api == COSCHEDULING_API:
+    """The group's own; where it has none, that of the least of its members."""
+    if request.group.priority is None:
         return min(pod.priority for pod in request.members)
     return request.group.priority
 
@@ -177,7 +177,7 @@ def _units(world: World, request: GroupRequest) -> Iterator[Unit]:
         )
         in_groups.update(members.pods)
         if pods and members.key != own:
-            yield Unit(pods, group.priority, is_group=True)
+            yield Unit(pods, priority_of(members), is_group=True)
     for pod in world.cache.pods():
         if pod.uid not in in_groups and not pod.terminating and book.key_of.get(pod.uid) != own:
             yield Unit((pod,), pod.priority, is_group=False)
