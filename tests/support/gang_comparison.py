@@ -17,6 +17,7 @@ from tests.support.scheduler_replay import Outcome, names_of_uids
 
 Normalise = Callable[[Any], Any]
 _ANY_NODE: Final = "<any node>"
+_OWN_TYPES: Final = "scheduling.stellwerk.dev/"
 _TIMES: Final = frozenset({"lastTransitionTime", "lastProbeTime", "observedGeneration"})
 _PODS: Final = "/api/v1/namespaces/default/pods"
 
@@ -113,6 +114,7 @@ class GangComparison:
             {key: value for key, value in each.items() if key not in _TIMES}
             for each in conditions
             if each.get("reason") not in self._own_reasons
+            and not each["type"].startswith(_OWN_TYPES)
         ]
 
     # --- what was written -----------------------------------------------------------------------
@@ -126,7 +128,7 @@ class GangComparison:
         for side in self._sides():
             deleted = [each for each in side["requests"] if each["verb"] == "delete"]
             names = (each["uri"].rpartition("/")[2] for each in deleted if _PODS in each["uri"])
-            yield sorted({self._named(name) for name in names})
+            yield sorted({self._named(name) for name in names} - self._unsure)
 
     def _events(self, side: JsonObject) -> set[str]:
         """What was said of pods; of groups, kube-scheduler says nothing (13)."""
@@ -151,11 +153,12 @@ class GangComparison:
         for each in side["requests"]:
             path, verb = each["uri"], each["verb"]
             name = path.removeprefix(f"{_PODS}/").partition("/")[0] if _PODS in path else ""
-            status = (each["requestObject"] or {}).get("status") or {}
+            status = _without_own((each["requestObject"] or {}).get("status") or {})
             if (
                 "/events" in path
                 or verb == "delete"
                 or each["status"] == HTTPStatus.CONFLICT
+                or status.get("conditions") == []  # of types of our own alone
                 or set(status) == {"nominatedNodeName"}  # members are bound at once here
                 or name in self._unsure
                 or path.split("/")[-2] in self._unsure_groups
@@ -167,6 +170,8 @@ class GangComparison:
             if reasons.get(path) in self._own_reasons:
                 continue
             body = _without_times(each["requestObject"])
+            if status:
+                body["status"] = _without_times(status)
             if "/podgroups/" in path:
                 # It comes with every condition but the first, which may be one of our own here.
                 body["status"].pop("$setElementOrder/conditions", None)
@@ -184,15 +189,6 @@ class GangComparison:
 
     def _named(self, pod: str) -> str:
         return self._alike.get(pod, pod)
-
-
-def stored_groups(recording: JsonObject) -> dict[str, JsonObject]:
-    """The groups that were there at the end, by name, as they were stored."""
-    return {
-        each["metadata"]["name"]: each
-        for each in recording["finalOtherObjects"]
-        if each["kind"] == "PodGroup"
-    }
 
 
 def _alike(recording: JsonObject) -> dict[str, str]:
@@ -224,6 +220,14 @@ def _replaced(text: str, names: Mapping[str, str]) -> str:
         return text
     known = "|".join(map(re.escape, names))
     return re.sub(rf"(?<![\w.-])({known})(?![\w.-])", lambda match: names[match[1]], text)
+
+
+def _without_own(status: JsonObject) -> JsonObject:
+    """A status without conditions of types that kube-scheduler does not write."""
+    if "conditions" not in status:
+        return status
+    kept = [each for each in status["conditions"] if not each["type"].startswith(_OWN_TYPES)]
+    return {**status, "conditions": kept}
 
 
 def _without_times(value: Any) -> Any:

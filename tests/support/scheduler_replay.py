@@ -52,6 +52,8 @@ _OBSERVATION_SECONDS: Final = 0.005
 """So long an observation took; the next action followed it at once."""
 _LONGEST_BACKOFF_SECONDS: Final = 11.0
 """Groups are not tried again at once: what is recorded at the end comes when their backoff ends."""
+_SEED: Final = 1
+"""Of uids, by which equal victims are told apart."""
 _SETTLE_SECONDS: Final = 0.001
 """Virtual: whatever can happen at once has happened."""
 
@@ -134,7 +136,7 @@ class _Replay:
             # The taint of a new node is taken off by the step after; here there is time to try
             # pods in between.
             untainted = DEFAULT_PLUGINS - {"TaintNodesByCondition"}
-            without_helpers = replace(without_helpers, admission_plugins=untainted)
+            without_helpers = replace(without_helpers, admission_plugins=untainted, seed=_SEED)
         self._gangs = "GangScheduling=true" in gates["scheduler"]
         self._operator: asyncio.Task[None]
         self._refused_bindings: frozenset[str] = frozenset()

@@ -194,11 +194,11 @@ class VirtualCluster:
         key = ("default" if kind.namespaced else "", name)
         self.api.patch(kind, key, patch, STRATEGIC_PATCH, subresource="status")
 
-    def delete(self, plural: str, name: str) -> None:
+    def delete(self, plural: str, name: str, group: str = "") -> None:
         """`kubectl delete`."""
-        kind = self.api.kinds.resource(plural)
+        kind = self.api.kinds.resource(plural, group)
         key = ("default" if kind.namespaced else "", name)
-        delete(self.api, kind, key, DeleteOptions())
+        delete(self.api, kind, key, DeleteOptions(propagation="Background"))
 
     # --- what a user sees -----------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ object.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
 
+PLACED: Final = "scheduling.stellwerk.dev/Placed"
+"""The condition whose message begins with placed and needed pods, such as `2/4`."""
+
 
 def group_policy(group: JsonObject, _now: datetime) -> str:
     """Gang or Basic."""
@@ -22,10 +25,19 @@ def group_policy(group: JsonObject, _now: datetime) -> str:
 
 
 def group_status(group: JsonObject, _now: datetime) -> str:
-    """What its conditions say in one word; a disruption goes before what was scheduled."""
+    """What its conditions say in one word, and how many of how many pods are placed, if one says.
+
+    A disruption goes before what was scheduled.
+    """
     conditions = {
         each["type"]: each for each in (group.get("status") or EMPTY).get("conditions") or ()
     }
+    placed = conditions.get(PLACED, EMPTY).get("message", "").partition(" ")[0]
+    word = _status_word(conditions)
+    return f"{word} ({placed})" if placed else word
+
+
+def _status_word(conditions: dict[str, JsonObject]) -> str:
     disrupted = conditions.get("DisruptionTarget")
     if disrupted is not None and disrupted["status"] == "True":
         return disrupted["reason"] or "DisruptionTarget"

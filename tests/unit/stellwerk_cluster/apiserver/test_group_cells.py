@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.apiserver.group_cells import group_policy, group_status
+from stellwerk_cluster.apiserver.group_cells import PLACED, group_policy, group_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -33,6 +33,12 @@ def group(*conditions: tuple[str, str, str], policy: str = "gang") -> dict[str, 
 )
 def test_the_status_is_one_word(obj: dict[str, Any], expected: str) -> None:
     assert group_status(obj, NOW) == expected
+
+
+def test_the_status_says_how_many_pods_are_placed_where_a_condition_does() -> None:
+    obj = group(("PodGroupScheduled", "False", "Unschedulable"), (PLACED, "False", "Waiting"))
+    obj["status"]["conditions"][1]["message"] = "2/4 pods are placed, 3 exist"
+    assert group_status(obj, NOW) == "Unschedulable (2/4)"
 
 
 def test_the_policy_is_one_word() -> None:
