@@ -84,6 +84,8 @@ class ClusterOptions:
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
     admission_plugins: frozenset[str] = DEFAULT_PLUGINS
+    feature_gates: frozenset[str] = frozenset()
+    """Which gates are on, with all that they need: `apimachinery.feature_gates`."""
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
     identity: IdentityOptions = field(default_factory=IdentityOptions)
@@ -124,8 +126,9 @@ class EmbeddedCluster:
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
             kept = KeptSecrets(self.options.data_directory.path / _SECRETS)
-        self.api = Api(self.store, KindTable(), self.clock, rng)
+        self.api = Api(self.store, KindTable(self.options.feature_gates), self.clock, rng)
         self.api.plugins = self.options.admission_plugins
+        self.api.features = self.options.feature_gates
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)

@@ -23,8 +23,10 @@ from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.scheduler.gangs.group_cycle import GroupCycle
+from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
+from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
@@ -49,16 +51,16 @@ class ScheduleOne:
         self,
         world: World,
         loader: ProfileLoader,
-        outbox: Outbox,
         metrics: Metrics,
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
         fairness: Fairness,
+        reports: GroupReports,
     ) -> None:
         self._world = world
         self._loader = loader
-        self._outbox = outbox
+        self._outbox = binding_cycle.outbox
         self._metrics = metrics
         self._bindings = bindings
         self._binding_cycle = binding_cycle
@@ -71,17 +73,35 @@ class ScheduleOne:
         """Both are read by explanations."""
         self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
         """What follows a decision; a recording operator takes it down before."""
+        self.groups = GroupCycle(
+            world,
+            loader,
+            self._outbox,
+            bindings,
+            binding_cycle,
+            failures,
+            reports,
+            GroupEvictions(world, self._outbox, binding_cycle.preemption),
+            self.records,
+        )
 
     async def schedule_one(self, queued: QueuedPod) -> None:
-        """Decide for one pod; its binding goes on in a task."""
+        """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
         world, pod = self._world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
+        if pod.group is not None and profile.places_groups:
+            await self.groups.run(queued, profile)
+            return
         if pod.terminating or pod.uid in world.cache.assumed_pods:
             self._skip_pod_schedule(pod, profile)
             return
+        await self._attempt(queued, profile)
+
+    async def _attempt(self, queued: QueuedPod, profile: ServedProfile) -> None:
+        world, pod = self._world, queued.pod
         now = world.clock.monotonic
         started_seconds, foreign_seconds = now(), self._budget.taken_seconds
         has_rivals = len(world.profiles.served) > 1 or self._slow_specs.specs
@@ -94,11 +114,7 @@ class ScheduleOne:
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
-            decision = (
-                Failure.too_complex(pod.spec)
-                if pod.spec.too_complex
-                else await self._scheduling_cycle(pod, profile, state)
-            )
+            decision = await self._scheduling_cycle(pod, profile, state)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
@@ -185,8 +201,10 @@ class ScheduleOne:
 
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState
-    ) -> Decision:
+    ) -> Decision | Failure:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
+        if pod.spec.too_complex:
+            return Failure.too_complex(pod.spec)
         world, extenders = self._world, profile.extenders
         world.cache.update_snapshot()
         if extenders is None:
