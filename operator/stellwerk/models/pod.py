@@ -155,10 +155,10 @@ def parse_pod(
     name, namespace = text(metadata["name"]), sys.intern(metadata.get("namespace") or "default")
     node_name = sys.intern(spec.get("nodeName") or "")
     uid = text_or_empty(metadata.get("uid")) or f"{namespace}/{name}"
+    resource_version = text_or_empty(metadata.get("resourceVersion"))
     generation = number_or_none(metadata.get("generation")) or 0
     nominated_node_name = text_or_empty(status.get("nominatedNodeName"))
-    phase = text_or_empty(status.get("phase"))
-    start_time = text_or_empty(status.get("startTime"))
+    phase, start_time = text_or_empty(status.get("phase")), text_or_empty(status.get("startTime"))
     priority = number_or_none(spec.get("priority"))
     policy = text_or_empty(spec.get("preemptionPolicy"))
     if priority is None and resolve_priority is not None:
@@ -176,7 +176,7 @@ def parse_pod(
         uid=uid,
         name=name,
         namespace=namespace,
-        resource_version=text_or_empty(metadata.get("resourceVersion")),
+        resource_version=resource_version,
         generation=generation,
         spec=shared,
         label_set=label_set,

@@ -87,21 +87,28 @@ class ScheduleOne:
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
+        pod = queued.pod
+        if pod.group is not None and await self._with_its_group(queued):
+            return
+        if pod.terminating or pod.uid in self._world.cache.assumed_pods:
+            self._skip_pod_schedule(queued)
+            return
+        await self._attempt(queued)
+
+    async def _with_its_group(self, queued: QueuedPod) -> bool:
+        """Decide for the group of a pod; False where its profile places no groups."""
+        profile = self._world.profiles.of(queued.pod)
+        if profile is None or not profile.places_groups:
+            return False
+        await self.groups.run(queued, profile)
+        return True
+
+    async def _attempt(self, queued: QueuedPod) -> None:
         world, pod = self._world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
             return
-        if pod.group is not None and profile.places_groups:
-            await self.groups.run(queued, profile)
-            return
-        if pod.terminating or pod.uid in world.cache.assumed_pods:
-            self._skip_pod_schedule(pod, profile)
-            return
-        await self._attempt(queued, profile)
-
-    async def _attempt(self, queued: QueuedPod, profile: ServedProfile) -> None:
-        world, pod = self._world, queued.pod
         now = world.clock.monotonic
         started_seconds, foreign_seconds = now(), self._budget.taken_seconds
         has_rivals = len(world.profiles.served) > 1 or self._slow_specs.specs
@@ -186,8 +193,12 @@ class ScheduleOne:
         self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
         logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
 
-    def _skip_pod_schedule(self, pod: PodInfo, profile: ServedProfile) -> None:
+    def _skip_pod_schedule(self, queued: QueuedPod) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
+        pod = queued.pod
+        if self._world.profiles.of(pod) is None:
+            self._loader.without_profile.take_out(pod)
+            return
         if pod.terminating:
             self._outbox.recorder.event(
                 pod_reference(pod),
@@ -195,7 +206,7 @@ class ScheduleOne:
                 "FailedScheduling",
                 "Scheduling",
                 f"skip schedule deleting pod: {pod.key}",
-                reporting_controller=profile.scheduler_name,
+                reporting_controller=pod.spec.scheduler_name,
             )
         self._world.queue.done(pod.uid)
 
