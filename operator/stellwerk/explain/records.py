@@ -2,7 +2,8 @@
 
 The scheduling cycle keeps one per decision, the explanation of a bound pod reads it. Invariant:
 records hold copies of a few entries of each column, never a column, because columns are written
-anew in the next cycle; texts are made only when a record is read.
+anew in the next cycle, and nothing of the pod, which may be huge; texts are made only when a record
+is read.
 """
 
 from collections import OrderedDict
@@ -16,7 +17,6 @@ import numpy as np
 from stellwerk.framework.containment import is_trusted
 from stellwerk.framework.scoring import PluginScore, Scores
 from stellwerk.framework.status import Status
-from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
 
@@ -73,7 +73,6 @@ def score_at(score: KeptScore, position: int) -> tuple[int, int]:
 class DecisionRecord:
     """One decision that ended in a node; not frozen, for freezing costs at each decision."""
 
-    pod: PodInfo
     node_name: str
     decided_at_seconds: float
     """Monotonic."""
@@ -150,7 +149,6 @@ class DecisionRecords:
         nodes = search.snapshot.node_count
         others = nodes - decision.feasible
         record = DecisionRecord(
-            search.pod,
             decision.node_name,
             now,
             attempts,
