@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from stellwerk.models.name_syntax import parse_duration
+from stellwerk.models.quantity import whole_units
 
 
 def share(text: str) -> float:
@@ -37,6 +38,17 @@ def seconds_or_none(text: str) -> float:
     return 0.0 if text in {"0", "0s"} else seconds(text)
 
 
+def size(text: str) -> int:
+    """Bytes, as a Kubernetes quantity: 256Mi."""
+    try:
+        value = whole_units(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 256Mi") from None
+    if value < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 64Ki")
+    return value
+
+
 def truth(text: str) -> bool:
     """What Go's flags take for a bool."""
     if text.lower() in {"1", "t", "true"}:
@@ -63,4 +75,15 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("stellwerk.kubeconfig"),
         help="written once the port answers (default: %(default)s)",
+    )
+
+
+def add_feature_gates(parser: argparse.ArgumentParser) -> None:
+    """The flag that turns on what an embedded cluster has behind feature gates."""
+    parser.add_argument(
+        "--feature-gates",
+        metavar="GATE=true,…",
+        default="",
+        help="as in kube-apiserver; AllAlpha=true serves PodGroups and Workloads, with all that "
+        "belongs to them (docs/gangs.md)",
     )

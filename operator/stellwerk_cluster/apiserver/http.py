@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp import web
@@ -42,6 +42,7 @@ from stellwerk_cluster.apiserver.bodies import (
     object_body,
     plain_body,
 )
+from stellwerk_cluster.apiserver.computed import Readings
 from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
 from stellwerk_cluster.apiserver.requests import Target, parse_path, write_options
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.access import Access
     from stellwerk_cluster.apiserver.documents import Documents
+    from stellwerk_cluster.apiserver.pod_logs import PodLogs
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
@@ -101,7 +103,6 @@ _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
 Method: TypeAlias = Callable[[web.BaseRequest, Target], Awaitable[Answer]]
-PodLog: TypeAlias = Callable[["JsonObject", Mapping[str, str]], str]
 
 
 class HttpServer:
@@ -122,8 +123,10 @@ class HttpServer:
         self._renderer = renderer
         self._watches = watches
         self._documents = documents
-        self.pod_log: PodLog | None = None
-        """The log of a pod with the options of the request; None: no kubelet keeps any."""
+        self.readings = Readings(api)
+        """Where objects are read; kinds whose objects are computed are added here."""
+        self.pod_logs: PodLogs | None = None
+        """Answers requests for logs; None: no kubelet keeps any."""
         self._methods: dict[str, Method] = {
             "GET": self._read,
             "HEAD": self._read,
@@ -158,9 +161,8 @@ class HttpServer:
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
-            if target.subresource == "log" and self.pod_log and request.method == "GET":
-                pod = self._api.get(target.kind, *target.key).obj
-                return web.Response(text=self.pod_log(pod, request.query))
+            if target.subresource == "log" and self.pod_logs and request.method == "GET":
+                return await self.pod_logs.answer(request, target.kind, target.key)
             if target.subresource in _NEEDS_PROCESS:
                 raise self._without_process(target)
             answer = await method(request, target)
@@ -186,12 +188,15 @@ class HttpServer:
         if target.watch:
             query["watch"] = "true"
         options = parse_list_options(kind, target.namespace, target.name, query)
+        kept = self._api.kept_leases
+        kept.before_read(kind, target.namespace, target.name, watch=options.watch)
         if options.watch:
+            self.readings.check_watch(kind)
             # Streams are JSON for every client that takes JSON at all.
             form = negotiate(accept).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
-        page = list_page(self._api.store, kind, options)
+        page = self.readings.page(kind, options)
         return await streamed_answer(request, self._renderer.many(kind, page, form), form)
 
     async def _read_one(self, target: Target, query: dict[str, str], form: Form) -> Answer:
@@ -200,7 +205,7 @@ class HttpServer:
         version = query.get("resourceVersion", "")
         if version and not version_error(version):
             await self._wait_for_revision(int(version))
-        entry = self._api.get(target.kind, *target.key)
+        entry = self.readings.one(target.kind, target.key)
         form = form.for_one(target.kind).including(query)
         return body_answer(self._renderer.one(target.kind, entry, form), form)
 

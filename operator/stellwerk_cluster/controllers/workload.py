@@ -29,9 +29,9 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.controllers.adoption import Adoption
-from stellwerk_cluster.controllers.events import NORMAL, WARNING, EventWriter
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class WorkloadController(Worker):
         self.queue = WorkQueue(api.clock)
         self.kind = api.kinds.resource(self.plural, self.group)
         self.pods = api.kinds.resource("pods")
-        self.events = EventWriter(api, f"{self.kind.kind.lower()}-controller")
+        self.events = EventRecorder(api, f"{self.kind.kind.lower()}-controller")
         self.adoptions = {
             child: Adoption(api, index, self.kind, _kind_stored_as(api, child))
             for child in self.children
@@ -186,27 +186,12 @@ class WorkloadController(Worker):
 
     def report(self, workload: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
         """Write an event about the workload."""
-        self.events.write(workload, reason, message, type_)
+        self.events.record(workload, reason, message, type_)
 
 
 def is_active(pod: JsonObject) -> bool:
     """Whether a pod counts: neither finished nor terminating."""
     return not is_terminating(pod) and not is_finished(pod)
-
-
-def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
-    """Sorts pods so that those to be deleted first come first.
-
-    Unbound, pending, not ready, youngest.
-    """
-    created: str = pod["metadata"]["creationTimestamp"]
-    inverted = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
-    return (
-        bool(pod["spec"].get("nodeName")),
-        pod["status"].get("phase") == "Running",
-        is_ready(pod),
-        inverted,
-    )
 
 
 def ready_count(pods: list[JsonObject]) -> int:

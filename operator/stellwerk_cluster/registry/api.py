@@ -41,6 +41,7 @@ from stellwerk_cluster.apimachinery.views import from_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
 from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry
+from stellwerk_cluster.registry.kept_leases import KeptLeases
 from stellwerk_cluster.registry.ownership import FieldOwnership
 from stellwerk_cluster.registry.stored_objects import StoredObjects
 from stellwerk_cluster.registry.write_options import WriteOptions
@@ -92,6 +93,7 @@ class Api(StoredObjects):
         self.custom = CustomKinds(kinds)
         self.gates: list[WriteGate] = []
         self.ownership = FieldOwnership(self.custom, clock)
+        self.kept_leases = KeptLeases(clock)
         self._random = random
         self._manager = ""
 
