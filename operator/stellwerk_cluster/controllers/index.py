@@ -42,6 +42,10 @@ class Index:
         """The objects that name this uid among their owners."""
         return list(self._dependents.get(uid, ()))
 
+    def count(self, uid: str) -> int:
+        """How many objects name this uid among their owners."""
+        return len(self._dependents.get(uid, ()))
+
     def owned(self, uid: str, storage_name: str) -> list[JsonObject]:
         """The objects of one resource that name this uid among their owners, oldest first."""
         found = [
