@@ -32,6 +32,7 @@ from stellwerk.serving.exposition import exposition
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
+from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.skipped_time import run_skipping_over_sockets
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -118,7 +119,9 @@ class _Replay:
         self._outcome = Outcome()
         self._origin_seconds = 0.0
         self._binding_forbidden = False
-        without_helpers = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+        without_helpers = ClusterOptions(
+            controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED
+        )
         self._cluster = EmbeddedCluster(0, clock=clock, options=without_helpers)
         self._names_of_recorded_uids = dict(names_of_uids(recording))
         self._session: aiohttp.ClientSession
@@ -134,8 +137,8 @@ class _Replay:
                 self._cluster.url, headers={"User-Agent": _REPLAY}
             ) as self._session,
         ):
+            write_operator_kubeconfig(self._cluster, Path(self._options.kubeconfig or ""))
             await self._set_up()
-            self._cluster.write_kubeconfig(Path(self._options.kubeconfig or ""))
             operator = asyncio.create_task(app.run(self._options))
             try:
                 await self._wait_until_ready(operator)
@@ -248,7 +251,7 @@ class _Replay:
 
     async def _act(self, step: JsonObject) -> None:
         if step["path"].startswith(_ROLES):
-            # There are no rights to take away here; what follows from these is acted out.
+            # The operator has the rights of the manifests; what follows from these is acted out.
             rules = orjson.dumps(step["body"]["rules"])
             self._binding_forbidden = b"pods/binding" not in rules
             return

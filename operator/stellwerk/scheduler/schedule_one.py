@@ -7,7 +7,7 @@ pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -28,10 +28,13 @@ from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import apply
+from stellwerk.world.effects import Effects, apply
 from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +69,8 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
+        self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
+        """What follows a decision; a recording operator takes it down before."""
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod; its binding goes on in a task."""
@@ -107,21 +112,32 @@ class ScheduleOne:
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
-        effects = apply(world, queued, decision)
+        queued_at_seconds = queued.queued_at
+        effects = self.apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
-            if effects.evict is not None:
-                self.evictions.keep(decision, rfc3339(world.clock.now()))
-            self._failures.carry_out(effects, queued, profile, started_seconds)
-            return
-        self.records.keep(decision, queued.attempts, decided_seconds)
-        # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
-        # that waits for something there holds up no other pod.
-        evaluated, feasible = decision.search.found.evaluated, decision.feasible
-        attempt = Attempt(
-            queued, profile, state, effects.bind, started_seconds, evaluated, feasible
-        )
-        self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+            self._carry_out(effects, queued, decision, started_seconds)
+        else:
+            self.records.keep(decision, queued.attempts, decided_seconds)
+            # Permit is asked in the first step of the task, which comes before the next cycle: a
+            # plugin that waits for something there holds up no other pod.
+            evaluated, feasible = decision.search.found.evaluated, decision.feasible
+            attempt = Attempt(
+                queued, profile, state, effects.bind, started_seconds, evaluated, feasible
+            )
+            self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+        shadows = self._loader.shadows
+        if shadows.by_name:
+            # The columns are still those of the decision.
+            shadows.look(pod, decision, started_seconds - queued_at_seconds)
+
+    def _carry_out(
+        self, effects: Effects, queued: QueuedPod, decision: Decision, started_seconds: float
+    ) -> None:
+        """What follows where there is no node: victims, a condition, an event."""
+        if effects.evict is not None:
+            self.evictions.keep(decision, rfc3339(self._world.clock.now()))
+        self._failures.carry_out(effects, queued, decision.search.profile, started_seconds)
 
     def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:
         """Why a pod has to leave time to others, or an empty text."""

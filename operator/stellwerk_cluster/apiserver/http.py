@@ -13,13 +13,11 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import orjson
 from aiohttp import web
 
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
-    bad_request,
     internal,
     method_not_allowed,
     no_process,
@@ -27,6 +25,7 @@ from stellwerk_cluster.apimachinery.failures import (
     too_large_revision,
     unsupported_patch,
 )
+from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.query import version_error
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.apiserver.answers import (
@@ -36,18 +35,17 @@ from stellwerk_cluster.apiserver.answers import (
     no_page,
     streamed_answer,
 )
+from stellwerk_cluster.apiserver.bodies import (
+    apply_body,
+    delete_options_body,
+    note_duplicates,
+    object_body,
+    plain_body,
+)
 from stellwerk_cluster.apiserver.computed import Readings
 from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
 from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
-from stellwerk_cluster.apiserver.requests import (
-    Target,
-    apply_body,
-    note_duplicates,
-    object_body,
-    parse_path,
-    plain_body,
-    write_options,
-)
+from stellwerk_cluster.apiserver.requests import Target, parse_path, write_options
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
 from stellwerk_cluster.identity.token_requests import issue_token
@@ -60,7 +58,7 @@ from stellwerk_cluster.registry.deletion import (
     parse_delete_options,
 )
 from stellwerk_cluster.registry.eviction import evict
-from stellwerk_cluster.registry.scale import apply_scale, read_scale, write_scale
+from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -286,9 +284,7 @@ class HttpServer:
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
             scale = plain_body(content, media_type, "Scale")
-            return json_answer(
-                write_scale(self._api, kind, target.key, scale, options, merge=False)
-            )
+            return json_answer(write_scale(self._api, kind, target.key, scale, options))
         body = object_body(content, media_type, kind, self._api.kinds)
         note_duplicates(content, media_type, body, options)
         known = self._api.store.collection(kind.storage_name).get(target.key)
@@ -327,12 +323,13 @@ class HttpServer:
             return self._apply(content, target, form, options)
         content = await request.read()
         try:
-            patch = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise bad_request(f"error decoding patch: {error}") from error
+            patch = read_json(content)
+        except JsonError as error:
+            raise patching.undecodable(media_type, str(error)) from error
         note_duplicates(content, media_type, patch, options)
         if target.subresource == "scale":
-            return json_answer(write_scale(self._api, kind, target.key, patch, options, merge=True))
+            scale = patch_scale(self._api, kind, target.key, patch, media_type, options)
+            return json_answer(scale)
         entry = self._api.patch(
             kind, target.key, patch, media_type, options, subresource=target.subresource
         )
@@ -354,17 +351,19 @@ class HttpServer:
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
         content = await request.read()
-        body = plain_body(content, _media_type(request), "DeleteOptions") if content else {}
+        body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
         options = parse_delete_options(body, query)
         if not target.name:
-            return self._delete_many(target, query, options)
+            return await self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
         if deletion.gone and not kind.answers_delete_with_object:
             return json_answer(_deleted_status(target, deletion.entry))
         return self._answer_one(target, deletion.entry, PLAIN, 200, [])
 
-    def _delete_many(self, target: Target, query: dict[str, str], options: DeleteOptions) -> Answer:
+    async def _delete_many(
+        self, target: Target, query: dict[str, str], options: DeleteOptions
+    ) -> Answer:
         kind = target.kind
         wanted = parse_list_options(
             kind,
@@ -372,6 +371,7 @@ class HttpServer:
             "",
             {name: query[name] for name in _CHOOSES if name in query},
         )
+        await self._wait_for_revision(wanted.revision)
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
         pieces = self._renderer.many(kind, Page(deleted, page.revision), PLAIN)

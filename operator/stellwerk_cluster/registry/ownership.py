@@ -265,6 +265,15 @@ def _with_last_applied(obj: JsonObject, config: JsonObject) -> JsonObject:
     return {**obj, "metadata": {**obj["metadata"], "annotations": noted}}
 
 
+def as_applied(config: JsonObject) -> JsonObject:
+    """An object as `kubectl apply` creates it: with a note of what was applied."""
+    metadata = config.get("metadata") or EMPTY
+    annotations = metadata.get("annotations") or EMPTY
+    bare = {**config, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: ""}}}
+    noted = {**annotations, LAST_APPLIED: _noted(bare)}
+    return {**config, "metadata": {**metadata, "annotations": noted}}
+
+
 def _noted(config: JsonObject) -> str:
     metadata = dict(config.get("metadata") or EMPTY)
     annotations = dict(metadata.get("annotations") or EMPTY)
