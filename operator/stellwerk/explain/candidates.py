@@ -12,6 +12,7 @@ from stellwerk.explain.changes import (
     Change,
     EditPod,
     FreeResources,
+    GrowNode,
     RemoveTaints,
     SetLabels,
     Tolerate,
@@ -78,8 +79,9 @@ class Candidates:
         if not lacking:
             return
         offered, wanted = node.allocatable, self._wanted()
-        grow = any(offered.get(resource, 0) < wanted[resource] for resource in lacking)
-        yield FreeResources(node.name, tuple(lacking.items()), grow)
+        too_small = any(offered.get(resource, 0) < wanted[resource] for resource in lacking)
+        kind = GrowNode if too_small else FreeResources
+        yield kind(node.name, tuple(lacking.items()))
 
     def lacking(self, row: int) -> dict[str, int]:
         """Resource → how much of it the node lacks for the pod."""

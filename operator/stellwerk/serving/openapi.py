@@ -50,7 +50,8 @@ _SUGGESTION: Final = _object(
         "feasibleNodes": _NUMBER,
         "nodes": _list(_TEXT),
         "alternatives": _list(_list(_CHANGE)),
-    }
+    },
+    {"reason": _TEXT},
 )
 _QUEUE_FACTS: Final = _object(
     {
