@@ -157,6 +157,9 @@ class Counterfactuals:
 
     def _together(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
         """For each near node a change for every plugin that turns it away, less the needless."""
+        status = found.found.pre_filter
+        if not status.ok:
+            yield from self._smallest(tuple(self._candidates.edits_for(status.plugin)))
         limit = len(self._tried) + _TRIES_TOGETHER
         for at in near[:_NODES_TOGETHER]:
             row = int(found.rows[at])

@@ -171,3 +171,16 @@ def test_the_world_is_as_it_was_after_the_search() -> None:
     for _ in search.search():
         pass
     assert (loaded.world.cache.snapshot.allocatable == before).all()
+
+
+def test_a_volume_or_a_claim_that_keeps_the_pod_waiting_is_named() -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
+    waiting = make_pod("web", volumes=volumes)
+    case = {"id": "volume", "nodes": [make_node("a")], "pod": waiting, "pvcs": []}
+    assert texts(case) == ["do without volume data (claim missing)"]
+    claims = [{"name": "gpu", "resourceClaimName": "missing"}, {"name": "nic"}]
+    case["pod"] = make_pod("web", resourceClaims=claims)
+    both = ["do without resource claim gpu and do without resource claim nic"]
+    assert texts(case) == both
+    case["pod"] = make_pod("web", resourceClaims=claims[:1])
+    assert texts(case) == ["do without resource claim gpu"]
