@@ -82,6 +82,10 @@ def _print_last_preemption(last: Json, to: Console) -> None:
     )
     if last["nominatedNode"] != last["node"]:
         to.print(escape(f"It is nominated to {last['nominatedNode'] or 'no node'} now."))
+    for each in last.get("tookPlace") or ():
+        got = "got" if each["bound"] else "was nominated to"
+        text = f"{each['pod']}, of priority {each['priority']}, {got} that node at"
+        to.print(escape(f"{text} {each['decidedAt']}."))
 
 
 def _print_decision(decision: Json, chosen: str, to: Console) -> None:

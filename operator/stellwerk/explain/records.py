@@ -6,7 +6,7 @@ anew in the next cycle; texts are made only when a record is read.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -135,6 +135,14 @@ class DecisionRecords:
     def newest(self, offset: int, limit: int) -> list[DecisionRecord]:
         """Some records, the last decision first."""
         return list(islice(reversed(self._records.values()), offset, offset + limit))
+
+    def since(self, node_name: str, seconds: float) -> Iterator[DecisionRecord]:
+        """Decisions for a node after a moment of the monotonic clock, the last one first."""
+        for record in reversed(self._records.values()):
+            if record.decided_at_seconds <= seconds:
+                return
+            if record.node_name == node_name:
+                yield record
 
     def keep(self, decision: Decision, attempts: int, now: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""

@@ -111,7 +111,7 @@ class ScheduleOne:
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
             if effects.evict is not None:
-                self.evictions.keep(decision, rfc3339(world.clock.now()))
+                self.evictions.keep(decision, rfc3339(world.clock.now()), decided_seconds)
             self._failures.carry_out(effects, queued, profile, started_seconds)
             return
         self.records.keep(decision, queued.attempts, decided_seconds)

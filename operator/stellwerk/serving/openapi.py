@@ -155,7 +155,14 @@ _EXPLANATION: Final = _object(
                 "others": _list(_object(_CANDIDATE)),
                 "nominatedNode": _TEXT,
                 **_CANDIDATE,
-            }
+            },
+            {
+                "tookPlace": _list(
+                    _object(
+                        {"pod": _TEXT, "priority": _NUMBER, "bound": _TRUTH, "decidedAt": _TIME}
+                    )
+                )
+            },
         ),
         "node": _TEXT,
         "note": _TEXT,
