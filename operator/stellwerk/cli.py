@@ -18,6 +18,7 @@ from stellwerk.commands import (
     demo,
     explain,
     page,
+    record,
     run,
     simulate,
     up,
@@ -38,6 +39,7 @@ _COMMANDS: Final = {
     "page": page,
     "decide": decide,
     "convert": convert,
+    "record": record,
     "simulate": simulate,
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""

@@ -165,7 +165,7 @@ class DecisionRecords:
             decision.feasible,
             found.evaluated,
             nodes,
-            decision.tied,
+            1 if decision.best is None else len(decision.best),
             search.nominated,
             names,
             total,

@@ -94,11 +94,6 @@ class Decision:
     """What PostFilter found; None: it was not run."""
 
     @property
-    def tied(self) -> int:
-        """How many nodes share the best total; 1 where nothing was scored."""
-        return 1 if self.best is None else len(self.best)
-
-    @property
     def draws(self) -> list[Draw]:
         """Every random number that went into it."""
         return self.search.draws
