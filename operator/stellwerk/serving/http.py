@@ -112,7 +112,7 @@ class HttpServer:
         guard = guard or Guard()
         self._certificate = guard.certificate
         self._slis = HealthcheckMetrics()
-        before = [_this_machine] if guard.certificate is None else []
+        before: list[Middleware] = [_this_machine] if guard.certificate is None else []
         before += [] if guard.access is None else [_guarded_by(guard.access)]
         self._app = web.Application(middlewares=before)
         self._app.add_routes(
