@@ -254,8 +254,10 @@ class DynamicResources(
             return OK
         try:
             decided = self.decide(attempt, pod, node_name)
-        except (AllocationError, SearchTimeoutError) as failure:
-            return error(NAME, str(failure) or "timed out trying to allocate devices")
+        except AllocationError as failure:
+            return error(NAME, failure.text(attempt.names))
+        except SearchTimeoutError:
+            return error(NAME, "timed out trying to allocate devices")
         if decided is None:
             return error(NAME, "claim allocation not found for node")
         attempt.decided = decided
@@ -278,7 +280,7 @@ class DynamicResources(
         answers = verdicts.answers_on(node)
         if answers is None:
             return []
-        solution = finder.solution(answers.task, attempt.names, node)
+        solution = finder.solution(answers.task, node)
         if solution is None:
             return None
         claims = attempt.to_allocate

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import parse_quantity
+from stellwerk.models.resource_slice import DeviceKey, PoolKey
 from stellwerk.plugins.devices.in_flight import KIND as IN_FLIGHT
-from stellwerk.plugins.devices.slices import DeviceKey
 from stellwerk.snapshot.changes import ChangeCursor, Changes
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ class Allocated:
         """By how many claims each whole device is held, at least one."""
         self.consumed: dict[DeviceKey, dict[str, Fraction]] = {}
         """What is consumed of the capacities of each shared device that is in use."""
+        self.in_pool: dict[PoolKey, dict[DeviceKey, int]] = {}
+        """The devices of each pool that are held, as a whole or in part, and how often."""
         self._sharing: dict[DeviceKey, int] = {}
         self.changes: Changes[DeviceKey] = Changes()
         """Devices whose use changed."""
@@ -91,6 +93,9 @@ class Allocated:
     def _count(self, holding: Holding, change: int) -> None:
         device = holding.device
         self.changes.append(device)
+        of_pool = self.in_pool.setdefault(device[:2], {})
+        if not _add(of_pool, device, change) and not of_pool:
+            del self.in_pool[device[:2]]
         if holding.consumed is None:
             _add(self.devices, device, change)
             return

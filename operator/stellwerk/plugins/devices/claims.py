@@ -11,9 +11,9 @@ from typing import Final
 
 import orjson
 
+from stellwerk.models.device_capacity import Amounts, parse_amounts
 from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts, whole_number
 from stellwerk.models.taints import Toleration, parse_tolerations
-from stellwerk.plugins.devices.capacity import Amounts, parse_amounts
 
 ALL: Final = "All"
 MOST_RESULTS: Final = 32

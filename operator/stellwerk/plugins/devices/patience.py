@@ -31,8 +31,8 @@ class Patience:
         if self._seconds_per_node > 0:
             self._until_seconds = self._now_seconds() + self._seconds_per_node
 
-    def step(self) -> None:
-        """One more device is tried.
+    def step(self) -> bool:
+        """One more device is tried; returns whether it is time for a pause.
 
         Raises:
             SearchTimeoutError: that is enough.
@@ -40,7 +40,8 @@ class Patience:
         self._steps_left -= 1
         if self._steps_left < 0:
             raise SearchTimeoutError
-        if self._until_seconds is None or self._steps_left % _STEPS_BETWEEN_LOOKS:
-            return
-        if self._now_seconds() > self._until_seconds:
+        if self._steps_left % _STEPS_BETWEEN_LOOKS:
+            return False
+        if self._until_seconds is not None and self._now_seconds() > self._until_seconds:
             raise SearchTimeoutError
+        return True

@@ -5,12 +5,12 @@ the node's name and labels alone. Source: GatherPools of the allocator that is i
 v1.36.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from stellwerk.models.node import NodeInfo
-from stellwerk.plugins.devices.slices import Counters, Device, PoolKey, Slice
+from stellwerk.models.resource_slice import Counters, Device, PoolKey, Slice, Traits
 
 CounterSets: TypeAlias = Mapping[str, Counters]
 """What a pool has of each counter, by counter set and counter."""
@@ -25,13 +25,11 @@ class Pool:
     """Slices of this generation are missing: it is being updated."""
     invalid: bool = False
     """It contradicts itself."""
-    devices: tuple[Device, ...] = ()
-    """Those of all slices for this node, by the slice's name, in the slice's order."""
-    other_devices: tuple[Device, ...] = ()
-    """Devices of the pool in slices for other nodes, which share its counters."""
+    slices: tuple[Slice, ...] = ()
+    """Those with devices for this node, by name."""
+    elsewhere: tuple[Slice, ...] = ()
+    """Slices for other nodes, whose devices share the pool's counters."""
     counter_sets: CounterSets | None = None
-    per_device: frozenset[Device] = frozenset()
-    """The devices that say themselves for which nodes they are."""
 
     @property
     def usable(self) -> bool:
@@ -43,6 +41,26 @@ class Pool:
         """driver/pool."""
         return "/".join(self.key)
 
+    @property
+    def bound_late(self) -> bool:
+        """Whether any of its devices has to become ready before a pod is bound."""
+        return any(traits.binding_conditions for traits in traits_of(self.slices))
+
+    @property
+    def shared(self) -> bool:
+        """Whether more than one node may have it."""
+        return not all(each.local for each in self.slices)
+
+    @property
+    def size(self) -> int:
+        """How many devices it has for this node."""
+        return sum(len(each.names.values) for each in self.slices)
+
+    def devices(self) -> Iterator[Device]:
+        """The devices for this node, in order."""
+        for each in self.slices:
+            yield from each.devices()
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePools:
@@ -51,47 +69,29 @@ class NodePools:
     node: NodeInfo
     pools: tuple[Pool, ...]
     """In the order in which they are searched."""
-    devices: tuple[tuple[Device, Pool], ...]
-    """The devices of the usable ones."""
     invalid: bool
     """Whether any of them contradicts itself."""
 
 
-def pools_of(
-    node: NodeInfo,
-    slices: Iterable[Slice],
-    whole: Mapping[PoolKey, Mapping[str, Slice]],
-    strays: Mapping[PoolKey, Pool],
-) -> NodePools:
-    """The pools of a node.
-
-    Args:
-        node: whose they are.
-        slices: those for the node, with all counters of their pools.
-        whole: every slice of the cluster, by pool and name.
-        strays: pools that are unusable on nodes for which they have nothing but counters.
-    """
-    by_pool: dict[PoolKey, list[Slice]] = {}
-    for each in slices:
-        by_pool.setdefault(each.pool, []).append(each)
-    found = (pool_of(key, applying, whole[key].values()) for key, applying in by_pool.items())
-    pools = [pool for pool in found if pool is not None]
-    pools += [pool for key, pool in strays.items() if key not in by_pool]
-    pools.sort(key=lambda pool: (any(map(_is_bound_late, pool.devices)), pool.key))
-    return NodePools(
-        node,
-        tuple(pools),
-        tuple((device, pool) for pool in pools if pool.usable for device in pool.devices),
-        any(pool.invalid for pool in pools),
-    )
+def traits_of(slices: Iterable[Slice]) -> Iterable[Traits]:
+    """What the devices of some slices have, each once."""
+    return dict.fromkeys(traits for each in slices for traits in each.traits.values)
 
 
-def _is_bound_late(device: Device) -> bool:
-    return bool(device.binding_conditions)
+def pools_of(node: NodeInfo, pools: Iterable[Pool]) -> NodePools:
+    """The pools of a node in the order in which they are searched."""
+    ordered = sorted(pools, key=lambda pool: (pool.bound_late, pool.key))
+    return NodePools(node, tuple(ordered), any(pool.invalid for pool in ordered))
 
 
 def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -> Pool | None:
-    """The pool that these slices are for a node; None: they are out of date."""
+    """The pool that these slices are for a node; None: they are out of date.
+
+    Args:
+        key: driver and name.
+        slices: those for the node, with all counters of the pool.
+        whole: every slice of the pool in the cluster.
+    """
     newest = max(each.generation for each in slices)
     applying = sorted(
         (each for each in slices if each.generation == newest), key=lambda each: each.name
@@ -107,24 +107,19 @@ def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -
         names = {each.name for each in applying}
         others = [each for each in current if each.name not in names]
     with_devices = [each for each in applying if not each.counter_sets]
-    devices = tuple(device for each in with_devices for device in each.devices)
-    elsewhere = tuple(device for each in others for device in each.devices)
     counter_sets = _counter_sets(applying)
     if (
         counter_sets is None
-        or len({device.key for device in devices}) != len(devices)
-        or not _counters_exist(counter_sets, devices)
-        or not _counters_exist(counter_sets, elsewhere)
+        or not _names_differ(with_devices)
+        or not _counters_exist(counter_sets, traits_of((*with_devices, *others)))
     ):
         return Pool(key, invalid=True)
-    own = frozenset(device for each in with_devices if each.per_device for device in each.devices)
-    return Pool(
-        key,
-        devices=devices,
-        other_devices=elsewhere,
-        counter_sets=counter_sets,
-        per_device=own,
-    )
+    return Pool(key, slices=tuple(with_devices), elsewhere=tuple(others), counter_sets=counter_sets)
+
+
+def _names_differ(slices: Iterable[Slice]) -> bool:
+    names = [name for each in slices for name in each.names.values]
+    return len(set(names)) == len(names)
 
 
 def _counter_sets(slices: Iterable[Slice]) -> CounterSets | None:
@@ -138,9 +133,9 @@ def _counter_sets(slices: Iterable[Slice]) -> CounterSets | None:
     return found
 
 
-def _counters_exist(sets: CounterSets, devices: Iterable[Device]) -> bool:
+def _counters_exist(sets: CounterSets, devices: Iterable[Traits]) -> bool:
     return all(
         name in sets and sets[name].keys() >= counters.keys()
-        for device in devices
-        for name, counters in device.consumes
+        for traits in devices
+        for name, counters in traits.consumes
     )
