@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from stellwerk.framework.status import Code, Status
 
 if TYPE_CHECKING:
+    from stellwerk.framework.turn import Turn
     from stellwerk.models.pod import PodInfo
 
 Value = TypeVar("Value")
@@ -38,11 +39,18 @@ class CycleState:
         "skipped_filters",
         "skipped_pre_binds",
         "skipped_scores",
+        "turn",
     )
 
     def __init__(self, *, sampled: bool = False) -> None:
         """`sampled`: plugins are timed one by one in this attempt."""
         self.sampled = sampled
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget everything: the attempt is made once more."""
+        self.turn: Turn | None = None
+        """How long filters may take now; None: as long as they need."""
         self._values: dict[str, Any] = {}
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""

@@ -6,7 +6,9 @@
 pod ends in exactly one place: bound, in a queue, or gone.
 """
 
+import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
@@ -14,6 +16,7 @@ from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.turn import Turn
 from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
@@ -35,6 +38,10 @@ from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
+TURN_SECONDS: Final = 0.04
+"""So long an attempt may take before what is costly in it goes on in slices."""
+SLICE_SECONDS: Final = 0.005
+_MOST_TURNS: Final = 8
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
 
@@ -170,14 +177,38 @@ class ScheduleOne:
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState
     ) -> Decision:
-        """Decide on what the cache has now. Awaits only where the profile has extenders."""
-        world, extenders = self._world, profile.extenders
-        world.cache.update_snapshot()
-        if extenders is None:
-            decision = decide(world, pod, profile, state)
-        else:
+        """Decide on what the cache has now.
+
+        Awaits only where the profile has extenders, and where filters have more to do than a turn
+        allows.
+        """
+        now = self._world.clock.monotonic
+        for turns_left in reversed(range(_MOST_TURNS)):
+            # What changes all the time is not waited for.
+            turn = state.turn = Turn(now, now() + TURN_SECONDS) if turns_left else None
+            decision = await self._decided(pod, profile, state)
+            if turn is None or turn.unfinished is None:
+                break
             with self._loader.unchanged():
-                decision = await decide_with_extenders(world, pod, profile, extenders, state)
+                await in_slices(turn.unfinished, now)
+            state.begin_anew()
         if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
         return decision
+
+    async def _decided(self, pod: PodInfo, profile: ServedProfile, state: CycleState) -> Decision:
+        world, extenders = self._world, profile.extenders
+        world.cache.update_snapshot()
+        if extenders is None:
+            return decide(world, pod, profile, state)
+        with self._loader.unchanged():
+            return await decide_with_extenders(world, pod, profile, extenders, state)
+
+
+async def in_slices(work: Iterator[None], now: Callable[[], float]) -> None:
+    """Do work while the loop turns."""
+    began_seconds = now()
+    for _ in work:
+        if now() - began_seconds > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            began_seconds = now()

@@ -13,6 +13,7 @@ import numpy as np
 
 from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.status import error, unresolvable
+from stellwerk.framework.turn import Turn
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -41,9 +42,11 @@ _STATUSES: Final = {
     3: NOT_ALLOCATED,
     4: unresolvable(NAME, "invalid resource pools were encountered"),
     5: UNAVAILABLE,
+    6: error(NAME, "devices are still being searched"),
 }
-_STALE, _NO_RESOURCE, _NOT_ALLOCATED, _INVALID_POOLS, _UNAVAILABLE = _STATUSES
-_FIRST_FAILURE: Final = 6
+_STALE, _NO_RESOURCE, _NOT_ALLOCATED, _INVALID_POOLS, _UNAVAILABLE, _UNFINISHED = _STATUSES
+_FIRST_FAILURE: Final = 7
+_ENDLESS: Final = Turn(lambda: 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class NodeVerdicts:
     now: datetime
     timeout_seconds: float
 
-    def filter(self, nodes: NodeView) -> FilterResult:
-        """The verdicts of the rows of a view."""
+    def filter(self, nodes: NodeView, turn: Turn | None) -> FilterResult:
+        """The verdicts of the rows of a view; without meaning if the turn left work undone."""
         rows = nodes.row_numbers()
         codes = np.zeros(len(rows), np.int32)
         failures: list[str] = []
@@ -65,7 +68,9 @@ class NodeVerdicts:
             codes[:] = _STALE
         else:
             for resources, positions in self._by_resources(nodes, rows):
-                self._search(resources, rows, positions, codes, failures)
+                self._search(resources, rows, positions, codes, failures, turn)
+                if turn is not None and turn.unfinished is not None:
+                    return FilterResult(np.full_like(codes, _UNFINISHED), _STATUSES.__getitem__)
         missing = np.logical_not(self._available(nodes))
         codes[missing & (codes == 0)] = _UNAVAILABLE
         statuses = _STATUSES | {
@@ -141,6 +146,7 @@ class NodeVerdicts:
         positions: RowColumn,
         codes: VerdictColumn,
         failures: list[str],
+        turn: Turn | None,
     ) -> None:
         """Write the codes of nodes that leave the same resources to devices."""
         if self.attempt.backed:
@@ -150,7 +156,11 @@ class NodeVerdicts:
         answers = self._answers(resources)
         if answers is None:
             return
-        verdicts, failed = self.finder.ask(answers, self.attempt.names, rows[positions])
+        asked, late = rows[positions], set[int]()
+        work = self.finder.searched(answers, asked, late)
+        if not (turn or _ENDLESS).completes(work):
+            return
+        verdicts, failed = self.finder.told(answers, self.attempt.names, asked, late)
         codes[positions[verdicts == NONE]] = _NOT_ALLOCATED
         codes[positions[verdicts == INVALID]] = _INVALID_POOLS
         for position, text in failed.items():
