@@ -4,7 +4,7 @@ Each request sequence of kube-scheduler's that the reference lists has its test 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import Forbidden
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler import schedule_one
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
@@ -100,6 +101,38 @@ def check_devices(world: VirtualCluster) -> None:
             assert key not in held, key
             held.add(key)
     assert list(world.operator.world.objects.list(IN_FLIGHT)) == []
+
+
+# --- how long a decision takes -------------------------------------------------------------------
+
+
+def test_a_search_that_outlasts_its_turn_goes_on_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[float] = []
+
+    in_slices_itself = schedule_one.in_slices
+    monkeypatch.setattr(schedule_one, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(schedule_one, "SLICE_SECONDS", -1.0)
+
+    async def story(world: VirtualCluster) -> None:
+        world.apply(
+            CLASS,
+            slice_of("node-a", {"name": "gpu-0"}),
+            slice_of("node-b", {"name": "gpu-0"}),
+            claim_object("one"),
+            claiming("first", "one"),
+        )
+        await world.settle()
+        assert world.node_of("first") is not None
+        assert turns
+
+    async def counted(work: Iterator[None], now: Callable[[], float]) -> None:
+        turns.append(now())
+        await in_slices_itself(work, now)
+
+    monkeypatch.setattr(schedule_one, "in_slices", counted)
+    play(story)
 
 
 # --- the examples of the documentation -----------------------------------------------------------
