@@ -44,6 +44,8 @@ _KEPT_OUTLINES: Final = 8192
 _STEPS_OF_ONE_NODE: Final = 50_000
 _STEPS_PER_NODE: Final = 200
 """How many devices all searches of one attempt may try: what a claim invents must not stop all."""
+_LATE_SECONDS: Final = 0.5
+"""What took too long is tried again after this, at the earliest: not in the same attempt."""
 BEST_ALTERNATIVE: Final = 8
 """What the first alternative of a request scores."""
 
@@ -74,11 +76,16 @@ class Answers:
     """(N,) int64, at least 0: the better the alternatives taken, the higher."""
     failures: dict[int, AllocationError] = field(default_factory=dict)
     """By row, where the verdict is FAILED."""
+    late: set[int] = field(default_factory=set)
+    """Rows of which it took too long to find out; another attempt may try again."""
+    late_seconds: float = 0.0
+    """When that was."""
 
     def forget_all(self, size: int) -> None:
         """Nothing is known of any row."""
         self.verdicts, self.scores = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self.failures.clear()
+        self.late.clear()
 
     def write(self, row: int, answer: Answer) -> None:
         """Keep what was found for a row."""
@@ -95,12 +102,12 @@ class DeviceFinder:
         snapshot: Snapshot,
         objects: ObjectStore,
         now_seconds: Callable[[], float],
-        seconds_per_node: float,
+        filter_seconds: float,
     ) -> None:
-        """`seconds_per_node`: how long one search may take; 0: as long as its steps allow."""
+        """`filter_seconds`: how long an attempt may search; 0: as long as its steps allow."""
         self._snapshot = snapshot
         self._now_seconds = now_seconds
-        self._seconds_per_node = seconds_per_node
+        self._filter_seconds = filter_seconds
         self.in_flight = InFlight(objects)
         self.inventory = Inventory(objects, snapshot)
         self.allocated = Allocated(objects)
@@ -139,45 +146,23 @@ class DeviceFinder:
         else:
             self._answers.move_to_end(key)
         self._drop_changed(found)
+        if found.late and self._now_seconds() > found.late_seconds + _LATE_SECONDS:
+            found.verdicts[list(found.late)] = UNKNOWN
+            found.late.clear()
         return found
 
     def ask(
         self, answers: Answers, names: Sequence[str], rows: RowColumn
     ) -> tuple[IntColumn, dict[int, str]]:
-        """(n,) verdicts for some rows, and what went wrong, by position in `rows`.
-
-        What took too long is UNKNOWN.
-        """
-        late: set[int] = set()
-        for _ in self.searched(answers, rows, late):
+        """(n,) verdicts for some rows, and what went wrong, by position in `rows`."""
+        for _ in self.searched(answers, rows):
             pass
-        return self.told(answers, names, rows, late)
-
-    def told(
-        self, answers: Answers, names: Sequence[str], rows: RowColumn, late: Iterable[int]
-    ) -> tuple[IntColumn, dict[int, str]]:
-        """What `ask` gives, of rows that have been searched; `late`: where it took too long."""
         verdicts = answers.verdicts[rows]
-        failures = {
-            position: answers.failures[int(rows[position])].text(names)
-            for position in np.flatnonzero(verdicts == FAILED).tolist()
-        }
-        if late:
-            position_of = {row: position for position, row in enumerate(rows.tolist())}
-            for row in late:
-                node = self._snapshot.node_at(row)
-                failures[position_of[row]] = (
-                    f"node {node.name}: timed out trying to allocate devices"
-                )
-        return verdicts, failures
+        failed = np.flatnonzero(verdicts == FAILED).tolist()
+        return verdicts, {each: answers.failures[int(rows[each])].text(names) for each in failed}
 
-    def searched(
-        self, answers: Answers, rows: RowColumn, late: set[int]
-    ) -> Generator[None, None, None]:
-        """Search the rows of which nothing is known; yields after each, and now and then within.
-
-        `late` is given the rows where it takes too long.
-        """
+    def searched(self, answers: Answers, rows: RowColumn) -> Generator[None, None, None]:
+        """Search the rows of which nothing is known; yields after each, and now and then within."""
         unknown = rows[answers.verdicts[rows] == UNKNOWN]
         if not len(unknown):
             return
@@ -189,9 +174,11 @@ class DeviceFinder:
             try:
                 answer = yield from self._answer(answers, self.inventory.pools(node), patience)
             except SearchTimeoutError:
-                late.add(row)
-            else:
-                answers.write(row, answer)
+                text = f"node {node.name}: timed out trying to allocate devices"
+                answer = Answer(FAILED, failure=AllocationError(text, of_node=True))
+                answers.late.add(row)
+                answers.late_seconds = self._now_seconds()
+            answers.write(row, answer)
             yield
 
     def node_at(self, row: int) -> NodeInfo | None:
@@ -214,7 +201,7 @@ class DeviceFinder:
 
     def _patience(self, nodes: int) -> Patience:
         most_steps = _STEPS_OF_ONE_NODE + _STEPS_PER_NODE * nodes
-        return Patience(self._now_seconds, self._seconds_per_node, most_steps)
+        return Patience(self._now_seconds, self._filter_seconds, most_steps)
 
     def _answer(
         self, answers: Answers, pools: NodePools, patience: Patience

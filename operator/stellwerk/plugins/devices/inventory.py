@@ -5,14 +5,14 @@ the pools of a node are those of the slices that the store shows; `changed_nodes
 whose pools may be others than before.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.resource_slice import PARSED, PoolKey, Slice
-from stellwerk.plugins.devices.pools import NodePools, Pool, pool_of, pools_of
+from stellwerk.plugins.devices.pools import CommonPools, NodePools, Pool, pool_of
 from stellwerk.plugins.devices.shared_slices import Group, SharedSlices
 from stellwerk.snapshot.changes import ChangeCursor, Changes
 from stellwerk.snapshot.snapshot import Snapshot
@@ -43,7 +43,7 @@ class Inventory:
         self._pools: dict[str, NodePools] = {}
         self._made: dict[PoolKey, dict[Group, Pool | None]] = {}
         """Pools with slices that name no node, by these: many nodes have the same."""
-        self._of_group: dict[Group, NodePools] = {}
+        self._of_group: dict[Group, CommonPools] = {}
         """What nodes have that no slice names."""
         self.changes: Changes[str] = Changes()
         """Nodes whose pools may have changed, by name."""
@@ -71,12 +71,22 @@ class Inventory:
     def _gathered(self, node: NodeInfo) -> NodePools:
         local = self._by_node.get(node.name)
         group = self._shared.seen_by(self._snapshot.row_of[node.name])
-        if local:
-            return pools_of(node, self._found_in((*local.values(), *group)))
-        found = self._of_group.get(group)
-        if found is None:
-            found = self._of_group[group] = pools_of(node, self._found_in(group))
-        return NodePools(node, found.pools, found.invalid)
+        common = self._of_group.get(group)
+        if common is None:
+            keys = {each.pool for each in group}
+            found = (*self._found_in(group), *self._strays_beside(keys))
+            common = self._of_group[group] = CommonPools(found, keys)
+        if not local:
+            return NodePools(node, common, ())
+        keys = {each.pool for each in local.values()}
+        if common.keys.isdisjoint(keys):
+            return NodePools(node, common, tuple(self._found_in(local.values())))
+        whole = (*local.values(), *group)
+        beside = self._strays_beside({each.pool for each in whole})
+        return NodePools(node, CommonPools((*self._found_in(whole), *beside)), ())
+
+    def _strays_beside(self, keys: Collection[PoolKey]) -> list[Pool]:
+        return [pool for key, pool in self._strays.items() if key not in keys]
 
     def _found_in(self, slices: Iterable[Slice]) -> list[Pool]:
         """The pools that a node sees in its slices."""
@@ -84,10 +94,7 @@ class Inventory:
         for each in slices:
             by_pool.setdefault(each.pool, {})[each.name] = each
         pools = [self._pool(key, of_pool) for key, of_pool in by_pool.items()]
-        found = [pool for pool in pools if pool is not None]
-        if self._strays:
-            found += [pool for key, pool in self._strays.items() if key not in by_pool]
-        return found
+        return [pool for pool in pools if pool is not None]
 
     def _pool(self, key: PoolKey, slices: dict[str, Slice]) -> Pool | None:
         slices.update(self._counting.get(key, {}))

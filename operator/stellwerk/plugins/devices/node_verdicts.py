@@ -46,7 +46,6 @@ _STATUSES: Final = {
 }
 _STALE, _NO_RESOURCE, _NOT_ALLOCATED, _INVALID_POOLS, _UNAVAILABLE, _UNFINISHED = _STATUSES
 _FIRST_FAILURE: Final = 7
-_ENDLESS: Final = Turn(lambda: 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +155,10 @@ class NodeVerdicts:
         answers = self._answers(resources)
         if answers is None:
             return
-        asked, late = rows[positions], set[int]()
-        work = self.finder.searched(answers, asked, late)
-        if not (turn or _ENDLESS).completes(work):
+        asked = rows[positions]
+        if turn is not None and not turn.completes(self.finder.searched(answers, asked)):
             return
-        verdicts, failed = self.finder.told(answers, self.attempt.names, asked, late)
+        verdicts, failed = self.finder.ask(answers, self.attempt.names, asked)
         codes[positions[verdicts == NONE]] = _NOT_ALLOCATED
         codes[positions[verdicts == INVALID]] = _INVALID_POOLS
         for position, text in failed.items():

@@ -11,12 +11,13 @@ from typing import Final, TypeAlias
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.resource_slice import Slice
 from stellwerk.plugins.devices.allocated import Allocated
-from stellwerk.plugins.devices.pools import NodePools, Pool
+from stellwerk.plugins.devices.pools import CommonPools, NodePools, Pool
 from stellwerk.plugins.devices.task import Task
 
 Outline: TypeAlias = tuple[Hashable, ...]
 
 _ATTRIBUTES: Final = "attributes"
+_MOST_NUMBERS: Final = 1024
 
 
 class Outlines:
@@ -28,28 +29,44 @@ class Outlines:
         self._attributes = attributes_read(task)
         self._columns: dict[str, tuple[str, ...]] = {}
         """By driver: the columns in which the attributes lie."""
-        self._shared: dict[Pool, Hashable] = {}
-        """Outlines of pools that many nodes have, as of `_position`."""
+        self._common: dict[CommonPools, Hashable] = {}
+        """A number for each outline of pools that nodes have alike, as of `_position`."""
+        self._numbers: dict[Outline, int] = {}
+        self._last_number = 1  # unlike the outlines of pools that are not usable
         self._position = -1
 
     def of(self, pools: NodePools) -> Outline:
         """The outline of a node."""
         if self._position != self._allocated.changes.position:
             self._position = self._allocated.changes.position
-            self._shared.clear()
-        return tuple([self._pool(pool, pools.node) for pool in pools.pools])
+            self._common.clear()
+        common, node = pools.common, pools.node
+        if not pools.own:
+            return (self._common_outline(common, node),)
+        if not common.pools and len(pools.own) == 1:
+            return (self._pool(pools.own[0], node),)
+        own = sorted(pools.own, key=Pool.order)
+        placed = [(common.place(pool), self._pool(pool, node)) for pool in own]
+        return (self._common_outline(common, node), *placed)
+
+    def _common_outline(self, common: CommonPools, node: NodeInfo) -> Hashable:
+        found = self._common.get(common)
+        if found is None:
+            outline = tuple([self._pool(pool, node) for pool in common.pools])
+            if any(each.per_device for pool in common.pools for each in pool.slices):
+                return outline
+            if len(self._numbers) >= _MOST_NUMBERS:
+                self._numbers.clear()
+            # Numbers are never used again: a kept answer may have the number of what is forgotten.
+            found = self._numbers.get(outline)
+            if found is None:
+                self._last_number += 1
+                found = self._numbers[outline] = self._last_number
+            self._common[common] = found
+        return found
 
     def _pool(self, pool: Pool, node: NodeInfo) -> Hashable:
-        if not pool.usable:
-            return pool.invalid
-        if not pool.shared:
-            return self._seen(pool, node)
-        found = self._shared.get(pool)
-        if found is None:
-            found = self._seen(pool, node)
-            if not any(each.per_device for each in pool.slices):
-                self._shared[pool] = found
-        return found
+        return self._seen(pool, node) if pool.usable else pool.invalid
 
     def _seen(self, pool: Pool, node: NodeInfo) -> Hashable:
         slices = [self._slice(each, node) for each in pool.slices]

@@ -5,7 +5,8 @@ the node's name and labels alone. Source: GatherPools of the allocator that is i
 v1.36.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -41,15 +42,9 @@ class Pool:
         """driver/pool."""
         return "/".join(self.key)
 
-    @property
-    def bound_late(self) -> bool:
-        """Whether any of its devices has to become ready before a pod is bound."""
-        return any(traits.binding_conditions for traits in traits_of(self.slices))
-
-    @property
-    def shared(self) -> bool:
-        """Whether more than one node may have it."""
-        return not all(each.local for each in self.slices)
+    def order(self) -> tuple[bool, PoolKey]:
+        """Sorts pools: those with devices that have to become ready are searched last."""
+        return any(traits.binding_conditions for traits in traits_of(self.slices)), self.key
 
     @property
     def size(self) -> int:
@@ -62,26 +57,46 @@ class Pool:
             yield from each.devices()
 
 
+class CommonPools:
+    """Pools that many nodes have alike, in the order in which they are searched."""
+
+    def __init__(self, pools: Iterable[Pool], keys: Iterable[PoolKey] = ()) -> None:
+        """`keys`: of everything that was looked at, also of pools that are out of date."""
+        self.pools = tuple(sorted(pools, key=Pool.order))
+        self.keys = frozenset((*keys, *(pool.key for pool in self.pools)))
+        self.invalid = any(pool.invalid for pool in self.pools)
+        self._order = [pool.order() for pool in self.pools]
+
+    def place(self, pool: Pool) -> int:
+        """How many of them are searched before another pool."""
+        return bisect_left(self._order, pool.order())
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePools:
     """All pools of one node."""
 
     node: NodeInfo
-    pools: tuple[Pool, ...]
-    """In the order in which they are searched."""
-    invalid: bool
-    """Whether any of them contradicts itself."""
+    common: CommonPools
+    own: tuple[Pool, ...]
+    """Those that the node alone has, or has otherwise than others; none of them is common."""
+
+    @property
+    def pools(self) -> Sequence[Pool]:
+        """In the order in which they are searched."""
+        if not self.own:
+            return self.common.pools
+        return sorted((*self.common.pools, *self.own), key=Pool.order)
+
+    @property
+    def invalid(self) -> bool:
+        """Whether any of them contradicts itself."""
+        return self.common.invalid or any(pool.invalid for pool in self.own)
 
 
 def traits_of(slices: Iterable[Slice]) -> Iterable[Traits]:
     """What the devices of some slices have, each once."""
     return dict.fromkeys(traits for each in slices for traits in each.traits.values)
-
-
-def pools_of(node: NodeInfo, pools: Iterable[Pool]) -> NodePools:
-    """The pools of a node in the order in which they are searched."""
-    ordered = sorted(pools, key=lambda pool: (pool.bound_late, pool.key))
-    return NodePools(node, tuple(ordered), any(pool.invalid for pool in ordered))
 
 
 def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -> Pool | None:

@@ -268,7 +268,6 @@ def search(
         AllocationError: the attempt is to end with that error.
         SearchTimeoutError: it takes too long.
     """
-    patience.begin()
     return Search(task, pools, Ledger(allocated), patience).run()
 
 
