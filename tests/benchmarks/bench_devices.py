@@ -12,7 +12,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stellwerk.backend.nominator import Nominator
@@ -20,7 +20,6 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
-from stellwerk.framework.turn import Turn
 from stellwerk.garbage import collect_seldom
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -107,12 +106,12 @@ def stretches(framework: Framework, snapshot: Snapshot, pod: PodInfo) -> Iterato
     now = time.process_time
     while True:
         began, state = now(), CycleState()
-        turn = state.turn = Turn(now, began + TURN_SECONDS)
+        state.turn_seconds = TURN_SECONDS
         found = framework.filtering.find_feasible(pod, state)
-        if turn.unfinished is None:
+        if state.unfinished is None:
             break
         yield now() - began
-        yield from in_slices(turn.unfinished, now)
+        yield from in_slices(state.unfinished, now)
     view = found.view(NodeView(snapshot))
     scores = framework.scoring.prioritize(state, pod, view)
     row = int(view.row_numbers()[int(scores.best_positions()[0])])
@@ -139,6 +138,7 @@ def measure(kind: Kind, nodes: int, devices: int, pods: int) -> str:
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
     objects.set("DeviceClass", {"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}})
     services = offline_services(cache.snapshot, objects, Nominator(), random.Random(1))
+    services = replace(services, now_seconds=time.process_time)
     framework = Assembly(load_profile(PROFILE, known_plugins()), services).framework
     seconds: list[float] = []
     longest: list[float] = []

@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
             options.data_dir,
             access,
             plugins,
-            kubelet_options(options.stages, options.kubelet_config),
+            kubelet_options(options.stages, options.kubelet_config, options.devices),
         )
     )
     return 0

@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("stellwerk.kubeconfig"),
         help="written once the port answers (default: %(default)s)",
     )
+    from stellwerk_cluster.node_flags import add_device_flag  # noqa: PLC0415
+
+    add_device_flag(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -40,5 +43,6 @@ def run(options: argparse.Namespace) -> int:
 
     from stellwerk.demo.up import run_up  # noqa: PLC0415
 
-    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig.absolute()))
+    file = options.kubeconfig.absolute()
+    uvloop.run(run_up(options.nodes, options.port, file, devices=options.devices))
     return 0

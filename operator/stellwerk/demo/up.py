@@ -4,16 +4,23 @@ The command line calls `run_up`. Invariant: the commands that are printed work a
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
 from stellwerk.demo.sandbox import open_sandbox, own_command
 
 
-async def run_up(nodes: str, port: int, kubeconfig: Path, output: TextIO | None = None) -> None:
+async def run_up(
+    nodes: str,
+    port: int,
+    kubeconfig: Path,
+    output: TextIO | None = None,
+    devices: Sequence[str] = (),
+) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
-    async with open_sandbox(nodes, kubeconfig, port) as sandbox:
+    async with open_sandbox(nodes, kubeconfig, port, devices) as sandbox:
         command, file = own_command(), sandbox.kubeconfig
         image = "registry.k8s.io/pause:3.10"
         print(f"Cluster:    {sandbox.cluster.url}", file=output)

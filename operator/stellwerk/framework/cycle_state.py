@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from stellwerk.framework.status import Code, Status
 
 if TYPE_CHECKING:
-    from stellwerk.framework.turn import Turn
+    from collections.abc import Iterator
+
     from stellwerk.models.pod import PodInfo
 
 Value = TypeVar("Value")
@@ -39,18 +40,13 @@ class CycleState:
         "skipped_filters",
         "skipped_pre_binds",
         "skipped_scores",
-        "turn",
+        "turn_seconds",
+        "unfinished",
     )
 
     def __init__(self, *, sampled: bool = False) -> None:
         """`sampled`: plugins are timed one by one in this attempt."""
         self.sampled = sampled
-        self.begin_anew()
-
-    def begin_anew(self) -> None:
-        """Forget everything: the attempt is made once more."""
-        self.turn: Turn | None = None
-        """How long filters may take now; None: as long as they need."""
         self._values: dict[str, Any] = {}
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""
@@ -64,6 +60,16 @@ class CycleState:
         """What was measured; `Stopwatch.attempt` takes it after the cycle and after the binding."""
         self.pods_to_activate: dict[str, PodInfo] = {}
         """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
+        self.turn_seconds: float | None = None
+        """How long a costly filter may take at once; None: as long as it needs."""
+        self.unfinished: Iterator[None] | None = None
+        """What a costly filter has left undone when that time was over."""
+
+    def begin_anew(self) -> None:
+        """Forget everything: the attempt is made once more."""
+        fresh = CycleState(sampled=self.sampled)
+        for slot in self.__slots__:
+            setattr(self, slot, getattr(fresh, slot))
 
     def write(self, key: str, value: object) -> None:
         """Remember a value."""

@@ -1,27 +1,23 @@
-"""How long an attempt may hold the loop, and the work that is left when that time is over.
+"""Work of an attempt that may take longer than the loop can be held.
 
-The scheduling coroutine gives each attempt a turn; a costly filter spends it. Invariant: an attempt
-whose work is unfinished has decided nothing: the work is finished in slices, and then it is made
-anew.
+Costly filters give theirs to `completes`; what is left the scheduling coroutine goes on with in
+slices. Invariant: an attempt whose work is unfinished has decided nothing; it is made anew when
+the work is done.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+
+from stellwerk.framework.cycle_state import CycleState
 
 
-@dataclass(slots=True)
-class Turn:
-    """The time of one attempt, and what it has left undone."""
+def completes(state: CycleState, work: Iterator[None], now_seconds: Callable[[], float]) -> bool:
+    """Do work until it is done or the attempt's turn is over; returns whether it is done.
 
-    now_seconds: Callable[[], float]
-    until_seconds: float
-    unfinished: Iterator[None] | None = None
-    """Goes on with the work from step to step; its results are kept where it was begun."""
-
-    def completes(self, work: Iterator[None]) -> bool:
-        """Do the work until it is done or the time is over; returns whether it is done."""
-        for _ in work:
-            if self.now_seconds() > self.until_seconds:
-                self.unfinished = work
-                return False
-        return True
+    What is left is in the state then; it goes on from step to step, with results where it began.
+    """
+    until_seconds = now_seconds() + (state.turn_seconds or 0.0)
+    for _ in work:
+        if state.turn_seconds is not None and now_seconds() > until_seconds:
+            state.unfinished = work
+            return False
+    return True

@@ -173,7 +173,7 @@ class DynamicResources(
             return FilterResult.of_mask(np.ones(len(nodes), np.bool_), NOT_ALLOCATED)
         if attempt is None or not attempt.anything:
             return FilterResult.everywhere(len(nodes))
-        return self._verdicts(pod, attempt).filter(nodes, state.turn)
+        return self._verdicts(pod, attempt).filter(nodes, state)
 
     def _verdicts(self, pod: PodInfo, attempt: Attempt) -> NodeVerdicts:
         return NodeVerdicts(self._finder, pod, attempt, self._handle.now(), self._timeout_seconds)

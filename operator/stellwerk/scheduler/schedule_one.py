@@ -16,7 +16,6 @@ from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.turn import Turn
 from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
@@ -39,7 +38,7 @@ from stellwerk.world.world import World
 logger = logging.getLogger(__name__)
 
 TURN_SECONDS: Final = 0.04
-"""So long an attempt may take before what is costly in it goes on in slices."""
+"""So long a costly filter may take before it goes on in slices."""
 SLICE_SECONDS: Final = 0.005
 _MOST_TURNS: Final = 8
 SAMPLED_ATTEMPTS: Final = 10
@@ -182,27 +181,24 @@ class ScheduleOne:
         Awaits only where the profile has extenders, and where filters have more to do than a turn
         allows.
         """
-        now = self._world.clock.monotonic
+        world, extenders = self._world, profile.extenders
         for turns_left in reversed(range(_MOST_TURNS)):
             # What changes all the time is not waited for.
-            turn = state.turn = Turn(now, now() + TURN_SECONDS) if turns_left else None
-            decision = await self._decided(pod, profile, state)
-            if turn is None or turn.unfinished is None:
+            state.turn_seconds = TURN_SECONDS if turns_left else None
+            world.cache.update_snapshot()
+            if extenders is None:
+                decision = decide(world, pod, profile, state)
+            else:
+                with self._loader.unchanged():
+                    decision = await decide_with_extenders(world, pod, profile, extenders, state)
+            if state.unfinished is None:
                 break
             with self._loader.unchanged():
-                await in_slices(turn.unfinished, now)
+                await in_slices(state.unfinished, world.clock.monotonic)
             state.begin_anew()
         if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
         return decision
-
-    async def _decided(self, pod: PodInfo, profile: ServedProfile, state: CycleState) -> Decision:
-        world, extenders = self._world, profile.extenders
-        world.cache.update_snapshot()
-        if extenders is None:
-            return decide(world, pod, profile, state)
-        with self._loader.unchanged():
-            return await decide_with_extenders(world, pod, profile, extenders, state)
 
 
 async def in_slices(work: Iterator[None], now: Callable[[], float]) -> None:

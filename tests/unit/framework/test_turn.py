@@ -2,7 +2,10 @@
 
 from collections.abc import Iterator
 
-from stellwerk.framework.turn import Turn
+import pytest
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.turn import completes
 
 
 def test_work_is_left_where_the_time_is_over_and_goes_on_there() -> None:
@@ -16,15 +19,30 @@ def test_work_is_left_where_the_time_is_over_and_goes_on_there() -> None:
             seconds += 1.0
             yield
 
-    turn = Turn(lambda: seconds, until_seconds=2.5)
-    assert not turn.completes(work())
+    state = CycleState()
+    state.turn_seconds = 2.5
+    assert not completes(state, work(), lambda: seconds)
     assert done == [0, 1, 2]
-    assert turn.unfinished is not None
-    assert list(turn.unfinished) == [None, None]
+    assert state.unfinished is not None
+    assert list(state.unfinished) == [None, None]
     assert done == [0, 1, 2, 3, 4]
 
 
-def test_work_that_is_done_in_time_leaves_nothing() -> None:
-    turn = Turn(lambda: 0.0, until_seconds=0.0)
-    assert turn.completes(iter([None, None]))
-    assert turn.unfinished is None
+@pytest.mark.parametrize("turn_seconds", [None, 0.0])
+def test_work_that_is_done_in_time_leaves_nothing(turn_seconds: float | None) -> None:
+    state = CycleState()
+    state.turn_seconds = turn_seconds
+    assert completes(state, iter([None, None]), lambda: 0.0)
+    assert state.unfinished is None
+
+
+def test_an_attempt_that_begins_anew_has_forgotten_everything() -> None:
+    state = CycleState(sampled=True)
+    state.write("plugin", 1)
+    state.skipped_filters.add("plugin")
+    state.unfinished = iter(())
+    state.begin_anew()
+    assert state.sampled
+    assert state.get("plugin", int) is None
+    assert not state.skipped_filters
+    assert state.unfinished is None

@@ -106,7 +106,7 @@ class DeviceFinder:
     ) -> None:
         """`filter_seconds`: how long an attempt may search; 0: as long as its steps allow."""
         self._snapshot = snapshot
-        self._now_seconds = now_seconds
+        self.now_seconds = now_seconds
         self._filter_seconds = filter_seconds
         self.in_flight = InFlight(objects)
         self.inventory = Inventory(objects, snapshot)
@@ -146,7 +146,7 @@ class DeviceFinder:
         else:
             self._answers.move_to_end(key)
         self._drop_changed(found)
-        if found.late and self._now_seconds() > found.late_seconds + _LATE_SECONDS:
+        if found.late and self.now_seconds() > found.late_seconds + _LATE_SECONDS:
             found.verdicts[list(found.late)] = UNKNOWN
             found.late.clear()
         return found
@@ -177,7 +177,7 @@ class DeviceFinder:
                 text = f"node {node.name}: timed out trying to allocate devices"
                 answer = Answer(FAILED, failure=AllocationError(text, of_node=True))
                 answers.late.add(row)
-                answers.late_seconds = self._now_seconds()
+                answers.late_seconds = self.now_seconds()
             answers.write(row, answer)
             yield
 
@@ -201,7 +201,7 @@ class DeviceFinder:
 
     def _patience(self, nodes: int) -> Patience:
         most_steps = _STEPS_OF_ONE_NODE + _STEPS_PER_NODE * nodes
-        return Patience(self._now_seconds, self._filter_seconds, most_steps)
+        return Patience(self.now_seconds, self._filter_seconds, most_steps)
 
     def _answer(
         self, answers: Answers, pools: NodePools, patience: Patience

@@ -11,9 +11,10 @@ from typing import Final
 
 import numpy as np
 
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.status import error, unresolvable
-from stellwerk.framework.turn import Turn
+from stellwerk.framework.turn import completes
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -58,8 +59,8 @@ class NodeVerdicts:
     now: datetime
     timeout_seconds: float
 
-    def filter(self, nodes: NodeView, turn: Turn | None) -> FilterResult:
-        """The verdicts of the rows of a view; without meaning if the turn left work undone."""
+    def filter(self, nodes: NodeView, state: CycleState) -> FilterResult:
+        """The verdicts of the rows of a view; without meaning if work is left undone."""
         rows = nodes.row_numbers()
         codes = np.zeros(len(rows), np.int32)
         failures: list[str] = []
@@ -67,8 +68,8 @@ class NodeVerdicts:
             codes[:] = _STALE
         else:
             for resources, positions in self._by_resources(nodes, rows):
-                self._search(resources, rows, positions, codes, failures, turn)
-                if turn is not None and turn.unfinished is not None:
+                self._search(resources, rows, positions, codes, failures, state)
+                if state.unfinished is not None:
                     return FilterResult(np.full_like(codes, _UNFINISHED), _STATUSES.__getitem__)
         missing = np.logical_not(self._available(nodes))
         codes[missing & (codes == 0)] = _UNAVAILABLE
@@ -145,7 +146,7 @@ class NodeVerdicts:
         positions: RowColumn,
         codes: VerdictColumn,
         failures: list[str],
-        turn: Turn | None,
+        state: CycleState,
     ) -> None:
         """Write the codes of nodes that leave the same resources to devices."""
         if self.attempt.backed:
@@ -156,7 +157,7 @@ class NodeVerdicts:
         if answers is None:
             return
         asked = rows[positions]
-        if turn is not None and not turn.completes(self.finder.searched(answers, asked)):
+        if not completes(state, self.finder.searched(answers, asked), self.finder.now_seconds):
             return
         verdicts, failed = self.finder.ask(answers, self.attempt.names, asked)
         codes[positions[verdicts == NONE]] = _NOT_ALLOCATED

@@ -1,4 +1,4 @@
-"""Slices and claims that ask for more than any cluster holds: they cost themselves alone."""
+"""What a finder makes of slices and claims that ask for more than any cluster holds, or of none."""
 
 import string
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.resource_slice import PARSED, Slice, kept_slice
 from stellwerk.plugins.devices import finder as finder_module
+from stellwerk.plugins.devices import search as search_module
 from stellwerk.plugins.devices.claims import Demand, demand_of
 from stellwerk.plugins.devices.finder import FAILED, FOUND, NONE, DeviceFinder
 from tests.support.builders import make_cache, make_node
@@ -89,7 +90,7 @@ def test_thousands_of_pools_that_all_nodes_see_are_searched_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     searches = 0
-    search = finder_module.search
+    search = search_module.search
 
     def counted(*arguments: Any) -> Any:
         nonlocal searches
