@@ -27,12 +27,13 @@ from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
 from stellwerk.explain.report import Explanations
-from stellwerk.framework.handle import Services
+from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.redelivery import Redelivery
 from stellwerk.handlers.watched import WATCHED
+from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
@@ -52,6 +53,14 @@ from stellwerk.scheduler.observers.instruments import (
     QueueMetrics,
     VolumeCounters,
     plugin_failure_counter,
+)
+from stellwerk.scheduler.observers.recording import (
+    RecordedCache,
+    RecordedEventHandlers,
+    RecordedExtenderPool,
+    RecordedNominator,
+    Recording,
+    recording_to,
 )
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
@@ -98,6 +107,8 @@ class RunOptions:
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Pending pods beyond it are not scheduled."""
+    journal: JournalOptions | None = None
+    """Where to record what happens and what is decided; None: nowhere."""
 
 
 class Operator:
@@ -111,11 +122,15 @@ class Operator:
         clock: Clock,
         options: RunOptions,
         fence: Fence | None = None,
+        recording: Recording | None = None,
+        numbers: Callable[[int | None], RandomNumbers] = random.Random,
     ) -> None:
+        """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
+        self._recording = recording
         self._client = client
         self.active = active = ActiveQueue()
-        self.world = _world(active, metrics, clock, options)
+        self.world = _world(active, metrics, clock, options, recording, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
@@ -123,7 +138,7 @@ class Operator:
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
-        self.extenders = ExtenderPool(
+        self.extenders = (ExtenderPool if recording is None else RecordedExtenderPool)(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
         self.predicates = Predicates()
@@ -134,7 +149,7 @@ class Operator:
             known_plugins(),
             self.extenders,
             self.without_profile,
-            random.Random,
+            numbers,
             metrics,
             options.max_pod_complexity,
         )
@@ -159,7 +174,7 @@ class Operator:
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
         """What turns watch events into changes of the World."""
-        return EventHandlers(
+        parts = (
             self.world,
             self.loader,
             outbox.reports,
@@ -172,6 +187,9 @@ class Operator:
             self.metrics,
             options.max_pod_complexity,
         )
+        if self._recording is None:
+            return EventHandlers(*parts)
+        return RecordedEventHandlers(*parts, recording=self._recording)
 
     def _services(self, outbox: Outbox) -> Services:
         """What plugins are offered."""
@@ -222,6 +240,8 @@ class Operator:
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
         )
+        if self._recording is not None:
+            schedule_one.apply = self._recording.apply
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -261,9 +281,17 @@ class Operator:
         await self.scheduler.run()
 
 
-def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOptions) -> World:
+def _world(
+    active: ActiveQueue,
+    metrics: Metrics,
+    clock: Clock,
+    options: RunOptions,
+    recording: Recording | None,
+    numbers: RandomNumbers,
+) -> World:
     """An empty World, whose queue feeds activeQ."""
-    profiles, nominator = Profiles(plugin_failure_counter(metrics)), Nominator()
+    profiles = Profiles(plugin_failure_counter(metrics))
+    nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
         active.push,
@@ -275,14 +303,14 @@ def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOpti
     )
     queue_metrics.serve(queue)
     return World(
-        cache=Cache(),
+        cache=Cache() if recording is None else RecordedCache(recording),
         objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=queue,
         profiles=profiles,
         clock=clock,
-        random=RecordedRandom(random.Random()),
+        random=RecordedRandom(numbers),
     )
 
 
@@ -358,7 +386,10 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         recorder.start()
         stack.push_async_callback(recorder.close)
-        operator = Operator(client, recorder, metrics, clock, options, fence)
+        recording = stack.enter_context(
+            recording_to(options.journal, options.max_pod_complexity, clock, recorder)
+        )
+        operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         stack.push_async_callback(operator.extenders.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)

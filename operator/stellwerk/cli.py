@@ -17,6 +17,7 @@ from stellwerk.commands import (
     decide,
     demo,
     explain,
+    record,
     run,
     simulate,
     up,
@@ -36,6 +37,7 @@ _COMMANDS: Final = {
     "what-if": what_if,
     "decide": decide,
     "convert": convert,
+    "record": record,
     "simulate": simulate,
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""

@@ -21,17 +21,21 @@ from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.access import Access
 from stellwerk_cluster.apiserver.documents import Documents
+from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
 from stellwerk_cluster.apiserver.openapi import OpenApi
+from stellwerk_cluster.apiserver.pod_logs import PodLogs
 from stellwerk_cluster.apiserver.rendering import Renderer
 from stellwerk_cluster.apiserver.tables import Printers
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
 from stellwerk_cluster.faults.server import FaultServer
+from stellwerk_cluster.hollow.heartbeat import NodeHeartbeat
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.kubelets import make_kubelets
-from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
+from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
 from stellwerk_cluster.hollow.story import pod_log
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
 from stellwerk_cluster.identity.service_accounts import (
@@ -127,7 +131,8 @@ class EmbeddedCluster:
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
         if self.options.kubelet is not None:
-            self._server.pod_log = pod_log
+            self._server.pod_logs = PodLogs(self.api, pod_log, self._watches)
+            self._serve_metrics(self.options.kubelet)
         self.authority = self._make_authority()
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api.written_by("kubelet"), manifests, self.options.kubelet)
@@ -135,8 +140,14 @@ class EmbeddedCluster:
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
+    def _serve_metrics(self, kubelet: KubeletOptions) -> None:
+        """What `kubectl top` asks for."""
+        pods = PodMetrics(self.api, kubelet.lifecycles())
+        self._server.readings.add(POD_METRICS, pods)
+        self._server.readings.add(NODE_METRICS, NodeMetrics(self.api, pods))
+
     def _workers(self) -> list[Worker]:
-        workers: list[Worker] = []
+        workers: list[Worker] = [EventExpiry(self.api)]
         if self.options.controllers:
             controlling = self.api.written_by("kube-controller-manager")
             workers += make_controllers(controlling, self.options.chosen_controllers)

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.crd import crd_manifest
@@ -23,6 +21,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk.models.yaml_file import read_yaml
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
 from stellwerk_cluster.apimachinery.failures import StatusError
@@ -180,14 +179,10 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
         if count > _LARGEST_CLUSTER:
             raise ConfigurationError(f"--nodes {count}: at most {_LARGEST_CLUSTER}")
         return count
-    path = Path(nodes)
-    try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigurationError(f"--nodes {nodes}: not a number, and {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{nodes}: not YAML: {reason}") from error
+    file = Path(nodes)
+    if not file.exists():
+        raise ConfigurationError(f"--nodes {nodes}: neither a number nor a file")
+    documents = read_yaml(file)
     return [node for document in documents if document for node in _nodes_of(nodes, document)]
 
 

@@ -14,6 +14,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL
+from stellwerk.scheduler.observers.recording import Recording
 from tests.support.memory_client import MemoryClient
 from tests.support.skipped_time import skips_time
 
@@ -87,12 +88,21 @@ class Notes(Recorder):
 class InProcess:
     """An operator and the cluster it sees; what it writes comes back to it as from a watch."""
 
-    def __init__(self, clock: VirtualClock | None = None) -> None:
+    def __init__(
+        self, clock: VirtualClock | None = None, recording: Recording | None = None
+    ) -> None:
         self.client = Store(self._seen)
         self.clock = clock or VirtualClock()
         self.notes = Notes()
         self.metrics = Metrics()
-        self.operator = Operator(self.client, self.notes, self.metrics, self.clock, RunOptions())
+        self.operator = Operator(
+            self.client,
+            self.notes,
+            self.metrics,
+            self.clock,
+            RunOptions(),
+            recording=recording,
+        )
         self.cache = self.operator.world.cache
         self.queue = self.operator.world.queue
         self.profiles = self.operator.world.profiles
@@ -146,9 +156,11 @@ class InProcess:
 
 
 @asynccontextmanager
-async def running(clock: VirtualClock | None = None) -> AsyncIterator[InProcess]:
+async def running(
+    clock: VirtualClock | None = None, recording: Recording | None = None
+) -> AsyncIterator[InProcess]:
     """An operator whose scheduling coroutine runs until the block ends."""
-    world = InProcess(clock)
+    world = InProcess(clock, recording)
     task = asyncio.create_task(world.operator.scheduler.run())
     try:
         yield world

@@ -7,6 +7,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import pick
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.kept_leases import LEASE_NAMESPACE
 
 
 class ClusterDriver:
@@ -63,6 +64,14 @@ class ClusterDriver:
     def node(self, name: str) -> JsonObject:
         found = self.api.find("nodes", "", name)
         assert found is not None, f"no node {name}"
+        return found
+
+    def lease(self, name: str) -> JsonObject:
+        """The lease of a node, as a client would read it now."""
+        kind = self.api.kinds.resource("leases", "coordination.k8s.io")
+        self.api.kept_leases.before_read(kind, LEASE_NAMESPACE, name, watch=False)
+        found = self.api.find(kind.storage_name, LEASE_NAMESPACE, name)
+        assert found is not None, f"no lease of {name}"
         return found
 
     def taints(self, name: str) -> set[tuple[str, str]]:

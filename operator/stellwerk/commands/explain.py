@@ -4,7 +4,6 @@ The command line calls it; `kubectl stellwerk explain …` is the same. Invarian
 """
 
 import argparse
-import asyncio
 from typing import Final
 from urllib.parse import quote
 
@@ -38,6 +37,8 @@ def run(options: argparse.Namespace) -> int:
     if not name:
         raise ConfigurationError(f"{options.name!r} names no pod")
     path = f"/explain/{quote(namespace if slash else options.namespace)}/{quote(name)}"
+    import asyncio  # noqa: PLC0415
+
     asyncio.run(_explain(port_address(options), path, options.output, watch=options.watch))
     return 0
 

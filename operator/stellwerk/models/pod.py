@@ -35,7 +35,7 @@ from stellwerk.models.scheduling_spec import (
     intern_spec,
     without_node_names,
 )
-from stellwerk.models.volumes import PodVolume, parse_volumes
+from stellwerk.models.volumes import PodUses, PodVolume, parse_volumes
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -82,6 +82,8 @@ class PodInfo:
     """The resource claims that were made for the pod; None: its status names none."""
     extended_requests: tuple[ContainerRequests, ...] = ()
     """What each container of a pod without a node requests, if any requests extended resources."""
+    volume_uses: PodUses | None = None
+    """What very many volumes use, as a whole; None: there are few."""
 
     @property
     def key(self) -> str:
@@ -162,6 +164,7 @@ def parse_pod(
     # Of a pod that is going, preemption asks whether it was a victim.
     keeps_conditions = terminating or not node_name
     conditions = status.get("conditions") or ()
+    volumes = _volumes(name, spec, shared) if spec.get("volumes") else ()
     return PodInfo(
         uid=uid,
         name=name,
@@ -174,7 +177,7 @@ def parse_pod(
         node_name=node_name,
         nominated_node_name=nominated_node_name,
         node_names=node_names,
-        volumes=_volumes(name, spec, shared) if spec.get("volumes") else (),
+        volumes=volumes,
         phase=phase,
         terminating=terminating,
         start_time=start_time,
@@ -185,6 +188,7 @@ def parse_pod(
         gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
         generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
         extended_requests=() if node_name else _extended_requests(spec, shared),
+        volume_uses=PodUses.of(namespace, volumes) if volumes else None,
     )
 
 

@@ -1,6 +1,7 @@
 """Node-pressure eviction: the kubelet's look at what is left of a node, and what it does about it.
 
-One worker plays this side of all kubelets. Nodes without any usage to look at cost nothing.
+One worker plays this side of all kubelets. Nodes that are not short cost nothing while what they
+and their pods use stays the same.
 Invariant: one pod is evicted at a time, after what the node itself can give back, and none that is
 critical.
 """
@@ -29,18 +30,19 @@ from stellwerk_cluster.hollow.lifecycle import (
     END_NOW_ANNOTATION,
     OOM_KILLED,
     USAGE_ANNOTATION,
-    parse_usage,
 )
+from stellwerk_cluster.hollow.load import seconds_to_change, usage_at
 from stellwerk_cluster.hollow.machine import machine_of
 from stellwerk_cluster.hollow.node_admission import is_static, requests_of
 from stellwerk_cluster.hollow.node_usage import (
     CAPACITY_ANNOTATION,
     DEAD,
+    LAYERS_ANNOTATION,
     UNUSED_IMAGES,
     NodeUsage,
     usage_of_node,
 )
-from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
@@ -49,11 +51,13 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
-    from stellwerk_cluster.hollow.lifecycle import Lifecycles
+    from stellwerk_cluster.hollow.lifecycle import Lifecycle, Lifecycles
     from stellwerk_cluster.registry.api import Api
 
 _HOUSEKEEPING_SECONDS: Final = 10.0
 _HARD_GRACE_SECONDS: Final = 1
+_SAYING: Final = (USAGE_ANNOTATION, CAPACITY_ANNOTATION, LAYERS_ANNOTATION)
+"""The annotations of a node that say what it has and uses."""
 
 
 class _Leaving(NamedTuple):
@@ -69,6 +73,13 @@ class _OutOfMemory:
     """A node whose kernel may have to kill a process, before its kubelet looks."""
 
     node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A pod whose load changes."""
+
+    key: Key
 
 
 class NodePressure(Worker):
@@ -89,6 +100,8 @@ class NodePressure(Worker):
         self._usage: dict[str, dict[str, Mapping[str, int]]] = {}
         """Node → pod uid → what its containers use, of pods that run."""
         self._leaving: dict[str, _Leaving] = {}
+        self._loads: set[Key] = set()
+        """Pods whose load is looked at when it changes next."""
         for plural, listener in (("pods", self._on_pod), ("nodes", self._on_node)):
             collection = api.store.collection(plural)
             for entry in collection.entries():
@@ -101,13 +114,21 @@ class NodePressure(Worker):
             return
         uid, used = meta(pod)["uid"], self._usage.setdefault(node_name, {})
         before = used.pop(uid, None)
-        text = self._lifecycles.of(pod).usage
-        if text and event.type != DELETED and pod_status.is_running(pod):
-            used[uid] = parse_usage(text)
+        lifecycle = self._lifecycles.of(pod)
+        if lifecycle.usage and event.type != DELETED and pod_status.is_running(pod):
+            used[uid] = usage_at(lifecycle, self._api.now())
+            self._wait_for_load(event.entry.key, lifecycle)
         if used.get(uid) != before:
             self._usage_changed(node_name)
         if not used:
             del self._usage[node_name]
+
+    def _wait_for_load(self, key: Key, lifecycle: Lifecycle) -> None:
+        """Look at a pod again when its load changes."""
+        seconds = seconds_to_change(lifecycle, self._api.now())
+        if seconds is not None and key not in self._loads:
+            self._loads.add(key)
+            self.queue.add_after(_Load(key), seconds)
 
     def _on_node(self, event: StoreEvent) -> None:
         name = event.entry.key[1]
@@ -117,7 +138,7 @@ class NodePressure(Worker):
             return
         was = (meta(event.previous.obj).get("annotations") or EMPTY) if event.previous else EMPTY
         now = meta(event.entry.obj).get("annotations") or EMPTY
-        if any(was.get(key) != now.get(key) for key in (USAGE_ANNOTATION, CAPACITY_ANNOTATION)):
+        if any(was.get(key) != now.get(key) for key in _SAYING):
             self._usage_changed(name)
 
     def _usage_changed(self, node_name: str) -> None:
@@ -131,7 +152,13 @@ class NodePressure(Worker):
 
     @override
     def reconcile(self, key: Hashable) -> None:
-        """Look at one node."""
+        """Look at one node, or at a pod whose load has changed."""
+        if isinstance(key, _Load):
+            self._loads.discard(key.key)
+            entry = self._api.store.collection("pods").get(key.key)
+            if entry is not None:
+                self._on_pod(StoreEvent(MODIFIED, entry, entry))
+            return
         name = key.node_name if isinstance(key, _OutOfMemory) else str(key)
         node, state = self._api.find("nodes", "", name), self._states.get(name)
         if node is None or state is None:
@@ -151,7 +178,8 @@ class NodePressure(Worker):
         self._report(node, conditions)
         if threshold is not None and self._relieve(node, usage, threshold):
             return
-        if state.at_rest and name not in self._usage and not usage.system and not usage.more:
+        if state.at_rest:
+            # The next look would see the same, until something is used that was not.
             del self._states[name]
         else:
             self.queue.add_after(name, _HOUSEKEEPING_SECONDS)

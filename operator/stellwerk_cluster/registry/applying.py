@@ -67,7 +67,7 @@ def apply(
         force=options.force,
     )
     metadata = obj.get("metadata") or EMPTY
-    _check_name(key[1], metadata)
+    check_body_name(key[1], metadata.get("name") or "")
     if stored is None:
         if metadata.get("uid"):
             why = (
@@ -80,16 +80,6 @@ def apply(
     _check_identity(kind, key, metadata, stored)
     entry = api.replace_applied(kind, stored, obj, entries, options, subresource)
     return Applied(entry, created=False)
-
-
-def _check_name(name: str, metadata: JsonObject) -> None:
-    given = metadata.get("name") or ""
-    if not given:
-        raise bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: "
-            "name must be provided"
-        )
-    check_body_name(name, given)
 
 
 def _check_identity(kind: ResourceKind, key: Key, metadata: JsonObject, stored: Entry) -> None:

@@ -55,7 +55,6 @@ NOT_YET: dict[str, dict[int, str]] = {
     "deletion": {},
     "dry-run": {},
     "errors": {
-        23: "the JSON parser words its errors differently",
         31: "the HTTP library refuses unknown methods itself",
     },
     "events": {},

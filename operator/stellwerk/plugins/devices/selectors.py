@@ -32,6 +32,8 @@ _ATTRIBUTES: Final = "attributes"
 _CAPACITY: Final = "capacity"
 _KEPT_ANSWERS: Final = 4096
 _KEPT_SELECTORS: Final = 512
+_LONGEST_KEPT: Final = 128
+"""Longer texts are read anew each time."""
 _NATIVE: Final[Mapping[str, str]] = {
     "string": "unsupported native conversion from string to 'bool'",
     "int": "unsupported type conversion from 'int' to bool",
@@ -158,7 +160,10 @@ def _attribute_value(attribute: Attribute) -> Value:
     if attribute == UNSUPPORTED:
         raise EvaluationError("unsupported attribute value")
     kind, value = attribute
-    return _version(str(value)) if kind == "version" else value
+    if kind != "version":
+        return value
+    written = str(value)
+    return _version(written) if len(written) <= _LONGEST_KEPT else parse_version(written)
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)
@@ -167,7 +172,9 @@ def _version(written: str) -> Value:
 
 
 def _capacity_value(capacity: JsonObject) -> Value:
-    return _quantity(str(capacity["value"]))
+    written = str(capacity["value"])
+    # What is longer is no quantity in CEL, and is not kept.
+    return _quantity(written) if len(written) <= _LONGEST_KEPT else parse_quantity(written)
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)

@@ -239,6 +239,8 @@ def _condition(status: JsonObject, type_: str) -> JsonObject:
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObject:
     """The JSON merge patch (RFC 7386) that makes one object the other; `after` holds no null."""
+    if before == after:  # as at nearly every look
+        return {}
     patch: JsonObject = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)
