@@ -15,6 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from stellwerk.explain.device_text import device_lines
+
 _WIDTH: Final = 100
 """Where there is no terminal."""
 _MOST_NODES: Final = 10
@@ -47,6 +49,8 @@ def print_explanation(explanation: Json, to: Console) -> None:
         _print_decision(explanation["decision"], explanation.get("node", ""), to)
     if "queue" in explanation:
         _print_queue(explanation, to)
+    if "devices" in explanation and "verdicts" not in explanation:
+        _print_devices(explanation["devices"], to)
     if "verdicts" in explanation:
         _print_verdicts(explanation, to)
 
@@ -181,11 +185,18 @@ def _print_verdicts(explanation: Json, to: Console) -> None:
                 for each in by_plugin["verdicts"]
             )
         )
+    if "devices" in explanation:
+        _print_devices(explanation["devices"], to)
     if "wouldGetNode" in explanation:
         to.print(f"[green]It would get {escape(explanation['wouldGetNode'])} now.[/]")
         return
     _print_preemption(explanation.get("preemption") or {}, to)
     _print_suggestions(explanation.get("wouldFit") or (), to)
+
+
+def _print_devices(devices: Json, to: Console) -> None:
+    for line in device_lines(devices):
+        to.print(escape(line))
 
 
 def _print_preemption(preemption: Json, to: Console) -> None:

@@ -6,7 +6,7 @@ Reserve on, the devices of a pod are taken in the eyes of every profile, until t
 allocation or Unreserve gives them back. Source: v1.36 with its default feature gates.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -51,7 +51,7 @@ from stellwerk.plugins.devices.extended import (
     claim_for,
     stale_claim,
 )
-from stellwerk.plugins.devices.finder import DeviceFinder
+from stellwerk.plugins.devices.finder import Answers, DeviceFinder
 from stellwerk.plugins.devices.hints import device_events
 from stellwerk.plugins.devices.node_verdicts import NAME, NOT_ALLOCATED, UNAVAILABLE, NodeVerdicts
 from stellwerk.plugins.devices.patience import SearchTimeoutError
@@ -105,8 +105,8 @@ class DynamicResources(
         self._made: DeviceFinder | None = None
 
     @property
-    def _finder(self) -> DeviceFinder:
-        """Made when the first pod needs it: most clusters have no devices."""
+    def finder(self) -> DeviceFinder:
+        """What is known of devices; made when the first pod needs it: most clusters have none."""
         if self._made is None:
             handle = self._handle
             self._made = DeviceFinder(
@@ -132,8 +132,8 @@ class DynamicResources(
             claims = claims_of(self._objects, pod)
         except ClaimMissingError as missing:
             return PreFilterResult(unresolvable(NAME, str(missing)))
-        self._finder.refresh()
-        backed = backed_resources(pod, self._finder.classes)
+        self.finder.refresh()
+        backed = backed_resources(pod, self.finder.classes)
         if not claims and not backed:
             return SKIP_FILTER
         found = self._examined(pod, claims, backed)
@@ -148,7 +148,7 @@ class DynamicResources(
         """What is known of the pod's claims, or why no node can help."""
         attempt = Attempt(pod.namespace, claims, backed)
         for claim in attempt.to_allocate:
-            if self._finder.in_flight.has(uid_of(claim), pod.namespace):
+            if self.finder.in_flight.has(uid_of(claim), pod.namespace):
                 reason = f"resource claim {key_of(claim)} is in the process of being allocated"
                 return unresolvable(NAME, reason)
             try:
@@ -156,7 +156,7 @@ class DynamicResources(
             except (KeyError, TypeError, ValueError, AttributeError) as failure:
                 return error(NAME, f"claim {key_of(claim)}: {failure!r}")
             for choice in demand.choices:
-                if self._finder.classes.get(choice.class_name) is None:
+                if self.finder.classes.get(choice.class_name) is None:
                     reason = f"device class {choice.class_name} does not exist"
                     return unresolvable(NAME, f"request {choice.full_name}: {reason}")
             attempt.demands += (demand,)
@@ -176,7 +176,14 @@ class DynamicResources(
         return self._verdicts(pod, attempt).filter(nodes, state)
 
     def _verdicts(self, pod: PodInfo, attempt: Attempt) -> NodeVerdicts:
-        return NodeVerdicts(self._finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+        return NodeVerdicts(self.finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+
+    def tasks(self, attempt: Attempt, pod: PodInfo) -> Iterator[tuple[int, Answers]]:
+        """How many nodes each task is for, and what is known of it.
+
+        There is one, unless nodes differ in what their device plugins offer.
+        """
+        yield from self._verdicts(pod, attempt).tasks(NodeView(self._handle.snapshot))
 
     # --- Score ----------------------------------------------------------------------------------
 
@@ -262,7 +269,7 @@ class DynamicResources(
             return error(NAME, "claim allocation not found for node")
         attempt.decided = decided
         for each in decided:
-            self._finder.in_flight.mark(each.uid, pod.namespace, each.allocation)
+            self.finder.in_flight.mark(each.uid, pod.namespace, each.allocation)
         return OK
 
     def decide(self, attempt: Attempt, pod: PodInfo, node_name: str) -> list[Decided] | None:
@@ -275,7 +282,7 @@ class DynamicResources(
         node = None if row is None else self._handle.snapshot.nodes[row]
         if node is None:
             return None
-        finder, verdicts = self._finder, self._verdicts(pod, attempt)
+        finder, verdicts = self.finder, self._verdicts(pod, attempt)
         finder.refresh()
         answers = verdicts.answers_on(node)
         if answers is None:
@@ -305,7 +312,7 @@ class DynamicResources(
         binding = self._binding(attempt, pod, node_name)
         for each in attempt.decided:
             if not binding.is_written(each):
-                self._finder.in_flight.forget(each.uid, pod.namespace)
+                self.finder.in_flight.forget(each.uid, pod.namespace)
         for follow_up in binding.undo():
             self._handle.in_background(follow_up)
 
@@ -313,7 +320,7 @@ class DynamicResources(
 
     def _binding(self, attempt: Attempt, pod: PodInfo, node_name: str) -> ClaimBinding:
         return ClaimBinding(
-            self._handle, self._finder.in_flight, attempt, pod, node_name, self._timeout_seconds
+            self._handle, self.finder.in_flight, attempt, pod, node_name, self._timeout_seconds
         )
 
     @override

@@ -97,6 +97,29 @@ _VERDICTS: Final = _object(
         "onlyNodes": _list(_TEXT),
     },
 )
+_CLAIM: Final = _object(
+    {"claim": _TEXT, "state": {"type": "string", "enum": ["missing", "needed", "allocated"]}},
+    {"devices": _list(_TEXT), "reservedFor": _list(_TEXT)},
+)
+_REQUEST: Final = _object(
+    {
+        "claim": _TEXT,
+        "request": _TEXT,
+        "deviceClass": _TEXT,
+        "count": {"anyOf": [_NUMBER, {"type": "string", "enum": ["All"]}]},
+        "considered": _NUMBER,
+        "free": _NUMBER,
+        "nodes": _NUMBER,
+        "nodesWithEnough": _NUMBER,
+        "notTaken": _list(_object({"reason": _TEXT, "devices": _NUMBER, "examples": _list(_TEXT)})),
+    },
+    {
+        "errors": _list(
+            _object({"claim": _TEXT, "request": _TEXT, "error": _TEXT, "nodes": _NUMBER})
+        )
+    },
+)
+_DEVICES: Final = _object({"claims": _list(_CLAIM)}, {"requests": _list(_REQUEST)})
 _SCORE: Final = _object({"raw": _NUMBER, "normalized": _NUMBER, "weighted": _NUMBER})
 _DECISION: Final = _object(
     {
@@ -161,6 +184,7 @@ _EXPLANATION: Final = _object(
         "queue": _QUEUE_FACTS,
         "lastAttempt": _object({"endedAt": _TIME}, {"message": _TEXT}),
         "verdicts": _VERDICTS,
+        "devices": _DEVICES,
         "wouldGetNode": _TEXT,
         "wouldFit": _list(_SUGGESTION),
         "preemption": _map({}),

@@ -65,6 +65,14 @@ class Allocated:
         """Whether anything holds the device, or a part of it."""
         return key in self.devices or key in self.consumed
 
+    def holders(self) -> dict[DeviceKey, list[ClaimKey]]:
+        """The claims that hold each device, as a whole or in part."""
+        found: dict[DeviceKey, list[ClaimKey]] = {}
+        for key, held in self._held.items():
+            for holding in held:
+                found.setdefault(holding.device, []).append(key)
+        return found
+
     def _changed(
         self, kind: str, cursor: ChangeCursor[tuple[str, str]]
     ) -> Iterable[tuple[str, str]]:

@@ -4,7 +4,7 @@ The plugin's Filter, Reserve and PostFilter ask. Invariant: rows are judged in k
 order: extended resources, then the search, then the claims that are allocated already.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -125,6 +125,13 @@ class NodeVerdicts:
             if node is not None:
                 found.setdefault(self.resources_on(node), []).append(position)
         return [(key, np.array(positions, np.intp)) for key, positions in found.items()]
+
+    def tasks(self, nodes: NodeView) -> Iterator[tuple[int, Answers]]:
+        """What is known of each task that the nodes come to, and for how many of them it is."""
+        for resources, positions in self._by_resources(nodes, nodes.row_numbers()):
+            answers = self._answers(resources)
+            if answers is not None:
+                yield len(positions), answers
 
     # --- the search -----------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ class Search:
         shared_look = choice.admin_access and device.traits.shareable
         if not shared_look and not self.free(claim, wanted, device):
             return False
-        if not ledger.counts(device, pool) or self._repelled(wanted, device):
+        if not ledger.counts(device, pool) or choice.untolerated(device.traits.taints):
             return False
         sets = self.sets[claim]
         for position, devices in enumerate(sets):
@@ -238,14 +238,6 @@ class Search:
             self.ledger.give_back(device, pool, claim)
         else:
             self.ledger.release(device, result.consumed)
-
-    def _repelled(self, wanted: Wanted, device: Device) -> bool:
-        """Whether the device has a taint that the request does not tolerate."""
-        tolerations = wanted.choice.tolerations
-        return any(
-            not any(toleration.tolerates(taint) for toleration in tolerations)
-            for taint in device.traits.taints
-        )
 
 
 def _unusable(pool: Pool, claim: int, wanted: Wanted) -> AllocationError:
