@@ -107,6 +107,8 @@ class Allocated:
         if holding.consumed is None:
             _add(self.devices, device, change)
             return
+        if not holding.consumed:
+            return  # a share of a device without capacities takes its counters, and nothing else
         if not _add(self._sharing, device, change):
             del self.consumed[device]
             return
@@ -144,7 +146,7 @@ def holdings(claim: JsonObject) -> Iterator[Holding]:
         device = (result["driver"], result["pool"], result["device"])
         if not result.get("shareID"):
             yield Holding(device, None)
-        elif result.get("consumedCapacity"):
-            consumed = result["consumedCapacity"]
+        else:
+            consumed = result.get("consumedCapacity") or {}
             amounts = {name: parse_quantity(amount) for name, amount in consumed.items()}
             yield Holding(device, amounts)
