@@ -4,6 +4,7 @@ Each request sequence of kube-scheduler's that the reference lists has its test 
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
@@ -300,6 +301,7 @@ def test_a_pod_waits_for_the_binding_conditions_of_its_device() -> None:
         assert any(note[1] == "BindingConditionsPending" for note in world.notes.about("p"))
         report(world, "c", "example.com/ready")
         await world.until(lambda: world.node_of("p") == "node-a", seconds=1)
+        assert waits(world) == {"success": 1}
 
     play(story)
 
@@ -318,6 +320,7 @@ def test_a_failed_condition_ends_the_binding_and_the_claim_is_deallocated() -> N
         report(world, "c", "example.com/failed")
         await world.until(lambda: world.node_of("p") == "node-b")
         assert devices(world, "c") == ["gpu-1"]
+        assert waits(world) == {"failure": 1}
 
     play(story)
 
@@ -336,6 +339,7 @@ def test_devices_that_never_become_ready_are_given_up_after_ten_minutes() -> Non
         withdraw(world, "node-a")
         await world.until(lambda: devices(world, "c") == [], seconds=1200)
         assert world.clock.monotonic() - began >= 600
+        assert waits(world) == {"timeout": 1}
 
     play(story)
 
@@ -479,6 +483,14 @@ def test_the_deletion_of_an_allocated_claim_wakes_the_pod_that_waits_for_its_dev
         await world.until(lambda: world.node_of("second") == "node-a", seconds=45)
 
     play(story)
+
+
+def waits(world: VirtualCluster) -> dict[str, int]:
+    """How often attempts waited for binding conditions, by outcome."""
+    name = world.operator.metrics.binding_conditions_allocations.name
+    lines = [line for line in world.metrics().decode().splitlines() if line.startswith(name)]
+    statuses = [(re.search(r'status="([a-z]+)"', line), line.split()[-1]) for line in lines]
+    return {found[1]: round(float(count)) for found, count in statuses if found}
 
 
 def refused() -> Exception:

@@ -20,6 +20,7 @@ from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
+    DeviceCounts,
     FilterRunner,
     Handle,
     Nominations,
@@ -94,6 +95,18 @@ class VolumesUncounted(VolumeCounts):
         pass
 
 
+class DevicesUncounted(DeviceCounts):
+    """Counts nothing: for decisions outside the scheduler."""
+
+    @override
+    def claim_made(self, status: str) -> None:
+        pass
+
+    @override
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all profiles share."""
@@ -121,6 +134,7 @@ class Services:
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
+    device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
 
 
 class ProfileHandle(Handle):
@@ -135,6 +149,7 @@ class ProfileHandle(Handle):
         self.client = services.client
         self.recorder = services.recorder
         self.volume_counts = services.volume_counts
+        self.device_counts = services.device_counts
         self.preempting = services.preempting
         self._framework: ServedFramework | None = None
 
