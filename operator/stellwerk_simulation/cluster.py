@@ -25,6 +25,7 @@ from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 from stellwerk_simulation.trace import TraceNode, TracePod
+from stellwerk_simulation.virtual_background import VirtualBackground
 
 PODS_PER_NODE = 1001
 """More than any node of the traces is ever given."""
@@ -42,14 +43,22 @@ class ActivePods:
 
 
 def make_world(
-    nodes: Sequence[TraceNode], profile: LoadedProfile, seed: int, active: ActivePods
+    nodes: Sequence[TraceNode],
+    profile: LoadedProfile,
+    seed: int,
+    active: ActivePods,
+    clock: VirtualClock | None = None,
+    plan_seconds: float = 0.0,
 ) -> World:
     """A World with these nodes and nothing on them, in virtual time.
+
+    `plan_seconds`: how long work in the background takes there.
 
     Raises:
         ProfileError: a plugin of the profile refuses its arguments.
     """
     profiles, nominator = Profiles(), Nominator()
+    clock = clock or VirtualClock()
     world = World(
         cache=Cache(),
         objects=IndexedObjectStore(),
@@ -57,13 +66,19 @@ def make_world(
         nominator=nominator,
         queue=SchedulingQueue(active, profiles, nominator=nominator),
         profiles=profiles,
-        clock=VirtualClock(),
+        clock=clock,
         random=RecordedRandom(Random(seed)),
     )
     for node in nodes:
         world.cache.set_node(parse_node(node_manifest(node)))
     served = offline_profile(
-        profile, world.cache, world.objects, nominator, world.random, world.clock
+        profile,
+        world.cache,
+        world.objects,
+        nominator,
+        world.random,
+        world.clock,
+        VirtualBackground(clock, plan_seconds),
     )
     profiles.serve([served], {})
     world.cache.update_snapshot()

@@ -17,6 +17,7 @@ from stellwerk.errors import ConfigurationError
 _MOST_SHARE: Final = 10.0
 _MOST_SEED: Final = 2**31 - 2
 _DEFAULT_SEED: Final = 42
+_PLAN_SECONDS: Final = 30
 _CURVE_KINDS: Final = (".csv", ".json")
 
 
@@ -35,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE",
         action="append",
         required=True,
-        help="a ready profile (random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd) or "
-        "a file with a SchedulerProfile; may be repeated",
+        help="a ready profile (random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, "
+        "pattern-plan) or a file with a SchedulerProfile; may be repeated",
     )
     parser.add_argument(
         "--inflate",
@@ -60,6 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or .json",
     )
     parser.add_argument(
+        "--plan-seconds",
+        metavar="SECONDS",
+        type=_jobs,
+        default=_PLAN_SECONDS,
+        help="virtual time until a plan that a plugin asked for is there; pods arrive one second "
+        f"apart (default: {_PLAN_SECONDS})",
+    )
+    parser.add_argument(
         "--jobs",
         metavar="NUMBER",
         type=_jobs,
@@ -80,7 +89,9 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.report import table, write_curves  # noqa: PLC0415
 
-    experiment = Experiment.read(options.nodes, options.pods, options.inflate)
+    experiment = Experiment.read(
+        options.nodes, options.pods, options.inflate, float(options.plan_seconds)
+    )
     for remark in experiment.remarks():
         print(f"stellwerk: {remark}", file=sys.stderr)
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))

@@ -47,15 +47,17 @@ class Experiment:
     pods: Sequence[TracePod]
     share: float | None
     """Of the GPUs that arriving pods ask for together; None: the list as it is."""
+    plan_seconds: float = 0.0
+    """Of virtual time, until a plan that was asked for is there."""
 
     @classmethod
-    def read(cls, nodes: Path, pods: Path, share: float | None) -> Self:
+    def read(cls, nodes: Path, pods: Path, share: float | None, plan_seconds: float = 0.0) -> Self:
         """An experiment over the files of a trace.
 
         Raises:
             ConfigurationError: a file cannot be used.
         """
-        experiment = cls(read_nodes(nodes), read_pods(pods), share)
+        experiment = cls(read_nodes(nodes), read_pods(pods), share, plan_seconds)
         if share is not None:
             if not gpu_capacity(experiment.nodes):
                 raise ConfigurationError(f"--inflate: no node in {nodes} has a GPU")
@@ -96,7 +98,8 @@ class Experiment:
         """
         typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
         try:
-            simulation = Simulation(arrivals, profile_of(profile, typical), typical, seed)
+            loaded = profile_of(profile, typical, self.pods)
+            simulation = Simulation(arrivals, loaded, typical, seed, self.plan_seconds)
         except ProfileError as error:
             raise ConfigurationError(f"--profile {profile}: {error}") from error
         try:
@@ -114,7 +117,7 @@ class Experiment:
         """
         typical = typical_pods(self.pods)
         for profile in profiles:
-            profile_of(profile, typical)
+            profile_of(profile, typical, self.pods)
         runs = [(profile, seed) for profile in profiles for seed in seeds]
         lengths = {seed: len(self.arrivals(seed).pods) for seed in seeds}
         progress = Progress(sum(lengths[seed] for _, seed in runs))

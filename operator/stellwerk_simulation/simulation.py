@@ -6,8 +6,9 @@ Runs call it, in processes of their own. Invariant: every decision is `world.dec
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from stellwerk.clock import VirtualClock
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
 from stellwerk.world.decide import decide
@@ -16,6 +17,9 @@ from stellwerk_simulation.arrivals import Arrivals, gpu_capacity
 from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world
 from stellwerk_simulation.fragmentation_record import FragmentationRecord
 from stellwerk_simulation.trace import TracePod
+
+_SECONDS_APART: Final = 1.0
+"""Pods without times of their own arrive one after the other."""
 
 
 class Event(NamedTuple):
@@ -53,11 +57,15 @@ class Simulation:
         profile: LoadedProfile,
         typical: Sequence[TypicalPod],
         seed: int,
+        plan_seconds: float = 0.0,
     ) -> None:
         self._profile, self._seed = profile, seed
         self._capacity = gpu_capacity(arrivals.nodes)
         self._active = ActivePods()
-        self._world = make_world(arrivals.nodes, profile, seed, self._active)
+        self._clock = VirtualClock()
+        self._world = make_world(
+            arrivals.nodes, profile, seed, self._active, self._clock, plan_seconds
+        )
         self._pods = PodMaker(profile.scheduler_name)
         self._record = FragmentationRecord(self._world.cache.snapshot, TypicalPods(typical))
         self._world.cache.update_snapshot()
@@ -96,6 +104,7 @@ class Simulation:
         Raises:
             PluginFailure: a plugin raised.
         """
+        self._clock.advance(_SECONDS_APART)
         self._arrived += pod.total_milli
         node_name = self._schedule(pod)
         if node_name:

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Any, Protocol
 
+from stellwerk.framework.background import Background
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
 from stellwerk.framework.follow_up import FollowUp
@@ -204,6 +205,8 @@ class Handle(Protocol):
     volume_counts: VolumeCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
+    background: Background
+    """Computes what a plugin does not wait for."""
 
     @property
     def filters(self) -> FilterRunner:
