@@ -35,9 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile",
         metavar="NAME|FILE",
         action="append",
-        required=True,
+        default=[],
         help="a ready profile (random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, "
         "pattern-plan) or a file with a SchedulerProfile; may be repeated",
+    )
+    parser.add_argument(
+        "--compare",
+        metavar="NAME|FILE",
+        nargs=2,
+        help="two profiles: which is better at what and by how much, over the seeds in pairs",
     )
     parser.add_argument(
         "--inflate",
@@ -59,6 +65,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write allocation and fragmentation at every percent of arrived load there, as .csv "
         "or .json",
+    )
+    parser.add_argument(
+        "--arrivals",
+        choices=("fast", "trace"),
+        default="fast",
+        help="one pod after the other, none of which leaves (fast, the default), or by the times "
+        "of the trace, with departures",
+    )
+    parser.add_argument(
+        "--on-failure",
+        choices=("drop", "queue"),
+        default="drop",
+        help="what becomes of a pod that no node takes: dropped for good (the default), or it "
+        "waits in the queue",
     )
     parser.add_argument(
         "--plan-seconds",
@@ -84,20 +104,30 @@ def run(options: argparse.Namespace) -> int:
         ConfigurationError: a file or a profile cannot be used.
         SchedulerError: a run broke.
     """
+    if not options.profile and not options.compare:
+        raise ConfigurationError("name at least one --profile, or two to --compare")
+    if options.inflate is not None and options.arrivals == "trace":
+        raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
     if options.curve is not None:
         _check_writable(options.curve)
+    from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
-    from stellwerk_simulation.report import table, write_curves  # noqa: PLC0415
+    from stellwerk_simulation.report import compared, table, write_curves  # noqa: PLC0415
 
-    experiment = Experiment.read(
-        options.nodes, options.pods, options.inflate, float(options.plan_seconds)
+    conduct = Conduct(
+        timed=options.arrivals == "trace",
+        queues=options.on_failure == "queue",
+        plan_seconds=float(options.plan_seconds),
     )
+    experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
     for remark in experiment.remarks():
         print(f"stellwerk: {remark}", file=sys.stderr)
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
-    profiles = tuple(dict.fromkeys(options.profile))
+    profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
     results = experiment.run(profiles, seeds, options.jobs)
     print(table(results))
+    if options.compare:
+        print("", compared(results, *options.compare), sep="\n")
     if options.curve is not None:
         write_curves(options.curve, results, experiment.until_pct)
     return 0

@@ -8,13 +8,14 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
     Arrivals,
     as_listed,
@@ -22,9 +23,10 @@ from stellwerk_simulation.arrivals import (
     inflated,
     typical_pods,
 )
+from stellwerk_simulation.conduct import Conduct
 from stellwerk_simulation.progress import Progress
 from stellwerk_simulation.ready_profiles import profile_of
-from stellwerk_simulation.simulation import RunResult, Simulation
+from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
 
 if TYPE_CHECKING:
@@ -47,17 +49,18 @@ class Experiment:
     pods: Sequence[TracePod]
     share: float | None
     """Of the GPUs that arriving pods ask for together; None: the list as it is."""
-    plan_seconds: float = 0.0
-    """Of virtual time, until a plan that was asked for is there."""
+    conduct: Conduct = field(default_factory=Conduct)
 
     @classmethod
-    def read(cls, nodes: Path, pods: Path, share: float | None, plan_seconds: float = 0.0) -> Self:
+    def read(
+        cls, nodes: Path, pods: Path, share: float | None, conduct: Conduct | None = None
+    ) -> Self:
         """An experiment over the files of a trace.
 
         Raises:
             ConfigurationError: a file cannot be used.
         """
-        experiment = cls(read_nodes(nodes), read_pods(pods), share, plan_seconds)
+        experiment = cls(read_nodes(nodes), read_pods(pods), share, conduct or Conduct())
         if share is not None:
             if not gpu_capacity(experiment.nodes):
                 raise ConfigurationError(f"--inflate: no node in {nodes} has a GPU")
@@ -99,7 +102,7 @@ class Experiment:
         typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
         try:
             loaded = profile_of(profile, typical, self.pods)
-            simulation = Simulation(arrivals, loaded, typical, seed, self.plan_seconds)
+            simulation = Simulation(arrivals, loaded, typical, seed, self.conduct)
         except ProfileError as error:
             raise ConfigurationError(f"--profile {profile}: {error}") from error
         try:
