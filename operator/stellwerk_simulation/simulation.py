@@ -67,7 +67,7 @@ class Simulation:
             self.arrive(pod)
             if number % 100 == 0 or number == len(pods):
                 tick(number)
-        while self._conduct.queues and self._leaving and self._waits():
+        while self._leaving:
             self._pass_until(self._leaving[0][0])
         return self._account.result(self._clock.monotonic())
 
@@ -108,9 +108,6 @@ class Simulation:
                 flushes = 0
             if due >= at_seconds:
                 return
-
-    def _waits(self) -> bool:
-        return bool(self._world.queue.entries)
 
     def _backs_off(self) -> bool:
         places = (Place.BACKOFF, Place.ERROR_BACKOFF)
