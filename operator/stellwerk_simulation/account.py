@@ -106,9 +106,9 @@ class Account:
         self._placed += 1
         self._changed(node_name)
         self._waited.append(now - self._came.pop(pod.name, now))
-        if not self._pods_on[node_name]:
-            self._in_use_since[node_name] = now
-        self._pods_on[node_name] += 1
+        if not pod.of_daemon_set:
+            self._in_use_since.setdefault(node_name, now)
+            self._pods_on[node_name] += 1
         self._most_nodes = max(self._most_nodes, len(self._in_use_since))
         for resource in _RESOURCES:
             row = self._snapshot.resource_row.get(resource)
@@ -122,6 +122,8 @@ class Account:
         self._used -= pod.total_milli
         self._any_left = True
         self._changed(node_name)
+        if pod.of_daemon_set:
+            return
         self._pods_on[node_name] -= 1
         if not self._pods_on[node_name]:
             self._end_use(node_name, now)

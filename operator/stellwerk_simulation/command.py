@@ -9,16 +9,20 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
 
 _MOST_SHARE: Final = 10.0
 _MOST_SEED: Final = 2**31 - 2
 _DEFAULT_SEED: Final = 42
 _PLAN_SECONDS: Final = 30
 _CURVE_KINDS: Final = (".csv", ".json")
+
+LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,16 +32,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name,
             metavar="FILE",
             type=Path,
-            required=True,
-            help=f"{text} of a trace: CSV as the openb GPU traces are published, also .xz",
+            help=f"{text}: CSV as the openb GPU traces are published, also .xz; or manifests, "
+            ".yaml or .json, as kubectl get prints them",
         )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="nodes and pods of a live cluster, which is only read",
+    )
+    parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
     parser.add_argument(
         "--profile",
         metavar="NAME|FILE",
         action="append",
         default=[],
-        help="a ready profile (random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd, "
-        "pattern-plan) or a file with a SchedulerProfile; may be repeated",
+        help="a ready profile (default, random, dot-product, gpu-clustering, gpu-packing, "
+        "best-fit, fgd, pattern-plan) or a file with a SchedulerProfile; may be repeated",
     )
     parser.add_argument(
         "--compare",
@@ -97,8 +107,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, live: LiveObjects) -> int:
     """Run every profile with every seed, print a table; returns the exit status.
+
+    `live` reads the objects of the cluster that a kubeconfig names.
 
     Raises:
         ConfigurationError: a file or a profile cannot be used.
@@ -106,6 +118,8 @@ def run(options: argparse.Namespace) -> int:
     """
     if not options.profile and not options.compare:
         raise ConfigurationError("name at least one --profile, or two to --compare")
+    if options.kubeconfig is None and None in {options.nodes, options.pods}:
+        raise ConfigurationError("name --nodes and --pods, or a --kubeconfig")
     if options.inflate is not None and options.arrivals == "trace":
         raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
     if options.curve is not None:
@@ -119,7 +133,11 @@ def run(options: argparse.Namespace) -> int:
         queues=options.on_failure == "queue",
         plan_seconds=float(options.plan_seconds),
     )
-    experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
+    if options.kubeconfig is not None:
+        objects = live(options.kubeconfig, options.context)
+        experiment = Experiment.of_objects(objects, options.inflate, conduct)
+    else:
+        experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
     for remark in experiment.remarks():
         print(f"stellwerk: {remark}", file=sys.stderr)
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.json_values import JsonObject
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
     Arrivals,
@@ -24,6 +25,7 @@ from stellwerk_simulation.arrivals import (
     typical_pods,
 )
 from stellwerk_simulation.conduct import Conduct
+from stellwerk_simulation.manifests import is_manifest_file, nodes_of, pods_of, read_objects
 from stellwerk_simulation.progress import Progress
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.simulation import Simulation
@@ -55,18 +57,48 @@ class Experiment:
     def read(
         cls, nodes: Path, pods: Path, share: float | None, conduct: Conduct | None = None
     ) -> Self:
-        """An experiment over the files of a trace.
+        """An experiment over files: CSV as traces are published, or manifests.
 
         Raises:
             ConfigurationError: a file cannot be used.
         """
-        experiment = cls(read_nodes(nodes), read_pods(pods), share, conduct or Conduct())
-        if share is not None:
-            if not gpu_capacity(experiment.nodes):
-                raise ConfigurationError(f"--inflate: no node in {nodes} has a GPU")
-            if not any(pod.total_milli for pod in experiment.pods):
-                raise ConfigurationError(f"--inflate: no pod in {pods} asks for a GPU")
+        listed = nodes_of(read_objects(nodes), str(nodes)) if is_manifest_file(nodes) else None
+        arriving = pods_of(read_objects(pods), str(pods)) if is_manifest_file(pods) else None
+        experiment = cls(
+            read_nodes(nodes) if listed is None else listed,
+            read_pods(pods) if arriving is None else arriving,
+            share,
+            conduct or Conduct(),
+        )
+        experiment.check(f"in {nodes}", f"in {pods}")
         return experiment
+
+    @classmethod
+    def of_objects(
+        cls, objects: Sequence[JsonObject], share: float | None, conduct: Conduct
+    ) -> Self:
+        """An experiment over the nodes and pods of a cluster.
+
+        Raises:
+            ConfigurationError: there is no node, or no pod.
+        """
+        name = "the cluster"
+        experiment = cls(nodes_of(objects, name), pods_of(objects, name), share, conduct)
+        experiment.check("there", "there")
+        return experiment
+
+    def check(self, of_nodes: str, of_pods: str) -> None:
+        """Raise what keeps the list from being inflated; `of_nodes`, `of_pods`: where they stand.
+
+        Raises:
+            ConfigurationError: there is no GPU, or no request for one.
+        """
+        if self.share is None:
+            return
+        if not gpu_capacity(self.nodes):
+            raise ConfigurationError(f"--inflate: no node {of_nodes} has a GPU")
+        if not any(pod.total_milli for pod in self.pods):
+            raise ConfigurationError(f"--inflate: no pod {of_pods} asks for a GPU")
 
     @property
     def until_pct(self) -> int:
@@ -78,7 +110,7 @@ class Experiment:
 
     def remarks(self) -> list[str]:
         """What is odd about the trace, and what is done about it."""
-        shapes = {replace(node, name="") for node in self.nodes}
+        shapes = {replace(node, name="", hourly_price=0.0) for node in self.nodes}
         hopeless = [pod for pod in self.pods if not any(_fits(pod, shape) for shape in shapes)]
         if not hopeless:
             return []

@@ -37,7 +37,8 @@ _SCORE_OF: Final[Mapping[str, str]] = {
 _PLANNED: Final = "pattern-plan"
 _BEFORE_ALL_ELSE: Final = 101
 """The weight of a score whose smallest step counts for more than all of another one."""
-READY: Final = tuple(_SCORE_OF)
+_DEFAULT: Final = "default"
+READY: Final = (_DEFAULT, *_SCORE_OF)
 """The names of the ready profiles."""
 _LARGEST_FILE: Final = 1 << 20
 
@@ -50,7 +51,7 @@ def profile_of(
     Raises:
         ConfigurationError: there is neither, or it cannot be used.
     """
-    if name in _SCORE_OF:
+    if name in READY:
         return load_profile(ready_manifest(name, typical, pods), known_plugins())
     path = Path(name)
     if path.suffix not in {".yaml", ".yml", ".json"}:
@@ -67,6 +68,8 @@ def ready_manifest(
     name: str, typical: Sequence[TypicalPod], pods: Sequence[TracePod] = ()
 ) -> dict[str, Any]:
     """The SchedulerProfile object of a ready profile."""
+    if name == _DEFAULT:
+        return {"metadata": {"name": name}, "spec": {"schedulerName": name}}
     score = _SCORE_OF[name]
     config = []
     scores: list[dict[str, Any]] = [{"name": score}] if score else []

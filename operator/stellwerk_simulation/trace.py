@@ -67,6 +67,12 @@ class TracePod:
         """Thousandths of all its devices."""
         return self.devices * self.gpu_milli
 
+    @property
+    def of_daemon_set(self) -> bool:
+        """Whether a DaemonSet made it, so that it says nothing about a node's use."""
+        owners = (self.manifest or {}).get("metadata", {}).get("ownerReferences") or ()
+        return any(owner.get("kind") == "DaemonSet" for owner in owners)
+
 
 def read_nodes(path: Path) -> list[TraceNode]:
     """The nodes of a file, at least one.
