@@ -17,6 +17,7 @@ from stellwerk.commands import (
     decide,
     demo,
     explain,
+    plan,
     run,
     simulate,
     up,
@@ -37,6 +38,7 @@ _COMMANDS: Final = {
     "decide": decide,
     "convert": convert,
     "simulate": simulate,
+    "plan": plan,
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""
 

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "choosing-a-profile.md").read_text()
 
 def block(language: str, beginning: str) -> str:
     """The block of the page that begins so."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     return next(each for each in blocks if each.startswith(beginning))
 
 
