@@ -21,6 +21,7 @@ _MOST_SEED: Final = 2**31 - 2
 _DEFAULT_SEED: Final = 42
 _PLAN_SECONDS: Final = 30
 _CURVE_KINDS: Final = (".csv", ".json")
+_PAGE_KINDS: Final = (".html",)
 
 LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
 
@@ -77,6 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "or .json",
     )
     parser.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="write tables and plots there, as a page that opens without a network",
+    )
+    parser.add_argument(
         "--arrivals",
         choices=("fast", "trace"),
         default="fast",
@@ -116,17 +123,17 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         ConfigurationError: a file or a profile cannot be used.
         SchedulerError: a run broke.
     """
-    if not options.profile and not options.compare:
-        raise ConfigurationError("name at least one --profile, or two to --compare")
-    if options.kubeconfig is None and None in {options.nodes, options.pods}:
-        raise ConfigurationError("name --nodes and --pods, or a --kubeconfig")
-    if options.inflate is not None and options.arrivals == "trace":
-        raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
-    if options.curve is not None:
-        _check_writable(options.curve)
+    _check(options)
     from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
-    from stellwerk_simulation.report import compared, table, write_curves  # noqa: PLC0415
+    from stellwerk_simulation.html_report import page  # noqa: PLC0415
+    from stellwerk_simulation.report import (  # noqa: PLC0415 as above
+        aligned,
+        comparison_table,
+        runs_table,
+        write_curves,
+        write_whole,
+    )
 
     conduct = Conduct(
         timed=options.arrivals == "trace",
@@ -143,19 +150,37 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
     profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
     results = experiment.run(profiles, seeds, options.jobs)
-    print(table(results))
+    tables = [("Runs", runs_table(results))]
     if options.compare:
-        print("", compared(results, *options.compare), sep="\n")
+        first, second = options.compare
+        tables.append((f"{second} against {first}", comparison_table(results, first, second)))
+    print("\n\n".join(aligned(lines) for _, lines in tables))
+    if options.html is not None:
+        write_whole(options.html, page(results, tables, experiment.until_pct).encode())
     if options.curve is not None:
         write_curves(options.curve, results, experiment.until_pct)
     return 0
 
 
-def _check_writable(path: Path) -> None:
-    if path.suffix not in _CURVE_KINDS:
-        raise ConfigurationError(f"--curve {path}: the name must end in .csv or .json")
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together, before anything runs."""
+    if not options.profile and not options.compare:
+        raise ConfigurationError("name at least one --profile, or two to --compare")
+    if options.kubeconfig is None and None in {options.nodes, options.pods}:
+        raise ConfigurationError("name --nodes and --pods, or a --kubeconfig")
+    if options.inflate is not None and options.arrivals == "trace":
+        raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
+    if options.curve is not None:
+        _check_writable("--curve", options.curve, _CURVE_KINDS)
+    if options.html is not None:
+        _check_writable("--html", options.html, _PAGE_KINDS)
+
+
+def _check_writable(option: str, path: Path, kinds: Sequence[str]) -> None:
+    if path.suffix not in kinds:
+        raise ConfigurationError(f"{option} {path}: the name must end in {' or '.join(kinds)}")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ConfigurationError(f"--curve {path}: cannot be written there")
+        raise ConfigurationError(f"{option} {path}: cannot be written there")
 
 
 def _share(text: str) -> float:

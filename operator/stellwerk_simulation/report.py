@@ -8,7 +8,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -18,10 +18,13 @@ from stellwerk_simulation.comparison import comparison, differences
 from stellwerk_simulation.curve import CurvePoint, curve
 from stellwerk_simulation.figures import FIGURES, Figure
 
+Lines: TypeAlias = Sequence[Sequence[str]]
+"""Of a table; the first is its head."""
+
 _COLUMNS: Final = ("arrived_pct", "allocated_pct", "fragmented_pct", "fragmentation_ratio_pct")
 
 
-def table(results: Sequence[RunResult]) -> str:
+def runs_table(results: Sequence[RunResult]) -> Lines:
     """One line per run; with several seeds, one for the mean and deviation of each profile."""
     shown = [figure for figure in FIGURES if any(figure.of(run) is not None for run in results)]
     lines: list[tuple[str, ...]] = [
@@ -34,16 +37,16 @@ def table(results: Sequence[RunResult]) -> str:
             lines.append((profile, str(run.seed), str(len(run.events)), *values))
         if len(runs) > 1:
             lines.append((profile, "mean", "", *(_mean(figure, runs) for figure in shown)))
-    return aligned(lines)
+    return lines
 
 
-def compared(results: Sequence[RunResult], first: str, second: str) -> str:
+def comparison_table(results: Sequence[RunResult], first: str, second: str) -> Lines:
     """What the second of two profiles is better at, and by how much."""
     pairs = [[run for run in results if run.profile == name] for name in (first, second)]
-    return aligned(comparison(first, second, differences(*pairs)))
+    return comparison(first, second, differences(*pairs))
 
 
-def aligned(lines: Sequence[Sequence[str]]) -> str:
+def aligned(lines: Lines) -> str:
     """Columns of text, the first one to the left."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -71,10 +74,19 @@ def write_curves(path: Path, results: Sequence[RunResult], until_pct: int) -> No
     """
     rows = [row for result in results for row in _rows(result, until_pct)]
     text = orjson.dumps(rows, option=orjson.OPT_INDENT_2) if path.suffix == ".json" else _csv(rows)
+    write_whole(path, text)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, which appears under its name when it is whole.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         try:
-            partial.write_bytes(text)
+            partial.write_bytes(content)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
