@@ -75,18 +75,15 @@ def _chart(by_profile: Curves, value_of: ValueOf, until_pct: int) -> str:
             _HEIGHT - _BOTTOM - value / top * (_HEIGHT - _BOTTOM - 12), 1
         )
 
-    parts = [_grid(until_pct, top, at)]
+    parts, legend = [_grid(until_pct, top, at)], []
     for index, (name, line) in enumerate(means.items()):
         colour = _COLOURS[index % len(_COLOURS)]
         points = " ".join(f"{x},{y}" for x, y in (at(*point) for point in line))
         parts.append(f"<polyline fill=none stroke='{colour}' stroke-width=2 points='{points}'/>")
-        y = 24 + 18 * index
-        parts.append(
-            f"<rect x={_LEFT + 12} y={y - 9} width=14 height=4 fill='{colour}'/>"
-            f"<text x={_LEFT + 32} y={y}>{escape(name)}</text>"
-        )
+        legend.append(f"<span style='color:{colour}'>━</span> {escape(name)}")
     box = f"viewBox='0 0 {_WIDTH} {_HEIGHT}' width={_WIDTH} height={_HEIGHT}"
-    return f"<svg role=img xmlns='http://www.w3.org/2000/svg' {box}>{''.join(parts)}</svg>"
+    drawn = f"<svg role=img xmlns='http://www.w3.org/2000/svg' {box}>{''.join(parts)}</svg>"
+    return f"<p>{' &ensp; '.join(legend)}</p>{drawn}"
 
 
 def _grid(until_pct: int, top: float, at: Place) -> str:
