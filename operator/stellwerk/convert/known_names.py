@@ -22,6 +22,7 @@ OFF_BY_DEFAULT: Final = frozenset(
         "GpuClustering",
         "GpuDotProduct",
         "GpuPacking",
+        "GpuPatternPlan",
         "GpuShare",
         "LegacyBalancedAllocation",
         "LegacyLeastAllocated",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from stellwerk.framework.background import Background
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
 from stellwerk.framework.follow_up import FollowUp
@@ -240,6 +241,8 @@ class Handle(Protocol):
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
     pod_groups: PodGroups
+    background: Background
+    """Computes what a plugin does not wait for."""
 
     @property
     def filters(self) -> FilterRunner:
