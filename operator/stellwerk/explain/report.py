@@ -8,6 +8,7 @@ read.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain, islice
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final
 
@@ -31,6 +32,8 @@ from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 _EXAMPLES: Final = 5
+_TAKERS: Final = 5
+"""So many pods are named that took another one's place."""
 _NEAREST: Final = 20
 """So many nodes are shown one by one."""
 _NEAR: Final = 0.6
@@ -113,6 +116,8 @@ class Explanations:
         preempted = self.evictions.of_preemptor(pod.key)
         if preempted is not None:
             result["lastPreemption"] = preempted | {"nominatedNode": pod.nominated_node_name}
+            if pod.nominated_node_name != preempted["node"]:
+                result["lastPreemption"]["tookPlace"] = self._took_place(pod)
         profile = world.profiles.of(pod)
         if profile is None:
             return result | self._no_profile(pod)
@@ -121,6 +126,34 @@ class Explanations:
         yield
         served = fork.profiles.of(pod)
         return result if served is None else result | (yield from explain_on(fork, pod, served))
+
+    def _took_place(self, pod: PodInfo) -> list[JsonObject]:
+        """The pods that got, or were nominated to, the node that victims were to leave for one."""
+        nomination = self.evictions.nomination_of(pod.key)
+        if nomination is None:
+            return []
+        bound = self.records.since(nomination.node_name, nomination.decided_at_seconds)
+        later = self.evictions.later_on(nomination)
+        nominated: Iterable[tuple[PodInfo | DecisionRecord, float, bool]] = (
+            (it.preemptor, it.decided_at_seconds, False) for it in later
+        )
+        takers = {
+            each.uid: (each, seconds, is_bound)
+            for each, seconds, is_bound in chain(
+                nominated, ((it, it.decided_at_seconds, True) for it in bound)
+            )
+            # What has less priority has no place that a nominated pod waits for.
+            if each.priority >= pod.priority and each.uid != pod.uid
+        }
+        return [
+            {
+                "pod": each.key,
+                "priority": each.priority,
+                "bound": is_bound,
+                "decidedAt": at(self.world.clock, decided_at_seconds),
+            }
+            for each, decided_at_seconds, is_bound in islice(takers.values(), _TAKERS)
+        ]
 
     # --- without a profile ----------------------------------------------------------------------
 

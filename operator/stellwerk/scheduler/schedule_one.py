@@ -139,7 +139,7 @@ class ScheduleOne:
         effects = self.apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
-            self._carry_out(effects, queued, decision, started_seconds)
+            self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))
         else:
             self.records.keep(decision, queued.attempts, decided_seconds)
             # Permit is asked in the first step of the task, which comes before the next cycle: a
@@ -155,11 +155,17 @@ class ScheduleOne:
             shadows.look(pod, decision, started_seconds - queued_at_seconds)
 
     def _carry_out(
-        self, effects: Effects, queued: QueuedPod, decision: Decision, started_seconds: float
+        self,
+        effects: Effects,
+        queued: QueuedPod,
+        decision: Decision,
+        started_and_decided_seconds: tuple[float, float],
     ) -> None:
         """What follows where there is no node: victims, a condition, an event."""
+        started_seconds, decided_seconds = started_and_decided_seconds
         if effects.evict is not None:
-            self.evictions.keep(decision, rfc3339(self._world.clock.now()))
+            now = self._world.clock.now()
+            self.evictions.keep(decision, rfc3339(now), decided_seconds)
         self._failures.carry_out(effects, queued, decision.search.profile, started_seconds)
 
     def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:

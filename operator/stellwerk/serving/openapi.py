@@ -50,7 +50,8 @@ _SUGGESTION: Final = _object(
         "feasibleNodes": _NUMBER,
         "nodes": _list(_TEXT),
         "alternatives": _list(_list(_CHANGE)),
-    }
+    },
+    {"reason": _TEXT},
 )
 _QUEUE_FACTS: Final = _object(
     {
@@ -154,7 +155,14 @@ _EXPLANATION: Final = _object(
                 "others": _list(_object(_CANDIDATE)),
                 "nominatedNode": _TEXT,
                 **_CANDIDATE,
-            }
+            },
+            {
+                "tookPlace": _list(
+                    _object(
+                        {"pod": _TEXT, "priority": _NUMBER, "bound": _TRUTH, "decidedAt": _TIME}
+                    )
+                )
+            },
         ),
         "node": _TEXT,
         "note": _TEXT,

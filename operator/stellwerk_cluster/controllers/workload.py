@@ -48,6 +48,10 @@ _HASH_LENGTH: Final = 10
 _OWN: Final = ("resourceVersion", "managedFields")
 """What of the metadata every write changes."""
 MOST_CREATED_AT_ONCE: Final = 200
+_FEW_CHILDREN: Final = 100
+_PAUSE_SECONDS: Final = 0.001
+"""For each child, between two looks at a workload with many."""
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
 
 
@@ -92,9 +96,20 @@ class WorkloadController(Worker):
         for obj in (event.entry.obj, event.previous.obj if event.previous else EMPTY):
             owner = controller_of(obj)
             if owner is not None and owner["kind"] == self.kind.kind:
-                self.queue.add((event.entry.key[0], owner["name"]))
+                self._child_changed((event.entry.key[0], owner["name"]), owner["uid"])
         for key in self.adoptions[child].candidates(event):
             self.queue.add(key)
+
+    def _child_changed(self, key: Key, uid: str) -> None:
+        """Look at a workload: at once, or where it has many children, at most every so often.
+
+        A look goes through all of them: one for each change of each would take their square.
+        """
+        children = self.index.count(uid)
+        if children <= _FEW_CHILDREN:
+            self.queue.add(key)
+        else:
+            self.queue.add_within(key, min(children * _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
 
     @override
     def reconcile(self, key: Hashable) -> None:
