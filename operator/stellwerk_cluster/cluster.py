@@ -92,6 +92,8 @@ class ClusterOptions:
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
     admission_plugins: frozenset[str] = DEFAULT_PLUGINS
+    feature_gates: frozenset[str] = frozenset()
+    """Which gates are on, with all that they need: `apimachinery.feature_gates`."""
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
     identity: IdentityOptions = field(default_factory=IdentityOptions)
@@ -120,7 +122,7 @@ class EmbeddedCluster:
         The API (`api`, `store`) works at once, in process; the port opens with `start`.
 
         Raises:
-            StatusError: a node manifest is invalid.
+            StatusError: a node manifest is invalid, or a device that drivers publish.
             ConfigurationError: the data directory is damaged, or cannot be read or written.
         """
         self.options = options or ClusterOptions()
@@ -132,8 +134,9 @@ class EmbeddedCluster:
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
             kept = KeptSecrets(self.options.data_directory.path / _SECRETS)
-        self.api = Api(self.store, KindTable(), self.clock, rng)
+        self.api = Api(self.store, KindTable(self.options.feature_gates), self.clock, rng)
         self.api.plugins = self.options.admission_plugins
+        self.api.features = self.options.feature_gates
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)

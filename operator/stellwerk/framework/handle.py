@@ -20,10 +20,13 @@ from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
+    DeviceCounts,
+    EvictedTogether,
     FilterRunner,
     Handle,
     Nominations,
     ObjectStore,
+    PodGroups,
     Recorder,
     VolumeCounts,
     WaitingPod,
@@ -94,6 +97,30 @@ class VolumesUncounted(VolumeCounts):
         pass
 
 
+class NoPodGroups(PodGroups):
+    """No pod is a member of any group: for decisions on pods alone."""
+
+    @override
+    def why_gated(self, pod: PodInfo) -> str:
+        return ""
+
+    @override
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        return None
+
+
+class DevicesUncounted(DeviceCounts):
+    """Counts nothing: for decisions outside the scheduler."""
+
+    @override
+    def claim_made(self, status: str) -> None:
+        pass
+
+    @override
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all profiles share."""
@@ -121,6 +148,8 @@ class Services:
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
+    pod_groups: PodGroups = field(default_factory=NoPodGroups)
+    device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
 
 
 class ProfileHandle(Handle):
@@ -135,7 +164,9 @@ class ProfileHandle(Handle):
         self.client = services.client
         self.recorder = services.recorder
         self.volume_counts = services.volume_counts
+        self.device_counts = services.device_counts
         self.preempting = services.preempting
+        self.pod_groups = services.pod_groups
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

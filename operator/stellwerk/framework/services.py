@@ -7,6 +7,7 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -143,6 +144,27 @@ class Nominations(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EvictedTogether:
+    """A group whose members are evicted as a whole."""
+
+    priority: int
+    others: Sequence[PodInfo]
+    """The other members on nodes."""
+
+
+class PodGroups(Protocol):
+    """Which pods belong together."""
+
+    def why_gated(self, pod: PodInfo) -> str:
+        """Return why a member's group is not worth an attempt; empty if it is."""
+        ...
+
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        """Return what goes when a member is evicted; None: it goes alone."""
+        ...
+
+
 class WaitingPod(Protocol):
     """A pod held by Permit plugins."""
 
@@ -191,6 +213,18 @@ class VolumeCounts(Protocol):
         ...
 
 
+class DeviceCounts(Protocol):
+    """Takes what DynamicResources does, for kube-scheduler's three families of it."""
+
+    def claim_made(self, status: str) -> None:
+        """A claim for extended resources was made ("success"), or refused ("failure")."""
+        ...
+
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """A pod waited for a driver's devices: "success", "failure", "timeout" or "error"."""
+        ...
+
+
 class Handle(Protocol):
     """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
 
@@ -202,8 +236,10 @@ class Handle(Protocol):
     client: ClusterClient
     recorder: Recorder
     volume_counts: VolumeCounts
+    device_counts: DeviceCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
+    pod_groups: PodGroups
 
     @property
     def filters(self) -> FilterRunner:

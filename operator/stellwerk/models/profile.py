@@ -103,7 +103,9 @@ def load_profile(
         ProfileError: the object cannot be used; the error names the field.
     """
     spec = parse_spec(obj.get("spec"))
-    plugins = resolve_plugins(spec.plugins, spec.weights, known_plugins)
+    plugins = resolve_plugins(
+        spec.plugins, spec.weights, known_plugins, gang_scheduling=spec.gang_scheduling
+    )
     args = _load_args(spec, plugins, known_plugins)
     metadata = obj.get("metadata") or {}
     loaded = LoadedProfile(

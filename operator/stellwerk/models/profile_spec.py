@@ -209,6 +209,10 @@ class SchedulerProfileSpec(ConfigModel):
     """How to choose among nodes of equal score: at random, as kube-scheduler does, or the one that
     it would visit first: the oldest, a node of each zone in turn."""
 
+    gang_scheduling: bool = False
+    """Whether pods of one group (spec.schedulingGroup of a PodGroup, or the label of the
+    coscheduling plugin) are placed together. Short for enabling the plugin GangScheduling."""
+
     @model_validator(mode="after")
     def _schedules_or_shadows(self) -> "SchedulerProfileSpec":
         if not self.scheduler_name and not self.shadow_of:

@@ -6,7 +6,7 @@ Reserve on, the devices of a pod are taken in the eyes of every profile, until t
 allocation or Unreserve gives them back. Source: v1.36 with its default feature gates.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -41,6 +41,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.plugins.devices.allocation import allocations
 from stellwerk.plugins.devices.attempt import Attempt, Decided
 from stellwerk.plugins.devices.binding import ClaimBinding, deallocated, delete_claim
@@ -51,13 +52,15 @@ from stellwerk.plugins.devices.extended import (
     claim_for,
     stale_claim,
 )
-from stellwerk.plugins.devices.finder import DeviceFinder
+from stellwerk.plugins.devices.finder import Answers, DeviceFinder
 from stellwerk.plugins.devices.hints import device_events
 from stellwerk.plugins.devices.node_verdicts import NAME, NOT_ALLOCATED, UNAVAILABLE, NodeVerdicts
 from stellwerk.plugins.devices.patience import SearchTimeoutError
 from stellwerk.plugins.devices.pod_claims import (
     ClaimMissingError,
     claims_of,
+    consumer_of,
+    is_allocated,
     is_reserved_for,
     key_of,
     reserved_for,
@@ -105,8 +108,8 @@ class DynamicResources(
         self._made: DeviceFinder | None = None
 
     @property
-    def _finder(self) -> DeviceFinder:
-        """Made when the first pod needs it: most clusters have no devices."""
+    def finder(self) -> DeviceFinder:
+        """What is known of devices; made when the first pod needs it: most clusters have none."""
         if self._made is None:
             handle = self._handle
             self._made = DeviceFinder(
@@ -132,23 +135,48 @@ class DynamicResources(
             claims = claims_of(self._objects, pod)
         except ClaimMissingError as missing:
             return PreFilterResult(unresolvable(NAME, str(missing)))
-        self._finder.refresh()
-        backed = backed_resources(pod, self._finder.classes)
+        self.finder.refresh()
+        backed = backed_resources(pod, self.finder.classes)
         if not claims and not backed:
             return SKIP_FILTER
-        found = self._examined(pod, claims, backed)
+        found = self._examined(pod, claims, backed, state.group)
         if isinstance(found, Status):
             return PreFilterResult(found)
         state.write(NAME, found)
         return GO_ON
 
+    def _with_shared(
+        self,
+        pod: PodInfo,
+        claims: Sequence[JsonObject],
+        backed: tuple[str, ...],
+        group: PodGroupKey | None,
+    ) -> Attempt:
+        """An attempt that sees what other members of the pod's group were given already."""
+        joined: set[str] = set()
+        shown: list[JsonObject] = []
+        for claim in claims:
+            given = None
+            if group is not None and not is_allocated(claim):
+                given = self.finder.in_flight.shared_with(uid_of(claim), pod.namespace, group)
+            if given is None:
+                shown.append(claim)
+            else:
+                joined.add(uid_of(claim))
+                shown.append({**claim, "status": {**claim.get("status", {}), "allocation": given}})
+        return Attempt(pod.namespace, shown, backed, joined=frozenset(joined))
+
     def _examined(
-        self, pod: PodInfo, claims: Sequence[JsonObject], backed: tuple[str, ...]
+        self,
+        pod: PodInfo,
+        claims: Sequence[JsonObject],
+        backed: tuple[str, ...],
+        group: PodGroupKey | None,
     ) -> Attempt | Status:
         """What is known of the pod's claims, or why no node can help."""
-        attempt = Attempt(pod.namespace, claims, backed)
+        attempt = self._with_shared(pod, claims, backed, group)
         for claim in attempt.to_allocate:
-            if self._finder.in_flight.has(uid_of(claim), pod.namespace):
+            if self.finder.in_flight.has(uid_of(claim), pod.namespace):
                 reason = f"resource claim {key_of(claim)} is in the process of being allocated"
                 return unresolvable(NAME, reason)
             try:
@@ -156,7 +184,7 @@ class DynamicResources(
             except (KeyError, TypeError, ValueError, AttributeError) as failure:
                 return error(NAME, f"claim {key_of(claim)}: {failure!r}")
             for choice in demand.choices:
-                if self._finder.classes.get(choice.class_name) is None:
+                if self.finder.classes.get(choice.class_name) is None:
                     reason = f"device class {choice.class_name} does not exist"
                     return unresolvable(NAME, f"request {choice.full_name}: {reason}")
             attempt.demands += (demand,)
@@ -173,10 +201,17 @@ class DynamicResources(
             return FilterResult.of_mask(np.ones(len(nodes), np.bool_), NOT_ALLOCATED)
         if attempt is None or not attempt.anything:
             return FilterResult.everywhere(len(nodes))
-        return self._verdicts(pod, attempt).filter(nodes)
+        return self._verdicts(pod, attempt).filter(nodes, state)
 
     def _verdicts(self, pod: PodInfo, attempt: Attempt) -> NodeVerdicts:
-        return NodeVerdicts(self._finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+        return NodeVerdicts(self.finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+
+    def tasks(self, attempt: Attempt, pod: PodInfo) -> Iterator[tuple[int, Answers]]:
+        """How many nodes each task is for, and what is known of it.
+
+        There is one, unless nodes differ in what their device plugins offer.
+        """
+        yield from self._verdicts(pod, attempt).tasks(NodeView(self._handle.snapshot))
 
     # --- Score ----------------------------------------------------------------------------------
 
@@ -254,13 +289,17 @@ class DynamicResources(
             return OK
         try:
             decided = self.decide(attempt, pod, node_name)
-        except (AllocationError, SearchTimeoutError) as failure:
-            return error(NAME, str(failure) or "timed out trying to allocate devices")
+        except AllocationError as failure:
+            return error(NAME, failure.text(attempt.names))
+        except SearchTimeoutError:
+            return error(NAME, "timed out trying to allocate devices")
         if decided is None:
             return error(NAME, "claim allocation not found for node")
         attempt.decided = decided
         for each in decided:
-            self._finder.in_flight.mark(each.uid, pod.namespace, each.allocation)
+            self.finder.in_flight.mark(each.uid, pod.namespace, each.allocation, state.group)
+        for uid in attempt.joined:
+            self.finder.in_flight.join(uid, pod.namespace, consumer_of(pod))
         return OK
 
     def decide(self, attempt: Attempt, pod: PodInfo, node_name: str) -> list[Decided] | None:
@@ -273,12 +312,12 @@ class DynamicResources(
         node = None if row is None else self._handle.snapshot.nodes[row]
         if node is None:
             return None
-        finder, verdicts = self._finder, self._verdicts(pod, attempt)
+        finder, verdicts = self.finder, self._verdicts(pod, attempt)
         finder.refresh()
         answers = verdicts.answers_on(node)
         if answers is None:
             return []
-        solution = finder.solution(answers.task, attempt.names, node)
+        solution = finder.solution(answers.task, node)
         if solution is None:
             return None
         claims = attempt.to_allocate
@@ -301,9 +340,11 @@ class DynamicResources(
         if attempt is None or self._made is None:
             return
         binding = self._binding(attempt, pod, node_name)
+        for uid in attempt.joined:
+            self.finder.in_flight.leave(uid, pod.namespace, consumer_of(pod))
         for each in attempt.decided:
             if not binding.is_written(each):
-                self._finder.in_flight.forget(each.uid, pod.namespace)
+                self.finder.in_flight.forget(each.uid, pod.namespace)
         for follow_up in binding.undo():
             self._handle.in_background(follow_up)
 
@@ -311,7 +352,7 @@ class DynamicResources(
 
     def _binding(self, attempt: Attempt, pod: PodInfo, node_name: str) -> ClaimBinding:
         return ClaimBinding(
-            self._handle, self._finder.in_flight, attempt, pod, node_name, self._timeout_seconds
+            self._handle, self.finder.in_flight, attempt, pod, node_name, self._timeout_seconds
         )
 
     @override

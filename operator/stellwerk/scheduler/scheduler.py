@@ -134,6 +134,7 @@ class Scheduler:
                 tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
             await self._preemption.close()
+            await self._schedule_one.groups.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
 
     async def _schedule_forever(self) -> None:

@@ -173,7 +173,7 @@ class FieldOwnership:
         except FormError as error:
             raise internal(f"failed to merge config: {error}") from error
         except RecursionError as error:
-            message = "error decoding patch: exceeded max depth"
+            message = "error decoding YAML: exceeded max depth"
             raise bad_request(message) from error
         if manager == _KUBECTL:
             obj = _with_last_applied(obj, config)

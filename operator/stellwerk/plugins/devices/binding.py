@@ -20,17 +20,21 @@ from stellwerk.plugins.devices.attempt import Attempt, Decided
 from stellwerk.plugins.devices.extended import CLAIM_NAME
 from stellwerk.plugins.devices.in_flight import InFlight
 from stellwerk.plugins.devices.pod_claims import (
+    consumer_of,
     is_allocated,
     is_reserved_for,
     key_of,
     reserved_for,
+    uid_of,
 )
 from stellwerk.plugins.devices.readiness import (
     TIMED_OUT,
     Readiness,
+    drivers_awaited,
     failure_of,
     has_conditions,
     is_late,
+    outcome_of,
     readiness,
 )
 
@@ -67,7 +71,9 @@ class ClaimBinding:
         try:
             for claim in self.attempt.claims:
                 ours = decided.get(claim["metadata"]["name"])
-                if ours is None and is_reserved_for(claim, self.pod):
+                if uid_of(claim) in self.attempt.joined:
+                    written.append(await self._joined(claim))
+                elif ours is None and is_reserved_for(claim, self.pod):
                     written.append(claim)
                 else:
                     written.append(await self._written(claim, ours))
@@ -103,6 +109,31 @@ class ClaimBinding:
             return stored
         raise ClaimLostError(f"update of claim {key_of(claim)} kept conflicting")
 
+    async def _joined(self, claim: JsonObject) -> JsonObject:
+        """The claim once the member that it was decided for has written it, with this pod.
+
+        Raises:
+            ApiError: the API refuses.
+            ClaimLostError: it was not written after all.
+        """
+        metadata, namespace = claim["metadata"], self.pod.namespace
+        uid, name = uid_of(claim), metadata["name"]
+
+        def settled() -> bool:
+            shown = self.handle.objects.get(_CLAIM, namespace, name)
+            is_shown = shown is not None and is_allocated(shown)
+            has_mark = self.in_flight.has(uid, namespace)
+            return is_shown or not has_mark or self.in_flight.stored(uid, namespace) is not None
+
+        await self.handle.wait_until(settled, self.timeout_seconds)
+        stored = self.in_flight.stored(uid, namespace)
+        stored = stored or self.handle.objects.get(_CLAIM, namespace, name)
+        if stored is None or not is_allocated(stored):
+            raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
+        if is_reserved_for(stored, self.pod):
+            return stored
+        return await self._written(stored, None)
+
     async def _write(self, claim: JsonObject, decided: Decided | None) -> JsonObject:
         """One try, on the claim as it was read last."""
         metadata = claim["metadata"]
@@ -122,15 +153,16 @@ class ClaimBinding:
             stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
         if not is_reserved_for(claim, self.pod):
-            status["reservedFor"] = [*reserved_for(claim), self._consumer()]
+            status["reservedFor"] = [*reserved_for(claim), consumer_of(self.pod)]
+        if decided is not None:
+            # Once for the whole group: what each of its members wrote would collide.
+            joined = self.in_flight.joined(decided.uid, self.pod.namespace)
+            status["reservedFor"] = [*status["reservedFor"], *joined]
         body = {**claim, **_KIND, "status": status}
         if decided is not None:
             # Until the answer is there: the task may also be cancelled.
             self.in_flight.doubt(decided.uid, self.pod.namespace)
         return await self.handle.client.replace(f"{path_of(claim)}/status", body)
-
-    def _consumer(self) -> JsonObject:
-        return {"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}
 
     async def _extended(self, decided: Decided) -> JsonObject:
         """The claim for extended resources, made, allocated and named in the pod's status."""
@@ -138,7 +170,7 @@ class ClaimBinding:
         metadata = {key: value for key, value in decided.claim["metadata"].items() if key != "name"}
         metadata["generateName"] = f"{pod.name}-extended-resources-"
         body = {**_KIND, "metadata": metadata, "spec": decided.claim["spec"]}
-        made = await client.create(collection_of(pod.namespace), body)
+        made = await self._made(body)
         self.attempt.generated = made
         made = self.attempt.generated = await self._written(made, decided)
         extended = self.attempt.extended
@@ -156,6 +188,16 @@ class ClaimBinding:
         await client.patch_pod_status(pod.namespace, pod.name, patch)
         return made
 
+    async def _made(self, body: JsonObject) -> JsonObject:
+        counts = self.handle.device_counts
+        try:
+            made = await self.handle.client.create(collection_of(self.pod.namespace), body)
+        except ApiError:
+            counts.claim_made("failure")
+            raise
+        counts.claim_made("success")
+        return made
+
     # --- binding conditions ---------------------------------------------------------------------
 
     async def _ready(self, claims: list[JsonObject]) -> Status:
@@ -171,10 +213,14 @@ class ClaimBinding:
             reporting_controller=self.handle.profile_name,
         )
         failures: list[str] = []
+        began_seconds = self.handle.now_seconds()
         done = await self.handle.wait_until(self._settled(claims, failures), self.timeout_seconds)
-        if failures:
-            return error(_NAME, failures[0])
-        return OK if done else error(_NAME, TIMED_OUT)
+        failure = failures[0] if failures else "" if done else TIMED_OUT
+        waited_seconds = self.handle.now_seconds() - began_seconds
+        profile, status = self.handle.profile_name, outcome_of(failure)
+        for driver in sorted({each for claim in claims for each in drivers_awaited(claim)}):
+            self.handle.device_counts.awaited(profile, driver, status, waited_seconds)
+        return error(_NAME, failure) if failure else OK
 
     def _settled(self, claims: list[JsonObject], failures: list[str]) -> Callable[[], bool]:
         """Whether the waiting is over: all devices are ready, or a failure is noted."""

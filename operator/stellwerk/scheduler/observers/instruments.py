@@ -20,7 +20,7 @@ from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
-from stellwerk.framework.services import VolumeCounts
+from stellwerk.framework.services import DeviceCounts, VolumeCounts
 from stellwerk.framework.status import CODE_NAMES, Code
 from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.metrics import Metrics
@@ -178,6 +178,23 @@ class VolumeCounters(VolumeCounts):
         self._metrics.volume_scheduling_stage_errors.labels(stage).inc()
 
 
+class DeviceCounters(DeviceCounts):
+    """Counts what DynamicResources does."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    @override
+    def claim_made(self, status: str) -> None:
+        self._metrics.resource_claim_creates.labels(status).inc()
+
+    @override
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        metrics = self._metrics
+        metrics.binding_conditions_allocations.labels(profile, driver, status).inc()
+        metrics.binding_conditions_wait_duration.labels(profile, driver, status).observe(seconds)
+
+
 class Gauges:
     """What is only looked at when metrics are scraped."""
 
@@ -202,7 +219,20 @@ class Gauges:
             series.set(counts.get(event, 0))
         for event, count in counts.items():
             family.labels(event).set(count)
+        self._refresh_groups()
         self._metrics.snapshot_rows_updated.labels().value = self._world.cache.rows_updated
+
+    def _refresh_groups(self) -> None:
+        """Groups that wait, and for how long."""
+        book, now = self._world.pod_groups, self._world.clock.monotonic()
+        waiting, longest = {"pods": 0, "room": 0}, 0.0
+        for members in book.groups.values():
+            if members.waiting_since is not None:
+                waiting["pods" if book.why_closed(members) else "room"] += 1
+                longest = max(longest, now - members.waiting_since)
+        for what, count in waiting.items():
+            self._metrics.podgroups_waiting.labels(what).set(count)
+        self._metrics.podgroup_longest_wait.labels().set(longest)
 
     def _ingest_lag_seconds(self) -> float:
         """The age of the oldest answered binding that the watch has not shown."""
