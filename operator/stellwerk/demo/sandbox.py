@@ -83,6 +83,7 @@ async def open_sandbox(
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         options = RunOptions(kubeconfig=str(kubeconfig), port=_LOOPBACK)
         operator = asyncio.create_task(run(options, serving.set_result), name="operator")
+        cluster.components["scheduler"] = lambda: "the operator has ended" * operator.done()
         stack.push_async_callback(_stop, operator)
         either: set[asyncio.Future[Any]] = {operator, serving}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
