@@ -41,6 +41,7 @@ _CHANGE: Final = _object(
         "taints": _list(_TEXT),
         "labels": _map({}),
         "edit": _TEXT,
+        "claims": _list(_TEXT),
     },
 )
 _SUGGESTION: Final = _object(
