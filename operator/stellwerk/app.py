@@ -17,6 +17,7 @@ from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.credentials import load_credentials
@@ -45,6 +46,8 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.gangs.group_events import GroupEvents
+from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
@@ -135,7 +138,7 @@ class Operator:
         self.world = _world(active, metrics, clock, options, recording, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
-        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
+        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
@@ -158,6 +161,7 @@ class Operator:
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
+        self.group_reports = GroupReports(self.world, outbox)
         self.handlers = self._event_handlers(outbox, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)
@@ -187,6 +191,7 @@ class Operator:
             self.predicates,
             self.barrier,
             self.metrics,
+            GroupEvents(self.world, self.group_reports),
             options.max_pod_complexity,
         )
         if self._recording is None:
@@ -211,6 +216,7 @@ class Operator:
             in_background=outbox.follow_ups.start,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
+            pod_groups=world.pod_groups,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic
@@ -235,12 +241,12 @@ class Operator:
         schedule_one = ScheduleOne(
             world,
             self.loader,
-            outbox,
             metrics,
             self.bindings,
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+            self.group_reports,
         )
         if self._recording is not None:
             schedule_one.apply = self._recording.apply
@@ -251,6 +257,7 @@ class Operator:
             lambda: self.without_profile.pods,
             QueueHistory(world),
             lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
+            self.loader.shadows.described,
         )
         return Scheduler(
             world,
@@ -315,6 +322,7 @@ def _world(
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(numbers),
+        pod_groups=PodGroupBook(lambda name: name in profiles.served),
     )
 
 

@@ -76,3 +76,14 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path("stellwerk.kubeconfig"),
         help="written once the port answers (default: %(default)s)",
     )
+
+
+def add_feature_gates(parser: argparse.ArgumentParser) -> None:
+    """The flag that turns on what an embedded cluster has behind feature gates."""
+    parser.add_argument(
+        "--feature-gates",
+        metavar="GATE=true,…",
+        default="",
+        help="as in kube-apiserver; AllAlpha=true serves PodGroups and Workloads, with all that "
+        "belongs to them (docs/gangs.md)",
+    )

@@ -6,7 +6,7 @@ The command line calls it. Invariant: nothing of it is left when it ends.
 import argparse
 from typing import Final
 
-from stellwerk.commands.arguments import add_cluster_arguments
+from stellwerk.commands.arguments import add_cluster_arguments, add_feature_gates
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "start an embedded cluster with the scheduler on it, to try things"
@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page-port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
     )
+    add_feature_gates(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -27,7 +28,9 @@ def run(options: argparse.Namespace) -> int:
     import uvloop  # noqa: PLC0415
 
     from stellwerk.demo.up import run_up  # noqa: PLC0415
+    from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
     kubeconfig = options.kubeconfig.absolute()
-    uvloop.run(run_up(options.nodes, options.port, kubeconfig, options.page_port))
+    features = api_features(gates=options.feature_gates)
+    uvloop.run(run_up(options.nodes, options.port, kubeconfig, options.page_port, features))
     return 0

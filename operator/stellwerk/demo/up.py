@@ -12,15 +12,21 @@ import aiohttp
 from stellwerk.client.operator_port import OperatorPort
 from stellwerk.demo.sandbox import open_sandbox, own_command
 from stellwerk.page.server import open_page
+from stellwerk_cluster.command import ApiFeatures
 
 
 async def run_up(
-    nodes: str, port: int, kubeconfig: Path, page_port: int = 0, output: TextIO | None = None
+    nodes: str,
+    port: int,
+    kubeconfig: Path,
+    page_port: int = 0,
+    features: ApiFeatures | None = None,
+    output: TextIO | None = None,
 ) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
     async with (
-        open_sandbox(nodes, kubeconfig, port) as sandbox,
+        open_sandbox(nodes, kubeconfig, port, features) as sandbox,
         aiohttp.ClientSession() as session,
         open_page(OperatorPort(session, sandbox.url), page_port) as page,
     ):

@@ -2,7 +2,8 @@
 
 The scheduling cycle keeps one per decision, the explanation of a bound pod reads it. Invariant:
 records hold copies of a few entries of each column, never a column, because columns are written
-anew in the next cycle; texts are made only when a record is read.
+anew in the next cycle, and nothing of the pod, which may be huge; texts are made only when a record
+is read.
 """
 
 from collections import OrderedDict
@@ -16,7 +17,6 @@ import numpy as np
 from stellwerk.framework.containment import is_trusted
 from stellwerk.framework.scoring import PluginScore, Scores
 from stellwerk.framework.status import Status
-from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
 
@@ -71,9 +71,16 @@ def score_at(score: KeptScore, position: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class DecisionRecord:
-    """One decision that ended in a node; not frozen, for freezing costs at each decision."""
+    """One decision that ended in a node; not frozen, for freezing costs at each decision.
 
-    pod: PodInfo
+    Of the pod, which may be huge, it holds names alone.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int
+    scheduler_name: str
     node_name: str
     decided_at_seconds: float
     """Monotonic."""
@@ -96,6 +103,11 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME of the pod."""
+        return f"{self.namespace}/{self.name}"
 
     def ranked(self) -> list[int]:
         """Positions of the best kept nodes: the highest total first, of equals the chosen one."""
@@ -157,8 +169,13 @@ class DecisionRecords:
             kept = [_kept(score, positions) for score in scores.by_plugin]
         nodes = search.snapshot.node_count
         others = nodes - decision.feasible
+        pod = search.pod
         record = DecisionRecord(
-            search.pod,
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            pod.spec.priority,
+            search.profile.scheduler_name,
             decision.node_name,
             now,
             attempts,
@@ -173,7 +190,7 @@ class DecisionRecords:
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
         )
-        self._put(search.pod.uid, record)
+        self._put(pod.uid, record)
 
     def _put(self, uid: str, record: DecisionRecord) -> None:
         before = self._records.pop(uid, None)

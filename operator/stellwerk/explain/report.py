@@ -51,6 +51,8 @@ class Explanations:
     history: QueueHistory
     profile_objects: Callable[[], Iterable[JsonObject]]
     """Every SchedulerProfile with its conditions."""
+    shadow: Callable[[str], JsonObject | None]
+    """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
 
     def pod(self, namespace: str, name: str) -> Steps | None:
         """Explain a pod; None: there is none of that name."""
@@ -132,11 +134,13 @@ class Explanations:
             return []
         bound = self.records.since(nomination.node_name, nomination.decided_at_seconds)
         later = self.evictions.later_on(nomination)
+        nominated: Iterable[tuple[PodInfo | DecisionRecord, float, bool]] = (
+            (it.preemptor, it.decided_at_seconds, False) for it in later
+        )
         takers = {
             each.uid: (each, seconds, is_bound)
             for each, seconds, is_bound in chain(
-                ((it.preemptor, it.decided_at_seconds, False) for it in later),
-                ((it.pod, it.decided_at_seconds, True) for it in bound),
+                nominated, ((it, it.decided_at_seconds, True) for it in bound)
             )
             # What has less priority has no place that a nominated pod waits for.
             if each.priority >= pod.priority and each.uid != pod.uid

@@ -7,6 +7,7 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -143,6 +144,27 @@ class Nominations(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EvictedTogether:
+    """A group whose members are evicted as a whole."""
+
+    priority: int
+    others: Sequence[PodInfo]
+    """The other members on nodes."""
+
+
+class PodGroups(Protocol):
+    """Which pods belong together."""
+
+    def why_gated(self, pod: PodInfo) -> str:
+        """Return why a member's group is not worth an attempt; empty if it is."""
+        ...
+
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        """Return what goes when a member is evicted; None: it goes alone."""
+        ...
+
+
 class WaitingPod(Protocol):
     """A pod held by Permit plugins."""
 
@@ -204,6 +226,7 @@ class Handle(Protocol):
     volume_counts: VolumeCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
+    pod_groups: PodGroups
 
     @property
     def filters(self) -> FilterRunner:

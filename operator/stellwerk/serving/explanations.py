@@ -24,6 +24,7 @@ from stellwerk.explain.listings import (
     profiles_page,
     queue_page,
 )
+from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.what_if import Supposition, what_if
 from stellwerk.serving.openapi import openapi_document
 
@@ -62,10 +63,12 @@ class ExplanationRoutes:
         self._waiting = 0
         self.table = web.RouteTableDef()
         self.table.get("/explain/{namespace}/{pod}")(self._explain)
+        self.table.get("/explain/{namespace}/podgroups/{group}")(self._explain_group)
         self.table.get("/queue")(self._queue)
         self.table.get("/queue/history")(self._history)
         self.table.get("/decisions")(self._decisions)
         self.table.get("/profiles")(self._profiles)
+        self.table.get("/shadow/{profile}")(self._shadow)
         self.table.get("/nodes")(self._nodes)
         self.table.get("/openapi/v3")(self._openapi)
         self.table.post("/what-if")(self._what_if)
@@ -77,6 +80,17 @@ class ExplanationRoutes:
             found = self._explanations.pod(namespace, name)
             if found is None:
                 raise web.HTTPNotFound(text=f'there is no pod "{namespace}/{name}" here\n')
+            return found
+
+        return await self._answer(steps)
+
+    async def _explain_group(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["group"]
+
+        def steps() -> Steps:
+            found = explain_group(self._explanations.world, namespace, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no pod group "{namespace}/{name}" here\n')
             return found
 
         return await self._answer(steps)
@@ -95,6 +109,18 @@ class ExplanationRoutes:
     async def _profiles(self, _: web.Request) -> web.Response:
         asked = self._explanations
         return await self._answer(lambda: profiles_page(asked.world, asked.profile_objects()))
+
+    async def _shadow(self, request: web.Request) -> web.Response:
+        name = request.match_info["profile"]
+
+        def steps() -> Steps:
+            yield
+            found = self._explanations.shadow(name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'"{name}" decides beside no profile\n')
+            return found
+
+        return await self._answer(steps)
 
     async def _nodes(self, request: web.Request) -> web.Response:
         page = _page(request)

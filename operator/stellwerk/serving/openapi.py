@@ -299,18 +299,84 @@ _SUPPOSITION: Final = _object(
         "profile": _map({}),
     },
 )
+_SHADOW: Final = _object(
+    {
+        "profile": _TEXT,
+        "shadowOf": _TEXT,
+        "decisions": _NUMBER,
+        "compared": _NUMBER,
+        "differing": _NUMBER,
+        "skipped": _NUMBER,
+        "failed": _NUMBER,
+        "meanGain": _TEXT,
+        "differences": _list(
+            _object(
+                {
+                    "at": _TIME,
+                    "pod": _TEXT,
+                    "node": _TEXT,
+                    "shadowNode": _TEXT,
+                    "total": _NUMBER | {"nullable": True},
+                    "shadowTotal": _NUMBER | {"nullable": True},
+                    "plugin": _TEXT,
+                    "reason": _TEXT,
+                }
+            )
+        ),
+    }
+)
+_GROUP: Final = _object(
+    {
+        "podGroup": _TEXT,
+        "api": _TEXT,
+        "state": _TEXT,
+        "minCount": _NUMBER,
+        "exist": _NUMBER,
+        "placed": _NUMBER,
+        "running": _NUMBER,
+        "succeeded": _NUMBER,
+        "members": _list(
+            _object({"pod": _TEXT, "node": _TEXT}, {"queue": _TEXT, "message": _TEXT})
+        ),
+    },
+    {
+        "waitsFor": _TEXT,
+        "topology": _list(_TEXT),
+        "problems": _list(_TEXT),
+        "conditions": _list(_map({})),
+        "error": _TEXT,
+        "wouldHappen": _object(
+            {
+                "placed": _TRUTH,
+                "placements": _NUMBER,
+                "attempts": _NUMBER,
+                "placement": _TEXT,
+                "nodes": _map(_TEXT),
+            },
+            {"message": _TEXT, "reasons": _map(_TEXT), "victims": _list(_TEXT)},
+        ),
+        "wouldFit": _list(_object({"nodes": _NUMBER, "like": _TEXT, "allocatable": _map(_NUMBER)})),
+    },
+)
 SCHEMAS: Final[dict[str, Schema]] = {
     "Explanation": _EXPLANATION,
+    "GroupExplanation": _GROUP,
     "Queue": _QUEUE,
     "QueueHistory": _HISTORY,
     "Decisions": _DECISIONS,
     "Profiles": _PROFILES,
     "Nodes": _NODES,
+    "Shadow": _SHADOW,
     "WhatIf": _WHAT_IF,
     "Supposition": _SUPPOSITION,
 }
 _PATH_PARAMETERS: Final = [
     {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in ("namespace", "pod")
+]
+_PROFILE_PARAMETER: Final = {"name": "profile", "in": "path", "required": True, "schema": _TEXT}
+_GROUP_PARAMETERS: Final = [
+    {"name": name, "in": "path", "required": True, "schema": _TEXT}
+    for name in ("namespace", "group")
 ]
 _PAGE_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": _NUMBER} for name in ("limit", "offset")
@@ -324,10 +390,14 @@ def openapi_document() -> Schema:
         "info": {"title": "Stellwerk", "version": __version__},
         "paths": {
             "/explain/{namespace}/{pod}": _get("Explanation", "why a pod is where it is"),
+            "/explain/{namespace}/podgroups/{group}": _get(
+                "GroupExplanation", "what a group of pods waits for, and what would make it fit"
+            ),
             "/queue": _get("Queue", "pods that wait"),
             "/queue/history": _get("QueueHistory", "how many pods waited over the last hour"),
             "/decisions": _get("Decisions", "pods that got a node, the last one first"),
             "/profiles": _get("Profiles", "profiles that serve"),
+            "/shadow/{profile}": _get("Shadow", "what a profile would have decided otherwise"),
             "/nodes": _get("Nodes", "nodes and what is used of them"),
             "/openapi/v3": {
                 "get": {
@@ -346,9 +416,14 @@ def openapi_document() -> Schema:
 
 
 def _get(schema: str, summary: str) -> Schema:
-    parameters = {"Explanation": _PATH_PARAMETERS, "Profiles": [], "QueueHistory": []}.get(
-        schema, _PAGE_PARAMETERS
-    )
+    named = {
+        "Explanation": _PATH_PARAMETERS,
+        "GroupExplanation": _GROUP_PARAMETERS,
+        "Shadow": [_PROFILE_PARAMETER],
+        "Profiles": [],
+        "QueueHistory": [],
+    }
+    parameters = named.get(schema, _PAGE_PARAMETERS)
     return {"get": _operation(schema, summary) | {"parameters": parameters}}
 
 
@@ -361,8 +436,8 @@ def _operation(schema: str, summary: str, body: str = "") -> Schema:
             "503": {"description": "another replica leads; the answer names it"},
         },
     }
-    if schema == "Explanation":
-        operation["responses"]["404"] = {"description": "there is no such pod"}
+    if schema in {"Explanation", "GroupExplanation"}:
+        operation["responses"]["404"] = {"description": "nothing of that name is known"}
     if body:
         operation["requestBody"] = {"required": True, "content": _content(body)}
     return operation

@@ -11,6 +11,7 @@ from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
 from stellwerk.framework.offline import offline_services
+from stellwerk.framework.services import PodGroups
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
@@ -23,13 +24,14 @@ def offline_profile(
     nominator: Nominator,
     random: RecordedRandom,
     clock: Clock,
+    pod_groups: PodGroups | None = None,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
     """
-    services = offline_services(cache.snapshot, objects, nominator, random, clock.now)
+    services = offline_services(cache.snapshot, objects, nominator, random, clock.now, pod_groups)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
 
 
