@@ -11,7 +11,15 @@ from typing import ClassVar
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    QueueingHint,
+    Resource,
+    queue_if,
+)
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, unresolvable
@@ -37,5 +45,10 @@ class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # What opens a group is known when its object or its pods change, and wakes its members
-        # alone. (kube-scheduler asks every gated pod about every pod that is added.)
-        return ()
+        # alone. (kube-scheduler asks every gated pod about every pod that is added.) A group that
+        # no placement was found for waits for labels.
+        actions = Action.ADD | Action.UPDATE_NODE_LABEL
+        return (ClusterEventWithHint(Resource.NODE, actions, self._labelled, HintScope.POD),)
+
+    def _labelled(self, pod: PodInfo, _: ClusterChange) -> QueueingHint:
+        return queue_if(self._groups.lacks_placement(pod))

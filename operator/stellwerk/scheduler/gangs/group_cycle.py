@@ -274,9 +274,10 @@ class GroupCycle:
         as_group = decision.same_for_all or preemption is not None
         waits = Failure(
             decision.message if as_group else WAITING_FOR_OTHERS,
-            frozenset({GANG_SCHEDULING}),
+            decision.rejected_by,
             rejected=True,
         )
+        taken.members.lacks_placement = not decision.placements
         failures: dict[str, Failure] = {}
         for verdict in attempt.verdicts:
             self._note(verdict, taken.profile)
