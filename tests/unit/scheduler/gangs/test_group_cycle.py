@@ -292,3 +292,17 @@ def test_a_constraint_holds_for_members_that_come_later() -> None:
         assert world.node_of("p1") == world.node_of("p2")
 
     story(play)
+
+
+def test_a_group_without_a_placement_waits_for_labels() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"))
+        world.apply(make_group("g", 1, schedulingConstraints=constrained_to("zone")))
+        world.apply(make_member("p", "g", cpu="1"))
+        await asyncio.sleep(20)
+        assert world.queue.entries["uid-default-p"].attempts == 1
+        world.apply(make_node("n", cpu="2", labels={"zone": "a"}))
+        await asyncio.sleep(20)
+        assert bound(world, "p") == 1
+
+    story(play)
