@@ -1,4 +1,4 @@
-"""Whatever users, nodes and the API do: gangs are whole, and no room is lost."""
+"""Whatever users, nodes and the API do: gangs are whole, and no place that counts is left free."""
 
 from typing import Any
 
