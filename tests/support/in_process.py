@@ -25,6 +25,9 @@ _PATHS = {
 }
 
 
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
 class Store(MemoryClient):
     """A MemoryClient that knows the status subresource, and merges conditions by type."""
 
@@ -36,7 +39,14 @@ class Store(MemoryClient):
         *,
         content_type: str = "application/merge-patch+json",
     ) -> JsonObject:
-        return await super().patch(path.removesuffix("/status"), body)
+        path = path.removesuffix("/status")
+        if content_type == STRATEGIC and "conditions" in body.get("status", {}):
+            known = (await self.get(path)).get("status", {}).get("conditions", [])
+            merged = {each["type"]: each for each in known}
+            for each in body["status"]["conditions"]:
+                merged[each["type"]] = {**merged.get(each["type"], {}), **each}
+            body = {"status": {"conditions": list(merged.values())}}
+        return await super().patch(path, body)
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
