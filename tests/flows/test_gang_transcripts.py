@@ -18,7 +18,7 @@ from tests.support.scheduler_replay import play
 
 SCENARIOS = scenarios("gang")
 
-OWN_REASONS = frozenset({"WaitingForPods"})
+OWN_REASONS = frozenset({"WaitingForPods", "TooFewPods", "EnoughPods"})
 """Of conditions and events that say that a group waits for pods, where upstream is silent (13)."""
 
 LIKE_OTHERS = {

@@ -8,7 +8,7 @@ queue, or gone.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -279,9 +279,10 @@ class GroupCycle:
         )
         taken.members.lacks_placement = not decision.placements
         failures: dict[str, Failure] = {}
+        awake: set[Hashable] = set()
         for verdict in attempt.verdicts:
             self._note(verdict, taken.profile)
-            failures[verdict.pod.uid] = verdict.failure or waits
+            failures[verdict.pod.uid] = _woken_once(verdict, awake) or waits
         if attempt.broken:
             others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
             for uid in taken.queued:
@@ -294,11 +295,12 @@ class GroupCycle:
         if preemption is not None and preemption.victims:
             self._evict(taken, decision.request, preemption.victims)
         nodes = self._reserved(taken.members, preemption)
-        rests = self._rests_after(taken.started_seconds)
+        rests = self._early_seconds < 0
         for pod in decision.request.members:
             failure = failures.get(pod.uid, waits)
             taken.queued[pod.uid].waits_backoff_out = rests
             self._fail(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
+        self._spend(self.world.clock.monotonic() - taken.started_seconds)
 
     def _reserved(
         self, members: GroupMembers, preemption: GroupPreemption | None
@@ -315,17 +317,16 @@ class GroupCycle:
         given = group.schedule_timeout_seconds if group is not None else None
         return preemption.nodes if now - since < (given or RESERVED_SECONDS) else {}
 
-    def _rests_after(self, started_seconds: float) -> bool:
-        """Whether a group that was tried since then waits its whole backoff out.
+    def _spend(self, seconds: float) -> None:
+        """Count what an attempt in vain took against the time for early ones.
 
         An idle activeQ takes rejected pods early; of groups only as far as there is time for it,
         so that many that fit nowhere cost next to nothing however often the cluster changes.
         """
         now = self.world.clock.monotonic()
         earned = EARLY_SHARE * (now - self._counted_seconds)
-        left = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - (now - started_seconds)
-        self._early_seconds, self._counted_seconds = left, now
-        return left < 0
+        self._early_seconds = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - seconds
+        self._counted_seconds = now
 
     def _evict(self, taken: _Taken, request: GroupRequest, victims: Sequence[PodInfo]) -> None:
         """Before the members are requeued: they are gated while their victims are evicted."""
@@ -363,6 +364,21 @@ class GroupCycle:
                 queued, {GANG_SCHEDULING}, now=self.world.clock.monotonic()
             )
         self.reports.look(taken.members.key)
+
+
+def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:
+    """A member's failure; of members that are alike, one waits for events in place of all.
+
+    A change that may help it brings the others along.
+    """
+    failure, pod = verdict.failure, verdict.pod
+    if failure is None or not failure.rejected:
+        return failure
+    likeness = (pod.spec, pod.label_set, pod.node_names, failure.unschedulable_plugins)
+    if likeness not in awake or pod.volumes:
+        awake.add(likeness)
+        return failure
+    return replace(failure, unschedulable_plugins=frozenset({GANG_SCHEDULING}))
 
 
 def _group_message(decision: GroupDecision) -> str:

@@ -50,6 +50,16 @@ class GroupEvents:
         if before is not None and before.node_name and "deletionTimestamp" not in obj["metadata"]:
             self._finished.look_up(key)
         self._changed(key)
+        self._wake_one(key)
+
+    def _wake_one(self, key: PodGroupKey) -> None:
+        """The group has another size: have it tried, were it but for one that it waited for."""
+        members, entries = self._book.groups.get(key), self._world.queue.entries
+        for uid, pod in members.pods.items() if members is not None else ():
+            entry = entries.get(uid)
+            if entry is not None and entry.place is Place.UNSCHEDULABLE:
+                self._world.activate([pod])
+                return
 
     def on_group(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
         """A group's object was seen, or is gone.

@@ -12,6 +12,7 @@ from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
 from tests.support.skipped_time import run_skipping
 
+PLACED = "scheduling.stellwerk.dev/Placed"
 COSCHEDULING = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
 
 
@@ -26,12 +27,11 @@ def story(play: Callable[[InProcess], Awaitable[None]], **profile: Any) -> None:
     run_skipping(run)
 
 
-def condition(world: InProcess, group: str) -> JsonObject:
+def condition(world: InProcess, group: str, type_: str = "PodGroupScheduled") -> JsonObject:
     path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/{group}"
     status = world.client.objects[path].get("status", {})
-    (found,) = status.get("conditions", [{}])
-    result: JsonObject = found
-    return result
+    conditions: list[JsonObject] = status.get("conditions", [])
+    return next((each for each in conditions if each["type"] == type_), {})
 
 
 def bound(world: InProcess, *names: str) -> int:
@@ -46,6 +46,7 @@ def test_members_wait_for_each_other_and_say_so() -> None:
         assert bound(world, "p1", "p2") == 0
         assert (world.condition("p1") or ("",))[0] == "WaitingForPods"
         assert "2 of 3 exist" in condition(world, "g")["message"]
+        assert condition(world, "g", PLACED)["message"] == "0/3 pods are placed"
         assert any("2 of 3" in note for _, _, note in world.notes.about("g"))
         world.apply(make_member("p3", "g", cpu="1"))
         await quiet()
@@ -72,6 +73,19 @@ def test_the_plugin_by_name_turns_it_on() -> None:
 
     plugins = {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}
     story(play, gangScheduling=False, plugins=plugins)
+
+
+def test_an_annotation_that_cannot_be_used_is_named_in_a_condition() -> None:
+    async def play(world: InProcess) -> None:
+        wrong = {"scheduling.stellwerk.dev/min-count-by-role": "launcher"}
+        world.apply(make_node("n", cpu="4"), make_group("g", 1, wrong))
+        world.apply(make_member("p", "g", cpu="1"))
+        await asyncio.sleep(3)
+        assert bound(world, "p") == 1
+        found = condition(world, "g", "scheduling.stellwerk.dev/AnnotationsUsable")
+        assert "is not ROLE=NUMBER" in found["message"]
+
+    story(play)
 
 
 def test_a_group_that_fits_nowhere_rests() -> None:
