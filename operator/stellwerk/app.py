@@ -27,13 +27,15 @@ from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.report import Explanations
-from stellwerk.framework.handle import Services
+from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.redelivery import Redelivery
 from stellwerk.handlers.watched import WATCHED
+from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
@@ -56,6 +58,15 @@ from stellwerk.scheduler.observers.instruments import (
     VolumeCounters,
     plugin_failure_counter,
 )
+from stellwerk.scheduler.observers.queue_samples import sample_queues
+from stellwerk.scheduler.observers.recording import (
+    RecordedCache,
+    RecordedEventHandlers,
+    RecordedExtenderPool,
+    RecordedNominator,
+    Recording,
+    recording_to,
+)
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
@@ -63,7 +74,7 @@ from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
@@ -101,6 +112,8 @@ class RunOptions:
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Pending pods beyond it are not scheduled."""
+    journal: JournalOptions | None = None
+    """Where to record what happens and what is decided; None: nowhere."""
 
 
 class Operator:
@@ -114,11 +127,15 @@ class Operator:
         clock: Clock,
         options: RunOptions,
         fence: Fence | None = None,
+        recording: Recording | None = None,
+        numbers: Callable[[int | None], RandomNumbers] = random.Random,
     ) -> None:
+        """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
+        self._recording = recording
         self._client = client
         self.active = active = ActiveQueue()
-        self.world = _world(active, metrics, clock, options)
+        self.world = _world(active, metrics, clock, options, recording, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
         self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
@@ -126,7 +143,7 @@ class Operator:
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
-        self.extenders = ExtenderPool(
+        self.extenders = (ExtenderPool if recording is None else RecordedExtenderPool)(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
         self.predicates = Predicates()
@@ -137,7 +154,7 @@ class Operator:
             known_plugins(),
             self.extenders,
             self.without_profile,
-            random.Random,
+            numbers,
             metrics,
             options.max_pod_complexity,
         )
@@ -163,7 +180,7 @@ class Operator:
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
         """What turns watch events into changes of the World."""
-        return EventHandlers(
+        parts = (
             self.world,
             self.loader,
             outbox.reports,
@@ -177,6 +194,9 @@ class Operator:
             GroupEvents(self.world, self.group_reports),
             options.max_pod_complexity,
         )
+        if self._recording is None:
+            return EventHandlers(*parts)
+        return RecordedEventHandlers(*parts, recording=self._recording)
 
     def _services(self, outbox: Outbox) -> Services:
         """What plugins are offered."""
@@ -228,11 +248,16 @@ class Operator:
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
             self.group_reports,
         )
+        if self._recording is not None:
+            schedule_one.apply = self._recording.apply
         self.explanations = Explanations(
             world,
             schedule_one.records,
             schedule_one.evictions,
             lambda: self.without_profile.pods,
+            QueueHistory(world),
+            lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
+            self.loader.shadows.described,
         )
         return Scheduler(
             world,
@@ -267,9 +292,17 @@ class Operator:
         await self.scheduler.run()
 
 
-def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOptions) -> World:
+def _world(
+    active: ActiveQueue,
+    metrics: Metrics,
+    clock: Clock,
+    options: RunOptions,
+    recording: Recording | None,
+    numbers: RandomNumbers,
+) -> World:
     """An empty World, whose queue feeds activeQ."""
-    profiles, nominator = Profiles(plugin_failure_counter(metrics)), Nominator()
+    profiles = Profiles(plugin_failure_counter(metrics))
+    nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
         active.push,
@@ -281,14 +314,14 @@ def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOpti
     )
     queue_metrics.serve(queue)
     return World(
-        cache=Cache(),
+        cache=Cache() if recording is None else RecordedCache(recording),
         objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=queue,
         profiles=profiles,
         clock=clock,
-        random=RecordedRandom(random.Random()),
+        random=RecordedRandom(numbers),
         pod_groups=PodGroupBook(lambda name: name in profiles.served),
     )
 
@@ -365,7 +398,10 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         recorder.start()
         stack.push_async_callback(recorder.close)
-        operator = Operator(client, recorder, metrics, clock, options, fence)
+        recording = stack.enter_context(
+            recording_to(options.journal, options.max_pod_complexity, clock, recorder)
+        )
+        operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         stack.push_async_callback(operator.extenders.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
@@ -393,5 +429,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             election=electing,
             audit=operator.audit_rounds.run(),
             plugins=NewPlugins(operator.loader).run(),
+            queue_samples=sample_queues(operator.explanations.history),
             watches=watches,
         )

@@ -357,6 +357,13 @@ class Metrics:
             "Verdicts on SchedulerProfiles: a version serves, is refused, or its object is gone.",
             "result",
         )
+        self.shadow_decisions = self._counter(
+            "stellwerk_shadow_decisions_total",
+            "Decisions that a profile with shadowOf was to make beside the active one: same, "
+            "differing, skipped since pods waited, failed.",
+            "profile",
+            "result",
+        )
         self.requests_in_flight = self._gauge(
             "stellwerk_requests_in_flight",
             "Requests of a class that the API server has not answered yet.",

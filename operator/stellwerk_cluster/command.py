@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.crd import crd_manifest
@@ -24,6 +22,7 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk.models.yaml_file import read_yaml
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
 from stellwerk_cluster.apimachinery.failures import StatusError
@@ -33,6 +32,7 @@ from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table_file import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.data_directory import DataDirectory
+from stellwerk_cluster.registry.ownership import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
 _SEEDS: Final = 1 << 32
@@ -84,13 +84,16 @@ def open_cluster(
 
 
 def install_profiles(cluster: EmbeddedCluster) -> None:
-    """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them."""
+    """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them.
+
+    `kubectl apply` takes them for its own, as if an earlier one had made them.
+    """
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
-    api.ensure(definitions, "", crd_manifest())
+    api.ensure(definitions, "", as_applied(crd_manifest()))
     profiles = api.kinds.resource(PLURAL, GROUP)
     for manifest in (DEFAULT_PROFILE_MANIFEST, TAKEOVER_PROFILE_MANIFEST):
-        api.ensure(profiles, "", _copied(manifest))
+        api.ensure(profiles, "", as_applied(_copied(manifest)))
 
 
 def api_features(enabled: str = "", disabled: str = "", gates: str = "") -> ApiFeatures:
@@ -194,14 +197,10 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
         if count > _LARGEST_CLUSTER:
             raise ConfigurationError(f"--nodes {count}: at most {_LARGEST_CLUSTER}")
         return count
-    path = Path(nodes)
-    try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigurationError(f"--nodes {nodes}: not a number, and {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{nodes}: not YAML: {reason}") from error
+    file = Path(nodes)
+    if not file.exists():
+        raise ConfigurationError(f"--nodes {nodes}: neither a number nor a file")
+    documents = read_yaml(file)
     return [node for document in documents if document for node in _nodes_of(nodes, document)]
 
 

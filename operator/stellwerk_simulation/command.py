@@ -27,14 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             name,
             metavar="FILE",
             type=Path,
-            required=True,
             help=f"{text} of a trace: CSV as the openb GPU traces are published, also .xz",
         )
     parser.add_argument(
         "--profile",
         metavar="NAME|FILE",
         action="append",
-        required=True,
         help="a ready profile (random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd) or "
         "a file with a SchedulerProfile; may be repeated",
     )
@@ -66,15 +64,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.cpu_count() or 1,
         help="how many runs go on at once, each in a process (default: one per core)",
     )
+    _add_replay(parser)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    """What concerns a journal in place of a trace."""
+    group = parser.add_argument_group("a recording in place of a trace")
+    group.add_argument(
+        "--replay",
+        metavar="FILE",
+        type=Path,
+        help="decide a journal again: exactly as recorded, or with --profile its pods under "
+        "another profile",
+    )
+    group.add_argument(
+        "--until",
+        metavar="NAMESPACE/POD",
+        default="",
+        help="stop behind the newest decision for a pod, and explain it",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run every profile with every seed, print a table; returns the exit status.
+    """Run every profile with every seed, or replay, print a table; returns the exit status.
 
     Raises:
         ConfigurationError: a file or a profile cannot be used.
         SchedulerError: a run broke.
     """
+    if options.replay is not None:
+        return _replay(options)
+    _check_trace(options)
     if options.curve is not None:
         _check_writable(options.curve)
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
@@ -90,6 +110,25 @@ def run(options: argparse.Namespace) -> int:
     if options.curve is not None:
         write_curves(options.curve, results, experiment.until_pct)
     return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    for name in ("nodes", "pods", "inflate", "curve"):
+        if getattr(options, name) is not None:
+            raise ConfigurationError(f"--{name} belongs to a trace, --replay reads a journal")
+    if options.until and options.profile:
+        raise ConfigurationError("--until explains a recorded decision: leave --profile out")
+    from stellwerk_simulation.replay_command import replay  # noqa: PLC0415 the whole operator
+
+    return replay(options)
+
+
+def _check_trace(options: argparse.Namespace) -> None:
+    missing = [f"--{name}" for name in ("nodes", "pods", "profile") if not getattr(options, name)]
+    if missing:
+        raise ConfigurationError(f"{', '.join(missing)}: needed for a trace; or --replay a journal")
+    if options.until:
+        raise ConfigurationError("--until goes with --replay")
 
 
 def _check_writable(path: Path) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,39 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
         assert json.loads(printed)["pod"] == "default/hello"
         printed = await output_of("decide", "--kubeconfig", str(kubeconfig), "--pod", "hello")
         assert json.loads(printed)["id"] == "default/hello"
+        assert "default/hello" in await page_at(printed_address(log))
+        await page_of_its_own(tmp_path / "page.log", url)
     assert not kubeconfig.exists()
+
+
+async def page_of_its_own(log: Path, url: str) -> None:
+    """`stellwerk page` shows the same, and ends when it is asked to."""
+    async with running(log, "page", "--url", url) as page:
+
+        async def is_served() -> bool:
+            return bool(printed_address(log))
+
+        await until(is_served, page)
+        assert "default/hello" in await page_at(printed_address(log))
+        assert await page.stop() == 0
+
+
+def printed_address(log: Path) -> str:
+    """Where the page is; empty: not there yet."""
+    found = re.search(r"^Page: +(\S+)\n", log.read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+async def page_at(address: str) -> str:
+    """The page as a browser gets it, which keeps the cookie and follows."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+    def read() -> str:
+        with opener.open(address, timeout=60) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    return await asyncio.to_thread(read)
 
 
 async def output_of(*arguments: str) -> str:

@@ -34,6 +34,7 @@ from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
+from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.skipped_time import run_skipping_over_sockets
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -129,7 +130,9 @@ class _Replay:
         self._outcome = Outcome()
         self._origin_seconds = 0.0
         self._binding_forbidden = False
-        without_helpers = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+        without_helpers = ClusterOptions(
+            controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED
+        )
         gates = recording.get("featureGates", {"apiServer": "", "scheduler": ""})
         without_helpers = replace(without_helpers, feature_gates=feature_gates(gates["apiServer"]))
         if without_helpers.feature_gates:
@@ -155,8 +158,8 @@ class _Replay:
                 self._cluster.url, headers={"User-Agent": _REPLAY}
             ) as self._session,
         ):
+            write_operator_kubeconfig(self._cluster, Path(self._options.kubeconfig or ""))
             await self._set_up()
-            self._cluster.write_kubeconfig(Path(self._options.kubeconfig or ""))
             self._operator = asyncio.create_task(app.run(self._options))
             try:
                 await self._wait_until_ready()
@@ -291,7 +294,7 @@ class _Replay:
             self._refused_bindings = self._recorded_refusals() if bound else frozenset()
             return
         if step["path"].startswith(_ROLES):
-            # There are no rights to take away here; what follows from these is acted out.
+            # The operator has the rights of the manifests; what follows from these is acted out.
             rules = orjson.dumps(step["body"]["rules"])
             self._binding_forbidden = b"pods/binding" not in rules
             return

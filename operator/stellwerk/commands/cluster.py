@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from stellwerk.commands.arguments import add_feature_gates
+from stellwerk.commands.arguments import add_cluster_arguments, add_feature_gates
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "serve an embedded cluster on this machine"
@@ -15,22 +15,7 @@ HELP: Final = "serve an embedded cluster on this machine"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the cluster is made of, and where it is served."""
-    parser.add_argument(
-        "--nodes",
-        default="3",
-        metavar="N|FILE",
-        help="how many hollow nodes, or a file with node manifests (default: 3)",
-    )
-    parser.add_argument(
-        "--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)"
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        type=Path,
-        default=Path("stellwerk.kubeconfig"),
-        help="written once the port answers (default: %(default)s)",
-    )
+    add_cluster_arguments(parser)
     parser.add_argument(
         "--faults",
         metavar="FILE",

@@ -4,7 +4,6 @@ The command line calls it; `kubectl stellwerk explain …` is the same. Invarian
 """
 
 import argparse
-import asyncio
 from typing import Final
 from urllib.parse import quote
 
@@ -43,6 +42,8 @@ def run(options: argparse.Namespace) -> int:
     inside = f"/explain/{quote(namespace if slash else options.namespace)}"
     is_group = options.kind.startswith("podgroup")
     path = f"{inside}/podgroups/{quote(name)}" if is_group else f"{inside}/{quote(name)}"
+    import asyncio  # noqa: PLC0415
+
     asyncio.run(_explain(port_address(options), path, options.output, watch=options.watch))
     return 0
 

@@ -5,18 +5,22 @@ between. Invariant: what is recomputed says so, and is computed on a fork; the l
 read.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import Final, TypeAlias
+from typing import Final
+
+import numpy as np
 
 from stellwerk.backend.queued_pod import POPPED, QueuedPod
 from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
-from stellwerk.explain.records import DecisionRecord, DecisionRecords
+from stellwerk.explain.queue_history import QueueHistory
+from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
+from stellwerk.explain.steps import Steps
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import Status
@@ -26,9 +30,9 @@ from stellwerk.world.decide import Decision, decide
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
-Steps: TypeAlias = Generator[None, None, JsonObject]
-"""Yields between steps, returns the result."""
 _EXAMPLES: Final = 5
+_NEAREST: Final = 20
+"""So many nodes are shown one by one."""
 _NEAR: Final = 0.6
 
 
@@ -41,6 +45,11 @@ class Explanations:
     evictions: Evictions
     without_profile: Callable[[], Mapping[str, PodInfo]]
     """Unbound pods that no profile serves, by uid."""
+    history: QueueHistory
+    profile_objects: Callable[[], Iterable[JsonObject]]
+    """Every SchedulerProfile with its conditions."""
+    shadow: Callable[[str], JsonObject | None]
+    """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
 
     def pod(self, namespace: str, name: str) -> Steps | None:
         """Explain a pod; None: there is none of that name."""
@@ -205,7 +214,24 @@ def verdicts(world: World, found: Findings) -> JsonObject:
         result["onlyNodes"] = sorted(found.found.node_names)[:_EXAMPLES]
     if not found.fits.any():
         result["message"] = fit_error(found.diagnosis)
+    if found.results:
+        result["nearest"] = _nearest(found, names)
     return result
+
+
+def _nearest(found: Findings, names: Sequence[str]) -> list[JsonObject]:
+    """The nodes that fewest plugins turn away, each with what these say of it."""
+    order = np.argsort(found.fails, kind="stable")[:_NEAREST].tolist()
+    return [
+        {
+            "node": names[position],
+            "rejectedBy": {
+                plugin: list(found.status(plugin, position).reasons)
+                for plugin in found.failing(position)
+            },
+        }
+        for position in order
+    ]
 
 
 def preemption(decision: Decision) -> JsonObject:
@@ -242,9 +268,10 @@ def _reasons(counts: Iterable[tuple[Status, int]]) -> list[JsonObject]:
 def _ranked(record: DecisionRecord, rank: int, position: int) -> JsonObject:
     scores = {}
     for score in record.scores:
-        raw, normalized = score.at(position)
-        weighted = normalized * score.weight
-        scores[score.plugin] = {"raw": raw, "normalized": normalized, "weighted": weighted}
+        plugin, weight, *_ = score
+        raw, normalized = score_at(score, position)
+        weighted = normalized * weight
+        scores[plugin] = {"raw": raw, "normalized": normalized, "weighted": weighted}
     total = 0 if record.total is None else int(record.total[position])
     name = record.names[position]
     return {"node": name, "rank": rank, "total": total, "scores": scores}

@@ -7,6 +7,7 @@ from a cached column, with the same result.
 
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
+
+_FEW_RESOURCES: Final = 4
+"""A pod that requests more has their rows made together, rather than one at its first use."""
 
 
 class FilterPhase:
@@ -76,6 +80,8 @@ class FilterPhase:
             PluginFailure: a plugin raised, or is without the PreFilter that it needs.
         """
         state = state or CycleState()
+        if len(pod.amounts.requests) > _FEW_RESOURCES:
+            self._snapshot.make_rows(pod.amounts.requests)
         found = Feasibility(state, self._snapshot.alive)
         everything = NodeView(self._snapshot)
         with self._pre_filters.timed(state) as timing:

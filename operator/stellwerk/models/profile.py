@@ -84,8 +84,8 @@ class LoadedProfile:
 
     @property
     def scheduler_name(self) -> str:
-        """The schedulerName that the profile serves."""
-        return self.spec.scheduler_name
+        """The schedulerName that the profile serves; of a shadow, what no pod can name."""
+        return self.spec.scheduler_name or f"shadow/{self.name}"
 
     @property
     def percentage_of_nodes_to_score(self) -> int | None:

@@ -7,7 +7,7 @@ pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -34,6 +34,9 @@ from stellwerk.world.effects import Effects, apply
 from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +71,8 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
+        self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
+        """What follows a decision; a recording operator takes it down before."""
         self.groups = GroupCycle(
             world,
             loader,
@@ -82,16 +87,27 @@ class ScheduleOne:
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
+        pod = queued.pod
+        if pod.group is not None and await self._with_its_group(queued):
+            return
+        if pod.terminating or pod.uid in self._world.cache.assumed_pods:
+            self._skip_pod_schedule(queued)
+            return
+        await self._attempt(queued)
+
+    async def _with_its_group(self, queued: QueuedPod) -> bool:
+        """Decide for the group of a pod; False where its profile places no groups."""
+        profile = self._world.profiles.of(queued.pod)
+        if profile is None or not profile.places_groups:
+            return False
+        await self.groups.run(queued, profile)
+        return True
+
+    async def _attempt(self, queued: QueuedPod) -> None:
         world, pod = self._world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
-            return
-        if pod.group is not None and profile.places_groups:
-            await self.groups.run(queued, profile)
-            return
-        if pod.terminating or pod.uid in world.cache.assumed_pods:
-            self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic
         started_seconds, foreign_seconds = now(), self._budget.taken_seconds
@@ -105,11 +121,7 @@ class ScheduleOne:
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
-            decision = (
-                Failure.too_complex(pod.spec)
-                if pod.spec.too_complex
-                else await self._scheduling_cycle(pod, profile, state)
-            )
+            decision = await self._scheduling_cycle(pod, profile, state)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
@@ -123,31 +135,32 @@ class ScheduleOne:
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
-        effects = apply(world, queued, decision)
+        queued_at_seconds = queued.queued_at
+        effects = self.apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
-            self._without_node(queued, profile, decision, effects, started_seconds)
-            return
-        self.records.keep(decision, queued.attempts, decided_seconds)
-        # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
-        # that waits for something there holds up no other pod.
-        evaluated, feasible = decision.search.found.evaluated, decision.feasible
-        attempt = Attempt(
-            queued, profile, state, effects.bind, started_seconds, evaluated, feasible
-        )
-        self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+            self._carry_out(effects, queued, decision, started_seconds)
+        else:
+            self.records.keep(decision, queued.attempts, decided_seconds)
+            # Permit is asked in the first step of the task, which comes before the next cycle: a
+            # plugin that waits for something there holds up no other pod.
+            evaluated, feasible = decision.search.found.evaluated, decision.feasible
+            attempt = Attempt(
+                queued, profile, state, effects.bind, started_seconds, evaluated, feasible
+            )
+            self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+        shadows = self._loader.shadows
+        if shadows.by_name:
+            # The columns are still those of the decision.
+            shadows.look(pod, decision, started_seconds - queued_at_seconds)
 
-    def _without_node(
-        self,
-        queued: QueuedPod,
-        profile: ServedProfile,
-        decision: Decision,
-        effects: Effects,
-        started_seconds: float,
+    def _carry_out(
+        self, effects: Effects, queued: QueuedPod, decision: Decision, started_seconds: float
     ) -> None:
+        """What follows where there is no node: victims, a condition, an event."""
         if effects.evict is not None:
             self.evictions.keep(decision, rfc3339(self._world.clock.now()))
-        self._failures.carry_out(effects, queued, profile, started_seconds)
+        self._failures.carry_out(effects, queued, decision.search.profile, started_seconds)
 
     def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:
         """Why a pod has to leave time to others, or an empty text."""
@@ -180,8 +193,12 @@ class ScheduleOne:
         self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
         logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
 
-    def _skip_pod_schedule(self, pod: PodInfo, profile: ServedProfile) -> None:
+    def _skip_pod_schedule(self, queued: QueuedPod) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
+        pod = queued.pod
+        if self._world.profiles.of(pod) is None:
+            self._loader.without_profile.take_out(pod)
+            return
         if pod.terminating:
             self._outbox.recorder.event(
                 pod_reference(pod),
@@ -189,14 +206,16 @@ class ScheduleOne:
                 "FailedScheduling",
                 "Scheduling",
                 f"skip schedule deleting pod: {pod.key}",
-                reporting_controller=profile.scheduler_name,
+                reporting_controller=pod.spec.scheduler_name,
             )
         self._world.queue.done(pod.uid)
 
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState
-    ) -> Decision:
+    ) -> Decision | Failure:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
+        if pod.spec.too_complex:
+            return Failure.too_complex(pod.spec)
         world, extenders = self._world, profile.extenders
         world.cache.update_snapshot()
         if extenders is None:

@@ -93,6 +93,7 @@ _VERDICTS: Final = _object(
             )
         ),
         "firstReasons": _map(_NUMBER),
+        "nearest": _list(_object({"node": _TEXT, "rejectedBy": _map(_list(_TEXT))})),
         "preFilter": _object({"plugin": _TEXT, "reasons": _list(_TEXT)}),
         "onlyNodes": _list(_TEXT),
     },
@@ -188,6 +189,52 @@ _QUEUE: Final = _object(
         ),
     }
 )
+_HISTORY: Final = _object(
+    {
+        "everySeconds": {"type": "number"},
+        "items": _list(
+            _object(
+                {
+                    "at": _TIME,
+                    "active": _NUMBER,
+                    "backoff": _NUMBER,
+                    "unschedulable": _NUMBER,
+                    "gated": _NUMBER,
+                    "scheduled": _NUMBER,
+                }
+            )
+        ),
+    }
+)
+_DECISIONS: Final = _object(
+    {
+        "total": _NUMBER,
+        "items": _list(
+            _object(
+                {
+                    "pod": _TEXT,
+                    "node": _TEXT,
+                    "schedulerName": _TEXT,
+                    "decidedAt": _TIME,
+                    "attempts": _NUMBER,
+                    "feasible": _NUMBER,
+                    "nodes": _NUMBER,
+                    "tied": _NUMBER,
+                }
+            )
+        ),
+    }
+)
+_CONDITION: Final = _object(
+    {
+        "type": _TEXT,
+        "status": _TEXT,
+        "reason": _TEXT,
+        "message": _TEXT,
+        "lastTransitionTime": _TIME,
+        "observedGeneration": _NUMBER,
+    }
+)
 _PROFILES: Final = _object(
     {
         "items": _list(
@@ -204,6 +251,9 @@ _PROFILES: Final = _object(
             )
         ),
         "refused": _list(_object({"schedulerName": _TEXT, "reason": _TEXT})),
+        "objects": _list(
+            _object({"name": _TEXT, "generation": _NUMBER, "conditions": _list(_CONDITION)})
+        ),
     }
 )
 _NODES: Final = _object(
@@ -239,6 +289,32 @@ _SUPPOSITION: Final = _object(
         "drain": _TEXT,
         "profile": _map({}),
     },
+)
+_SHADOW: Final = _object(
+    {
+        "profile": _TEXT,
+        "shadowOf": _TEXT,
+        "decisions": _NUMBER,
+        "compared": _NUMBER,
+        "differing": _NUMBER,
+        "skipped": _NUMBER,
+        "failed": _NUMBER,
+        "meanGain": _TEXT,
+        "differences": _list(
+            _object(
+                {
+                    "at": _TIME,
+                    "pod": _TEXT,
+                    "node": _TEXT,
+                    "shadowNode": _TEXT,
+                    "total": _NUMBER | {"nullable": True},
+                    "shadowTotal": _NUMBER | {"nullable": True},
+                    "plugin": _TEXT,
+                    "reason": _TEXT,
+                }
+            )
+        ),
+    }
 )
 _GROUP: Final = _object(
     {
@@ -277,14 +353,18 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Explanation": _EXPLANATION,
     "GroupExplanation": _GROUP,
     "Queue": _QUEUE,
+    "QueueHistory": _HISTORY,
+    "Decisions": _DECISIONS,
     "Profiles": _PROFILES,
     "Nodes": _NODES,
+    "Shadow": _SHADOW,
     "WhatIf": _WHAT_IF,
     "Supposition": _SUPPOSITION,
 }
 _PATH_PARAMETERS: Final = [
     {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in ("namespace", "pod")
 ]
+_PROFILE_PARAMETER: Final = {"name": "profile", "in": "path", "required": True, "schema": _TEXT}
 _GROUP_PARAMETERS: Final = [
     {"name": name, "in": "path", "required": True, "schema": _TEXT}
     for name in ("namespace", "group")
@@ -305,7 +385,10 @@ def openapi_document() -> Schema:
                 "GroupExplanation", "what a group of pods waits for, and what would make it fit"
             ),
             "/queue": _get("Queue", "pods that wait"),
+            "/queue/history": _get("QueueHistory", "how many pods waited over the last hour"),
+            "/decisions": _get("Decisions", "pods that got a node, the last one first"),
             "/profiles": _get("Profiles", "profiles that serve"),
+            "/shadow/{profile}": _get("Shadow", "what a profile would have decided otherwise"),
             "/nodes": _get("Nodes", "nodes and what is used of them"),
             "/openapi/v3": {
                 "get": {
@@ -327,7 +410,9 @@ def _get(schema: str, summary: str) -> Schema:
     named = {
         "Explanation": _PATH_PARAMETERS,
         "GroupExplanation": _GROUP_PARAMETERS,
+        "Shadow": [_PROFILE_PARAMETER],
         "Profiles": [],
+        "QueueHistory": [],
     }
     parameters = named.get(schema, _PAGE_PARAMETERS)
     return {"get": _operation(schema, summary) | {"parameters": parameters}}

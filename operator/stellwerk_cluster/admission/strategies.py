@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission import (
     access_rules,
+    autoscaling,
     claims,
     cluster_objects,
     config_data,
@@ -290,10 +291,10 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         metadata_layers=(1, 0),
     ),
     "HorizontalPodAutoscaler": _stored(
-        networking.validate_autoscaler, stored_only.default_autoscaler
+        autoscaling.validate_autoscaler, stored_only.default_autoscaler
     ),
     "HorizontalPodAutoscalerV1": _stored(
-        networking.validate_autoscaler, stored_only.default_autoscaler
+        autoscaling.validate_autoscaler, stored_only.default_autoscaler
     ),
     "Ingress": replace(_stored(networking.validate_ingress), admit_create=networking.admit_ingress),
     "NetworkPolicy": _stored(

@@ -22,7 +22,7 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.controllers.events import NORMAL, WARNING
+from stellwerk_cluster.controllers.deletion_order import by_deletion
 from stellwerk_cluster.controllers.job_groups import JobGroups
 from stellwerk_cluster.controllers.job_outcome import (
     INDEX_FAILURES,
@@ -41,11 +41,11 @@ from stellwerk_cluster.controllers.job_outcome import (
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
-    deletion_rank,
     is_active,
     ready_count,
     stamped_conditions,
 )
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -207,7 +207,7 @@ class JobController(WorkloadController):
             wanted = min(parallelism, len(active))
         surplus = len(active) - wanted
         if surplus > 0:
-            self._stop(workload, sorted(active, key=deletion_rank)[:surplus])
+            self._stop(workload, by_deletion(active, self.api.now())[:surplus])
         held = [pod for pod in pods if not is_active(pod) and not has_ended(workload, pod)]
         self._start(workload, tally, [*active, *held], wanted - len(active) - len(held))
 

@@ -38,13 +38,13 @@ def played(steps: list[tuple[Any, ...]], *, whole: bool) -> None:
     run_skipping(flow)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(steps=histories(*CALM))
 def test_no_gang_is_partly_bound_and_none_waits_that_fits(steps: list[tuple[Any, ...]]) -> None:
     played(steps, whole=True)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(steps=histories(*CALM, REFUSALS))
 def test_no_room_is_lost_where_bindings_are_refused(steps: list[tuple[Any, ...]]) -> None:
     played(steps, whole=False)

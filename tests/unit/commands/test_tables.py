@@ -9,7 +9,8 @@ from rich.console import Console
 
 from stellwerk.commands.tables import console, print_explanation, print_what_if
 from stellwerk.explain.decide import Case
-from stellwerk.explain.report import Steps, explain_on
+from stellwerk.explain.report import explain_on
+from stellwerk.explain.steps import Steps
 from tests.support.builders import make_node, make_pod
 
 
