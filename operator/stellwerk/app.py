@@ -52,6 +52,7 @@ from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
+    DeviceCounters,
     Gauges,
     ProfileStopwatch,
     QueueMetrics,
@@ -222,6 +223,7 @@ class Operator:
                 metrics, name, plugins, world.clock.monotonic
             ),
             volume_counts=VolumeCounters(metrics),
+            device_counts=DeviceCounters(metrics),
         )
 
     def _scheduler(self, active: ActiveQueue, outbox: Outbox) -> Scheduler:

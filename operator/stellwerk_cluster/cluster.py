@@ -114,7 +114,7 @@ class EmbeddedCluster:
         The API (`api`, `store`) works at once, in process; the port opens with `start`.
 
         Raises:
-            StatusError: a node manifest is invalid.
+            StatusError: a node manifest is invalid, or a device that drivers publish.
             ConfigurationError: the data directory is damaged, or cannot be read or written.
         """
         self.options = options or ClusterOptions()

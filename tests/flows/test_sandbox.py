@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk.demo import demo
 from stellwerk.demo.demo import run_demo
-from tests.support.builders import make_pod
+from stellwerk.demo.examples import Example
+from tests.support.builders import make_node, make_pod
 from tests.support.processes import fetch, running, server_of, until
 
 pytestmark = pytest.mark.slow
@@ -27,6 +29,32 @@ async def test_the_demo_computes_its_reasons_and_says_what_would_help() -> None:
     impossible = text[text.index("impossible fits nowhere") :]
     assert re.search(r"  - request \d+ CPU instead of 64 CPU", impossible)
     assert re.search(r"Go on: \S+ up\n", text)
+
+
+async def test_the_demo_fails_where_a_manifest_forbids_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod that names its node goes past every filter, as a wrong decision would."""
+    taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    nodes = [make_node("free", cpu="4"), make_node("tainted", cpu="4", taints=[taint])]
+    right = make_pod("right", cpu="1", scheduler_name="stellwerk")
+    wrong = make_pod("wrong", cpu="1", node_name="tainted")
+    for pod in (right, wrong):
+        del pod["metadata"]["uid"]
+    examples = [
+        Example("As it should be", schedulable=True, objects=(right,)),
+        Example("Past the scheduler", schedulable=True, objects=(wrong,)),
+    ]
+    monkeypatch.setattr(demo, "load_nodes", lambda: nodes)
+    monkeypatch.setattr(demo, "load_examples", lambda: examples)
+    output = io.StringIO()
+    assert await run_demo(keep=False, output=output) == 1
+    text = output.getvalue()
+    assert "2 of 2 pods placed" in text
+    complaint = "wrong: tainted has the taint dedicated, which is not tolerated"
+    assert [line for line in text.splitlines() if "not as expected" in line] == [
+        f"not as expected: {complaint}"
+    ]
 
 
 async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:

@@ -19,6 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--page-port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
     )
     add_feature_gates(parser)
+    from stellwerk_cluster.node_flags import add_device_flag  # noqa: PLC0415
+
+    add_device_flag(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -30,7 +33,15 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.demo.up import run_up  # noqa: PLC0415
     from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
-    kubeconfig = options.kubeconfig.absolute()
     features = api_features(gates=options.feature_gates)
-    uvloop.run(run_up(options.nodes, options.port, kubeconfig, options.page_port, features))
+    uvloop.run(
+        run_up(
+            options.nodes,
+            options.port,
+            options.kubeconfig.absolute(),
+            options.page_port,
+            features,
+            options.devices,
+        )
+    )
     return 0

@@ -72,9 +72,9 @@ def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps:
             yield
         items.append(
             {
-                "pod": record.pod.key,
+                "pod": record.key,
                 "node": record.node_name,
-                "schedulerName": record.pod.spec.scheduler_name,
+                "schedulerName": record.scheduler_name,
                 "decidedAt": at(world.clock, record.decided_at_seconds),
                 "attempts": record.attempts,
                 "feasible": record.feasible,

@@ -7,7 +7,7 @@ is read.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -71,8 +71,16 @@ def score_at(score: KeptScore, position: int) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class DecisionRecord:
-    """One decision that ended in a node; not frozen, for freezing costs at each decision."""
+    """One decision that ended in a node; not frozen, for freezing costs at each decision.
 
+    Of the pod, which may be huge, it holds names alone.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int
+    scheduler_name: str
     node_name: str
     decided_at_seconds: float
     """Monotonic."""
@@ -95,6 +103,11 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME of the pod."""
+        return f"{self.namespace}/{self.name}"
 
     def ranked(self) -> list[int]:
         """Positions of the best kept nodes: the highest total first, of equals the chosen one."""
@@ -135,6 +148,14 @@ class DecisionRecords:
         """Some records, the last decision first."""
         return list(islice(reversed(self._records.values()), offset, offset + limit))
 
+    def since(self, node_name: str, seconds: float) -> Iterator[DecisionRecord]:
+        """Decisions for a node after a moment of the monotonic clock, the last one first."""
+        for record in reversed(self._records.values()):
+            if record.decided_at_seconds <= seconds:
+                return
+            if record.node_name == node_name:
+                yield record
+
     def keep(self, decision: Decision, attempts: int, now: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""
         search = decision.search
@@ -148,7 +169,13 @@ class DecisionRecords:
             kept = [_kept(score, positions) for score in scores.by_plugin]
         nodes = search.snapshot.node_count
         others = nodes - decision.feasible
+        pod = search.pod
         record = DecisionRecord(
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            pod.spec.priority,
+            search.profile.scheduler_name,
             decision.node_name,
             now,
             attempts,
@@ -163,7 +190,7 @@ class DecisionRecords:
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
         )
-        self._put(search.pod.uid, record)
+        self._put(pod.uid, record)
 
     def _put(self, uid: str, record: DecisionRecord) -> None:
         before = self._records.pop(uid, None)

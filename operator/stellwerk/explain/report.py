@@ -8,6 +8,7 @@ read.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain, islice
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final
 
@@ -15,6 +16,8 @@ import numpy as np
 
 from stellwerk.backend.queued_pod import POPPED, QueuedPod
 from stellwerk.explain.counterfactuals import Counterfactuals
+from stellwerk.explain.device_report import claims_report, device_report, searched
+from stellwerk.explain.device_suggestions import device_suggestions
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
@@ -31,6 +34,8 @@ from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 _EXAMPLES: Final = 5
+_TAKERS: Final = 5
+"""So many pods are named that took another one's place."""
 _NEAREST: Final = 20
 """So many nodes are shown one by one."""
 _NEAR: Final = 0.6
@@ -70,6 +75,9 @@ class Explanations:
     def _bound(self, pod: PodInfo) -> Steps:
         yield
         result = self._header(pod, "bound") | {"node": pod.node_name}
+        claims = claims_report(self.world, pod)
+        if claims:
+            result["devices"] = {"claims": claims}
         victim = self.evictions.of_victim(pod.key)
         if victim is not None and victim["node"] == pod.node_name:
             result["preempted"] = victim
@@ -113,6 +121,8 @@ class Explanations:
         preempted = self.evictions.of_preemptor(pod.key)
         if preempted is not None:
             result["lastPreemption"] = preempted | {"nominatedNode": pod.nominated_node_name}
+            if pod.nominated_node_name != preempted["node"]:
+                result["lastPreemption"]["tookPlace"] = self._took_place(pod)
         profile = world.profiles.of(pod)
         if profile is None:
             return result | self._no_profile(pod)
@@ -121,6 +131,34 @@ class Explanations:
         yield
         served = fork.profiles.of(pod)
         return result if served is None else result | (yield from explain_on(fork, pod, served))
+
+    def _took_place(self, pod: PodInfo) -> list[JsonObject]:
+        """The pods that got, or were nominated to, the node that victims were to leave for one."""
+        nomination = self.evictions.nomination_of(pod.key)
+        if nomination is None:
+            return []
+        bound = self.records.since(nomination.node_name, nomination.decided_at_seconds)
+        later = self.evictions.later_on(nomination)
+        nominated: Iterable[tuple[PodInfo | DecisionRecord, float, bool]] = (
+            (it.preemptor, it.decided_at_seconds, False) for it in later
+        )
+        takers = {
+            each.uid: (each, seconds, is_bound)
+            for each, seconds, is_bound in chain(
+                nominated, ((it, it.decided_at_seconds, True) for it in bound)
+            )
+            # What has less priority has no place that a nominated pod waits for.
+            if each.priority >= pod.priority and each.uid != pod.uid
+        }
+        return [
+            {
+                "pod": each.key,
+                "priority": each.priority,
+                "bound": is_bound,
+                "decidedAt": at(self.world.clock, decided_at_seconds),
+            }
+            for each, decided_at_seconds, is_bound in islice(takers.values(), _TAKERS)
+        ]
 
     # --- without a profile ----------------------------------------------------------------------
 
@@ -160,9 +198,11 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:
+        yield from searched(world, pod, profile)
         found = yield from findings(world, pod, profile)
         yield
         result: JsonObject = {"verdicts": {"recomputedAt": computed} | verdicts(world, found)}
+        result |= yield from device_report(world, pod, profile, found.found.state)
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)
             yield
@@ -172,9 +212,10 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
         result |= preemption(decision)
         search = Counterfactuals(world, pod, profile)
         yield from search.search(found)
+        of_devices = yield from device_suggestions(world, pod, profile, found.found.state)
     except PluginFailure as failure:
         return {"verdicts": {"recomputedAt": computed, "error": str(failure)}}
-    result["wouldFit"] = [suggestion.as_json() for suggestion in search.suggestions]
+    result["wouldFit"] = [each.as_json() for each in search.suggestions] + of_devices
     if search.eviction:
         pods = ", ".join(search.eviction)
         result["preemption"]["wouldDo"] = (

@@ -217,6 +217,18 @@ class VolumeCounts(Protocol):
         ...
 
 
+class DeviceCounts(Protocol):
+    """Takes what DynamicResources does, for kube-scheduler's three families of it."""
+
+    def claim_made(self, status: str) -> None:
+        """A claim for extended resources was made ("success"), or refused ("failure")."""
+        ...
+
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """A pod waited for a driver's devices: "success", "failure", "timeout" or "error"."""
+        ...
+
+
 class Handle(Protocol):
     """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
 
@@ -228,6 +240,7 @@ class Handle(Protocol):
     client: ClusterClient
     recorder: Recorder
     volume_counts: VolumeCounts
+    device_counts: DeviceCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
     pod_groups: PodGroups

@@ -71,7 +71,7 @@ def _manifests(name: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
         _check(name, text)
         documents = [each for each in yaml.load_all(text, _Loader) if each is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{name}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"{name}: not YAML: {_in_words(error)}") from error
     found: list[dict[str, Any]] = []
     for document in documents:
         items = document.get("items") if isinstance(document, dict) else None
@@ -79,6 +79,14 @@ def _manifests(name: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
     if not all(isinstance(each, dict) for each in found):
         raise ConfigurationError(f"{name}: a manifest is expected, with apiVersion and kind")
     return found
+
+
+def _in_words(error: Exception) -> str:
+    """What is wrong, and where, in one line."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
 
 
 def _check(name: str, text: str) -> None:

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from stellwerk.explain.decide import Case
 from stellwerk.serving.explanations import ExplanationRoutes
-from stellwerk.serving.openapi import SCHEMAS
+from stellwerk.serving.openapi_schemas import SCHEMAS
+from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes
 from tests.support.in_process import make_profile, quiet
@@ -112,6 +114,29 @@ async def test_profiles_show_the_conditions_of_their_objects() -> None:
             "stellwerk": {"Accepted": "True", "Active": "True"},
             "broken": {"Accepted": "False", "Active": "False"},
         }
+
+
+async def test_a_cleared_nomination_names_the_pod_that_took_the_place() -> None:
+    async with explaining_port() as answers:
+        world = answers.world
+        world.apply(make_profile("stellwerk"), make_node("a", cpu="1"))
+        waiting = make_pod("new", cpu="4", priority=9, scheduler_name="stellwerk")
+        world.apply(waiting)
+        await quiet(100)
+        explanations, now = world.operator.explanations, world.clock.monotonic
+        occupied = make_pod("low", cpu="1", priority=1, node_name="a")
+        case = {"id": "p", "nodes": [make_node("a", cpu="1")], "pods": [occupied]}
+        preempting = Case(case | {"pod": make_pod("new", cpu="1", priority=9)})
+        decision = decide(preempting.world, preempting.pod, preempting.profile)
+        explanations.evictions.keep(decision, "2026-01-01T00:00:00Z", now())
+        for name, priority in (("lower", 3), ("taker", 10)):
+            taking = Case(case | {"pods": [], "pod": make_pod(name, cpu="1", priority=priority)})
+            taken = decide(taking.world, taking.pod, taking.profile)
+            explanations.records.keep(taken, 1, now() + 1)
+        _, answer = await answers.get("/explain/default/new")
+        assert list(violations(answer, SCHEMAS["Explanation"])) == []
+        (taker,) = answer["lastPreemption"]["tookPlace"]
+        assert (taker["pod"], taker["priority"], taker["bound"]) == ("default/taker", 10, True)
 
 
 async def test_a_pod_of_no_profile_is_told_the_nearest_name() -> None:
