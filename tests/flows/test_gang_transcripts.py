@@ -18,8 +18,22 @@ from tests.support.scheduler_replay import play
 
 SCENARIOS = scenarios("gang")
 
-OWN_REASONS = frozenset({"WaitingForPods"})
+OWN_REASONS = frozenset({"WaitingForPods", "TooFewPods", "EnoughPods"})
 """Of conditions and events that say that a group waits for pods, where upstream is silent (13)."""
+
+LIKE_OTHERS = {
+    "gang-filter-rejects",
+    "gang-fits",
+    "gang-more-than-min",
+    "gang-starved",
+    "gang-too-big",
+    "group-after-pods",
+    "member-deleted-while-waiting",
+    "no-nodes-and-deleting-member",
+    "preemption-by-gang",
+    "topology-one-zone",
+}
+"""Scenarios whose parts others have, too; `make test-all` plays them."""
 
 TICKS = {"gang-bind-refused": 0.36}
 """Where in a second the clock ticked that ends backoffs, in scenarios that wait for it."""
@@ -103,7 +117,13 @@ def _given(group: JsonObject) -> tuple[JsonObject, list[str]]:
     return group["spec"], group["metadata"].get("finalizers", [])
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(each, marks=pytest.mark.long if each in LIKE_OTHERS else ())
+        for each in SCENARIOS
+    ],
+)
 def test_the_operator_does_what_kube_scheduler_did(
     name: str, normalise: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,6 +106,10 @@ class NoPodGroups(PodGroups):
         return ""
 
     @override
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        return False
+
+    @override
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         return None
 

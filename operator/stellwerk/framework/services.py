@@ -161,6 +161,10 @@ class PodGroups(Protocol):
         """Return why a member's group is not worth an attempt; empty if it is."""
         ...
 
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        """Return whether a member's group waits for nodes with labels that none has."""
+        ...
+
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         """Return what goes when a member is evicted; None: it goes alone."""
         ...
