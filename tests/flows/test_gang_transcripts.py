@@ -41,8 +41,6 @@ _ONCE = "0: a claim that members share is written once"
 _RESTS = "1: a group that cannot be placed rests, and its pods keep what was said of them"
 _LOOPED = "1: only a loop tries pods between the creation of a node and the removal of its taint"
 _AS_ONE = "5: the group preempts as one, and says so, also where only its pods have a priority"
-    "5: the group preempts as one, in the words for that, also where only pods have priorities"
-)
 _BY_NAME = "6: equal members are taken by name, so that another one is left over and then deleted"
 _SAYS_SO = "13: a group that lost pods says that it waits"
 _NOMINATES = "2: each member is nominated to its node while victims end"
