@@ -8,7 +8,6 @@ gated says what it waits for.
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.framework.events import (
@@ -23,6 +22,7 @@ from stellwerk.framework.events import (
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, unresolvable
+from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 
@@ -31,8 +31,9 @@ class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
     """Gates members whose group does not exist, or has fewer pods than it needs."""
 
     name: ClassVar[str] = GANG_SCHEDULING
+    args_model: ClassVar[type[GangSchedulingArgs]] = GangSchedulingArgs
 
-    def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
+    def __init__(self, handle: Handle, _args: GangSchedulingArgs) -> None:
         self._groups = handle.pod_groups
 
     @override

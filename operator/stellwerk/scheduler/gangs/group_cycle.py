@@ -16,6 +16,7 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.models.object_reference import pod_reference
+from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -48,8 +49,6 @@ EARLY_SHARE: Final = 0.02
 """Of the time, what groups may take that are tried again before their backoff has ended."""
 EARLY_BURST_SECONDS: Final = 0.2
 """So much of it may be spent at once."""
-RESERVED_SECONDS: Final = 300.0
-"""Room is kept for so long for a group whose victims do not end; a group may say otherwise."""
 SLICE_SECONDS: Final = 0.01
 """After so long the others have their turn; one member's decision is the least that is done."""
 WAITING_FOR_OTHERS: Final = (
@@ -57,6 +56,7 @@ WAITING_FOR_OTHERS: Final = (
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
+ROOM_IS_KEPT: Final = "room is kept for the pod group"
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 
 
@@ -158,6 +158,7 @@ class GroupCycle:
             [each.pod for each in sorted(taken.queued.values(), key=_turn)],
             scheduled,
             members.succeeded,
+            _args(taken.profile).second_look_milliseconds / 1000,
         )
 
     # --- deciding -------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class GroupCycle:
 
     def _count(self, taken: _Taken, decision: GroupDecision) -> None:
         result = "scheduled" if decision.placed else "unschedulable"
-        if decision.preemption is not None:
+        if decision.preemption is not None and not decision.preemption.is_reservation:
             result = "waiting_on_preemption"
         elif decision.attempt.broken:
             result = "error"
@@ -294,7 +295,7 @@ class GroupCycle:
             self.reports.unschedulable(taken.members.key, _group_message(decision))
         if preemption is not None and preemption.victims:
             self._evict(taken, decision.request, preemption.victims)
-        nodes = self._reserved(taken.members, preemption)
+        nodes = self._reserved(taken, preemption)
         rests = self._early_seconds < 0
         for pod in decision.request.members:
             failure = failures.get(pod.uid, waits)
@@ -302,20 +303,19 @@ class GroupCycle:
             self._fail(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
         self._spend(self.world.clock.monotonic() - taken.started_seconds)
 
-    def _reserved(
-        self, members: GroupMembers, preemption: GroupPreemption | None
-    ) -> Mapping[str, str]:
+    def _reserved(self, taken: _Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
+        members = taken.members
         if preemption is None:
             members.reserved_since = None
             return {}
-        now = self.world.clock.monotonic()
-        since = members.reserved_since
+        now, since = self.world.clock.monotonic(), members.reserved_since
         if since is None or preemption.victims:
             members.reserved_since = since = now
         group = members.group
         given = group.schedule_timeout_seconds if group is not None else None
-        return preemption.nodes if now - since < (given or RESERVED_SECONDS) else {}
+        limit_seconds = given or _args(taken.profile).reservation_seconds
+        return preemption.nodes if now - since < limit_seconds else {}
 
     def _spend(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.
@@ -366,6 +366,11 @@ class GroupCycle:
         self.reports.look(taken.members.key)
 
 
+def _args(profile: ServedProfile) -> GangSchedulingArgs:
+    args = profile.loaded.args.get(GANG_SCHEDULING)
+    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
+
+
 def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:
     """A member's failure; of members that are alike, one waits for events in place of all.
 
@@ -384,7 +389,8 @@ def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:
 def _group_message(decision: GroupDecision) -> str:
     if decision.preemption is None:
         return decision.message
-    return f"{decision.message}, {WAITING_FOR_VICTIMS}"
+    why = ROOM_IS_KEPT if decision.preemption.is_reservation else WAITING_FOR_VICTIMS
+    return f"{decision.message}, {why}"
 
 
 def _turn(queued: QueuedPod) -> tuple[int, float, str]:

@@ -22,7 +22,7 @@ from stellwerk.world.gangs.attempt import (
     place,
     take_back,
 )
-from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt
+from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt, reserve
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.placement_choice import PlacementChoice
 from stellwerk.world.gangs.placements import Domains, UndeterminedDomainError, domains
@@ -82,6 +82,8 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
             return decision
     assert decision is not None  # noqa: S101 the range is never empty
     found = yield from preempt(ground, request)
+    if isinstance(found, str) and group.reserves_room:
+        found = yield from reserve(ground, request)
     if isinstance(found, str):
         decision.message = f"{decision.message}, {found}"
     else:

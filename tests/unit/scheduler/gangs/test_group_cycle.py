@@ -320,3 +320,26 @@ def test_a_group_without_a_placement_waits_for_labels() -> None:
         assert bound(world, "p") == 1
 
     story(play)
+
+
+def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:
+    async def play(world: InProcess) -> None:
+        keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
+        running_pods = [make_pod(f"v{n}", cpu="1", node_name=f"n{n // 2}") for n in range(4)]
+        world.apply(*(make_node(f"n{n}", cpu="2") for n in range(2)), *running_pods)
+        world.apply(make_group("g", 2, keeps))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await asyncio.sleep(3)
+        kept = {world.pod(f"p{n}")["status"]["nominatedNodeName"] for n in range(2)}
+        assert not [verb for verb, _ in world.client.requests if verb == "DELETE"]
+        (node,) = kept
+        world.delete("Pod", "v0" if node == "n0" else "v2")
+        world.apply(make_pod("small", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(20)
+        assert bound(world, "small", "p0", "p1") == 0
+        other = "v2" if node == "n0" else "v0"
+        world.delete("Pod", other)
+        await asyncio.sleep(20)
+        assert bound(world, "small", "p0", "p1") == 2
+
+    story(play, pluginConfig=[{"name": "GangScheduling", "args": {"reservationSeconds": 3600}}])
