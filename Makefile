@@ -84,6 +84,10 @@ bench: $(READY) ## measure, and write docs/performance.md anew (about ten minute
 bench-decide: $(READY) ## decisions per second in process, for each workload at 5,000 nodes
 	@$(BIN)/python -m tests.benchmarks.bench_decide
 
+.PHONY: bench-simulate
+bench-simulate: $(READY) ## CPU seconds of a simulation for each ready profile (make bench-simulate TRACES=DIR)
+	@TRACES="$(TRACES)" $(BIN)/python -m tests.benchmarks.bench_simulate
+
 .PHONY: bench-parts
 bench-parts: $(READY) ## what single parts cost: queue, pairwise plugins
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks

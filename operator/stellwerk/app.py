@@ -40,6 +40,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.background import ProcessBackground
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -144,6 +145,7 @@ class Operator:
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
+        self.background = ProcessBackground()
         self.extenders = (ExtenderPool if recording is None else RecordedExtenderPool)(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
@@ -215,6 +217,7 @@ class Operator:
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
             in_background=outbox.follow_ups.start,
+            background=self.background,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
             pod_groups=world.pod_groups,
@@ -405,6 +408,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         stack.push_async_callback(operator.extenders.close)
+        stack.callback(operator.background.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
         on_port(await server.start(options.port.bind_address))

@@ -18,6 +18,7 @@ from stellwerk.commands import (
     demo,
     explain,
     page,
+    plan,
     promote,
     record,
     run,
@@ -45,6 +46,7 @@ _COMMANDS: Final = {
     "convert": convert,
     "record": record,
     "simulate": simulate,
+    "plan": plan,
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""
 

@@ -146,6 +146,7 @@ class EmbeddedCluster:
         self.identity = make_identity(
             self.api.written_by("kube-apiserver"), self.options.identity, kept
         )
+        self._documents.tokens = self.identity.authenticator.tokens
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
         self.components: dict[str, Callable[[], str]] = {

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
+from stellwerk.framework.background import Background, NoBackground
 from stellwerk.framework.containment import UNLIMITED, PluginGuard
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
@@ -105,6 +106,10 @@ class NoPodGroups(PodGroups):
         return ""
 
     @override
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        return False
+
+    @override
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         return None
 
@@ -145,6 +150,8 @@ class Services:
     """The wall clock, for what is compared with times in objects."""
     in_background: Callable[[FollowUp], None] = _left_undone
     """Carries out what a plugin does not wait for; without a cluster, nothing does."""
+    background: Background = field(default_factory=NoBackground)
+    """Computes what a plugin does not wait for."""
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
@@ -167,6 +174,7 @@ class ProfileHandle(Handle):
         self.device_counts = services.device_counts
         self.preempting = services.preempting
         self.pod_groups = services.pod_groups
+        self.background = services.background
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from stellwerk.framework.background import Background
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
 from stellwerk.framework.follow_up import FollowUp
@@ -160,6 +161,10 @@ class PodGroups(Protocol):
         """Return why a member's group is not worth an attempt; empty if it is."""
         ...
 
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        """Return whether a member's group waits for nodes with labels that none has."""
+        ...
+
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         """Return what goes when a member is evicted; None: it goes alone."""
         ...
@@ -240,6 +245,8 @@ class Handle(Protocol):
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
     pod_groups: PodGroups
+    background: Background
+    """Computes what a plugin does not wait for."""
 
     @property
     def filters(self) -> FilterRunner:

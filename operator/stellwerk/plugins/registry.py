@@ -29,6 +29,7 @@ from stellwerk.plugins.gpu_best_fit import GpuBestFit
 from stellwerk.plugins.gpu_clustering import GpuClustering
 from stellwerk.plugins.gpu_dot_product import GpuDotProduct
 from stellwerk.plugins.gpu_packing import GpuPacking
+from stellwerk.plugins.gpu_pattern_plan import GpuPatternPlan
 from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.plugins.image_locality import ImageLocality
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
@@ -88,6 +89,7 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     GpuDotProduct,
     GpuClustering,
     GpuPacking,
+    GpuPatternPlan,
     GpuBestFit,
     FragmentationGradientDescent,
     GangScheduling,

@@ -39,6 +39,7 @@ _CHANGE: Final = _object(
         "taints": _list(TEXT),
         "labels": _map({}),
         "edit": TEXT,
+        "claims": _list(TEXT),
     },
 )
 _SUGGESTION: Final = _object(
