@@ -119,7 +119,13 @@ _REQUEST: Final = _object(
         )
     },
 )
-_DEVICES: Final = _object({"claims": _list(_CLAIM)}, {"requests": _list(_REQUEST)})
+_DEVICES: Final = _object(
+    {"claims": _list(_CLAIM)},
+    {
+        "requests": _list(_REQUEST),
+        "poolsLeftOut": _list(_object({"pool": _TEXT, "reason": _TEXT})),
+    },
+)
 _SCORE: Final = _object({"raw": _NUMBER, "normalized": _NUMBER, "weighted": _NUMBER})
 _DECISION: Final = _object(
     {
