@@ -27,7 +27,8 @@ from stellwerk.world.world import World
 if TYPE_CHECKING:
     from stellwerk.plugins.devices.task import Wanted
 
-_STEP_SECONDS: Final = 0.005
+_AT_ONCE: Final = -1.0
+"""A turn that is over with the first node: whoever asks decides how much is done in one go."""
 _EXAMPLES: Final = 5
 _NODES_A_STEP: Final = 8
 _MOST_POOLS: Final = 20
@@ -38,7 +39,7 @@ def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Generator[No
     if not pod.spec.resource_claims and not pod.extended_requests:
         return
     state = CycleState()
-    state.turn_seconds = _STEP_SECONDS
+    state.turn_seconds = _AT_ONCE
     find_nodes(world, pod, profile, state, thorough=True)
     if state.unfinished is not None:
         yield from state.unfinished
