@@ -176,7 +176,7 @@ def node(number: int, zone: str) -> JsonObject:
     return make_node(f"node-{number}", labels={"zone": zone})
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_shared_answer_is_that_of_a_search_of_the_node_itself(seed: int) -> None:
     rng, objects = Dice(seed), IndexedObjectStore()
