@@ -84,6 +84,10 @@ bench: $(READY) ## measure, and write docs/performance.md anew (about ten minute
 bench-decide: $(READY) ## decisions per second in process, for each workload at 5,000 nodes
 	@$(BIN)/python -m tests.benchmarks.bench_decide
 
+.PHONY: bench-simulate
+bench-simulate: $(READY) ## CPU seconds of a simulation for each ready profile (make bench-simulate TRACES=DIR)
+	@TRACES="$(TRACES)" $(BIN)/python -m tests.benchmarks.bench_simulate
+
 .PHONY: bench-parts
 bench-parts: $(READY) ## what single parts cost: queue, pairwise plugins
 	@$(BIN)/pytest --quiet --capture=no --timeout=0 -m benchmark tests/benchmarks
@@ -99,8 +103,8 @@ search: $(READY) ## the property tests with new random examples
 MINUTES ?= 30
 
 .PHONY: soak
-soak: $(READY) ## the long runs under faults, and docs/reliability.md anew (make soak MINUTES=30)
-	@$(BIN)/python -m tests.soak.fault_matrix --minutes $(MINUTES) --out docs/reliability --document docs/reliability.md
+soak: $(READY) ## the long runs under faults; half an hour writes docs/reliability.md anew (MINUTES=30)
+	@$(BIN)/python -m tests.soak.fault_matrix --minutes $(MINUTES) --document docs/reliability.md
 
 .PHONY: lock
 lock: ## choose newer versions for the lock files (needs uv)

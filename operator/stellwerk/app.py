@@ -17,6 +17,7 @@ from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.credentials import load_credentials
@@ -26,6 +27,7 @@ from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
@@ -38,12 +40,15 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.background import ProcessBackground
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.gangs.group_events import GroupEvents
+from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
@@ -55,6 +60,7 @@ from stellwerk.scheduler.observers.instruments import (
     VolumeCounters,
     plugin_failure_counter,
 )
+from stellwerk.scheduler.observers.queue_samples import sample_queues
 from stellwerk.scheduler.observers.recording import (
     RecordedCache,
     RecordedEventHandlers,
@@ -70,7 +76,7 @@ from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
@@ -134,11 +140,12 @@ class Operator:
         self.world = _world(active, metrics, clock, options, recording, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
-        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
+        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
+        self.background = ProcessBackground()
         self.extenders = (ExtenderPool if recording is None else RecordedExtenderPool)(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
@@ -157,6 +164,7 @@ class Operator:
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
+        self.group_reports = GroupReports(self.world, outbox)
         self.handlers = self._event_handlers(outbox, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)
@@ -186,6 +194,7 @@ class Operator:
             self.predicates,
             self.barrier,
             self.metrics,
+            GroupEvents(self.world, self.group_reports),
             options.max_pod_complexity,
         )
         if self._recording is None:
@@ -208,8 +217,10 @@ class Operator:
             waiting_pods=self.waiting_pods,
             wait_until=self.predicates.wait_until,
             in_background=outbox.follow_ups.start,
+            background=self.background,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
+            pod_groups=world.pod_groups,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic
@@ -235,12 +246,12 @@ class Operator:
         schedule_one = ScheduleOne(
             world,
             self.loader,
-            outbox,
             metrics,
             self.bindings,
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+            self.group_reports,
         )
         if self._recording is not None:
             schedule_one.apply = self._recording.apply
@@ -249,6 +260,9 @@ class Operator:
             schedule_one.records,
             schedule_one.evictions,
             lambda: self.without_profile.pods,
+            QueueHistory(world),
+            lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
+            self.loader.shadows.described,
         )
         return Scheduler(
             world,
@@ -313,6 +327,7 @@ def _world(
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(numbers),
+        pod_groups=PodGroupBook(lambda name: name in profiles.served),
     )
 
 
@@ -393,6 +408,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         stack.push_async_callback(operator.extenders.close)
+        stack.callback(operator.background.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
         server = _server(operator, leadership, clock, guard)
         on_port(await server.start(options.port.bind_address))
@@ -419,5 +435,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             election=electing,
             audit=operator.audit_rounds.run(),
             plugins=NewPlugins(operator.loader).run(),
+            queue_samples=sample_queues(operator.explanations.history),
             watches=watches,
         )

@@ -17,8 +17,12 @@ from stellwerk.commands import (
     decide,
     demo,
     explain,
+    page,
+    plan,
+    promote,
     record,
     run,
+    shadow,
     simulate,
     up,
     what_if,
@@ -35,10 +39,14 @@ _COMMANDS: Final = {
     "up": up,
     "explain": explain,
     "what-if": what_if,
+    "page": page,
+    "shadow": shadow,
+    "promote": promote,
     "decide": decide,
     "convert": convert,
     "record": record,
     "simulate": simulate,
+    "plan": plan,
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""
 

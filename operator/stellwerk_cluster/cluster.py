@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random  # noqa: TID251  (the composition root makes the generator it injects)
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
@@ -20,6 +21,13 @@ from stellwerk_cluster import kubeconfig
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.access import Access
+from stellwerk_cluster.apiserver.component_statuses import (
+    COMPONENT_STATUSES,
+    CONTROLLER_MANAGER_PORT,
+    SCHEDULER_PORT,
+    ComponentStatuses,
+    port_health,
+)
 from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
@@ -38,6 +46,7 @@ from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetr
 from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
 from stellwerk_cluster.hollow.story import pod_log
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
+from stellwerk_cluster.identity.kept_secrets import KeptSecrets
 from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
     publish_client_authority,
@@ -48,7 +57,7 @@ from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
 from stellwerk_cluster.work import Worker, WorkLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from ssl import SSLContext
     from types import TracebackType
@@ -60,6 +69,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _SHUTDOWN_SECONDS: Final = 1.0
+_SECRETS: Final = "secrets"
+"""In a data directory, where the keys are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,8 @@ class ClusterOptions:
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
     admission_plugins: frozenset[str] = DEFAULT_PLUGINS
+    feature_gates: frozenset[str] = frozenset()
+    """Which gates are on, with all that they need: `apimachinery.feature_gates`."""
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
     identity: IdentityOptions = field(default_factory=IdentityOptions)
@@ -110,35 +123,54 @@ class EmbeddedCluster:
 
         Raises:
             StatusError: a node manifest is invalid, or a device that drivers publish.
-            ConfigurationError: the data directory is damaged, or cannot be read.
+            ConfigurationError: the data directory is damaged, or cannot be read or written.
         """
         self.options = options or ClusterOptions()
         self.clock = clock or SystemClock()
         self._host, self._port = host, port
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
+        kept = KeptSecrets()
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
-        self.api = Api(self.store, KindTable(), self.clock, rng)
+            kept = KeptSecrets(self.options.data_directory.path / _SECRETS)
+        self.api = Api(self.store, KindTable(self.options.feature_gates), self.clock, rng)
         self.api.plugins = self.options.admission_plugins
+        self.api.features = self.options.feature_gates
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)
         bootstrap(self.api.written_by("kube-apiserver"))
-        self.identity = make_identity(self.api.written_by("kube-apiserver"), self.options.identity)
+        self.identity = make_identity(
+            self.api.written_by("kube-apiserver"), self.options.identity, kept
+        )
+        self._documents.tokens = self.identity.authenticator.tokens
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
+        self.components: dict[str, Callable[[], str]] = {
+            "scheduler": partial(port_health, SCHEDULER_PORT),
+            "controller-manager": self._controllers_health,
+            "etcd-0": str,
+        }
+        """Component → what is wrong with it; of a scheduler in this process, it knows itself."""
+        self._server.readings.add(COMPONENT_STATUSES, ComponentStatuses(self.components))
         if self.options.kubelet is not None:
             self._server.pod_logs = PodLogs(self.api, pod_log, self._watches)
             self._serve_metrics(self.options.kubelet)
-        self.authority = self._make_authority()
+        self.authority = self._make_authority(kept)
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api.written_by("kubelet"), manifests, self.options.kubelet)
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _controllers_health(self) -> str:
+        if not self.options.controllers:
+            return port_health(CONTROLLER_MANAGER_PORT)
+        running = any(not task.done() for task in self._tasks)
+        return "" if running else "the controllers do not run"
 
     def _serve_metrics(self, kubelet: KubeletOptions) -> None:
         """What `kubectl top` asks for."""
@@ -223,14 +255,14 @@ class EmbeddedCluster:
         authority = b"" if self.authority is None else self.authority.certificate
         kubeconfig.write_kubeconfig(path, self.url, self.identity.admin_token, authority)
 
-    def _make_authority(self) -> CertificateAuthority | None:
+    def _make_authority(self, kept: KeptSecrets) -> CertificateAuthority | None:
         if not self.options.tls:
             return None
         from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)
             CertificateAuthority,
         )
 
-        authority = CertificateAuthority(self.clock.now())
+        authority = CertificateAuthority(self.clock.now(), kept)
         trusted = authority.certificate + self.options.client_authorities
         publish_client_authority(self.api.written_by("kube-apiserver"), trusted.decode("ascii"))
         return authority

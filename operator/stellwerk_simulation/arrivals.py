@@ -92,3 +92,17 @@ def typical_pods(pods: Sequence[TracePod]) -> list[TypicalPod]:
         typical.append(TypicalPod(cpu_millis, gpu_milli, devices, admitted, count))
         covered += count
     return typical
+
+
+def planned_kinds(pods: Sequence[TracePod]) -> list[tuple[TypicalPod, int]]:
+    """Every kind, and the memory in MiB that its pods request on average."""
+    memory: Counter[tuple[int, int, int, tuple[str, ...]]] = Counter()
+    counts: Counter[tuple[int, int, int, tuple[str, ...]]] = Counter()
+    for pod in pods:
+        kind = (pod.cpu_millis, pod.gpu_milli, pod.devices, pod.models)
+        counts[kind] += 1
+        memory[kind] += pod.memory_mib
+    return [
+        (TypicalPod(*kind, count), round(memory[kind] / count))
+        for kind, count in sorted(counts.items())
+    ]

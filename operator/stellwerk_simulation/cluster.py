@@ -4,6 +4,7 @@ A simulation decides on it. Invariant: nothing here decides; the World, its queu
 are made of the parts that the operator's are made of.
 """
 
+import heapq
 from collections.abc import Sequence
 from functools import cache
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
@@ -25,31 +26,44 @@ from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 from stellwerk_simulation.trace import TraceNode, TracePod
+from stellwerk_simulation.virtual_background import VirtualBackground
 
 PODS_PER_NODE = 1001
 """More than any node of the traces is ever given."""
 
 
 class ActivePods:
-    """The activeQ of a simulation: a pod that enters it is taken out at once."""
+    """The activeQ of a simulation, by the sort keys of the profile's QueueSort."""
 
     def __init__(self) -> None:
-        self.items: list[ActiveItem] = []
+        self._items: list[ActiveItem] = []
 
     def __call__(self, item: ActiveItem) -> None:
         """Take over an item from the scheduling queue."""
-        self.items.append(item)
+        heapq.heappush(self._items, item)
+
+    def next(self) -> ActiveItem | None:
+        """The item whose turn it is, taken out; None: there is none."""
+        return heapq.heappop(self._items) if self._items else None
 
 
 def make_world(
-    nodes: Sequence[TraceNode], profile: LoadedProfile, seed: int, active: ActivePods
+    nodes: Sequence[TraceNode],
+    profile: LoadedProfile,
+    seed: int,
+    active: ActivePods,
+    clock: VirtualClock | None = None,
+    plan_seconds: float = 0.0,
 ) -> World:
     """A World with these nodes and nothing on them, in virtual time.
+
+    `plan_seconds`: how long work in the background takes there.
 
     Raises:
         ProfileError: a plugin of the profile refuses its arguments.
     """
     profiles, nominator = Profiles(), Nominator()
+    clock = clock or VirtualClock()
     world = World(
         cache=Cache(),
         objects=IndexedObjectStore(),
@@ -57,13 +71,19 @@ def make_world(
         nominator=nominator,
         queue=SchedulingQueue(active, profiles, nominator=nominator),
         profiles=profiles,
-        clock=VirtualClock(),
+        clock=clock,
         random=RecordedRandom(Random(seed)),
     )
     for node in nodes:
-        world.cache.set_node(parse_node(node_manifest(node)))
+        world.cache.set_node(parse_node(node.manifest or node_manifest(node)))
     served = offline_profile(
-        profile, world.cache, world.objects, nominator, world.random, world.clock
+        profile,
+        world.cache,
+        world.objects,
+        nominator,
+        world.random,
+        world.clock,
+        background=VirtualBackground(clock, plan_seconds),
     )
     profiles.serve([served], {})
     world.cache.update_snapshot()
@@ -90,13 +110,26 @@ class PodMaker:
     """Pods of a trace as the scheduler sees them; those that ask the same are parsed once."""
 
     def __init__(self, scheduler_name: str) -> None:
+        self._name = scheduler_name
         self._parsed = cache(lambda kind: parse_pod(pod_manifest(kind, scheduler_name)))
 
     def pod(self, pod: TracePod) -> PodInfo:
         """The pod, unbound, with its name as its uid."""
+        if pod.manifest is not None:
+            return self._own(pod, pod.manifest)
         kind = TracePod("", pod.cpu_millis, pod.memory_mib, pod.devices, pod.gpu_milli, pod.models)
         made: PodInfo = self._parsed(kind).with_node("")
         made.name = made.uid = pod.name
+        return made
+
+    def _own(self, pod: TracePod, manifest: JsonObject) -> PodInfo:
+        """A pod with a manifest of its own, as it was before it had a node."""
+        spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
+        metadata = {
+            key: value for key, value in manifest["metadata"].items() if key != "annotations"
+        }
+        made = parse_pod({"metadata": metadata, "spec": spec | {"schedulerName": self._name}})
+        made.uid = pod.name
         return made
 
 

@@ -9,33 +9,65 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
 
 _MOST_SHARE: Final = 10.0
 _MOST_SEED: Final = 2**31 - 2
 _DEFAULT_SEED: Final = 42
+_PLAN_SECONDS: Final = 30
 _CURVE_KINDS: Final = (".csv", ".json")
+_PAGE_KINDS: Final = (".html",)
+
+LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
+    _add_input(parser)
+    _add_conduct(parser)
+    _add_output(parser)
+    _add_replay(parser)
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    """What is simulated."""
     for name, text in (("--nodes", "the nodes"), ("--pods", "the pods, in order")):
         parser.add_argument(
             name,
             metavar="FILE",
             type=Path,
-            help=f"{text} of a trace: CSV as the openb GPU traces are published, also .xz",
+            help=f"{text}: CSV as the openb GPU traces are published, also .xz; or manifests, "
+            ".yaml or .json, as kubectl get prints them",
         )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="nodes and pods of a live cluster, which is only read",
+    )
+    parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
     parser.add_argument(
         "--profile",
         metavar="NAME|FILE",
         action="append",
-        help="a ready profile (random, dot-product, gpu-clustering, gpu-packing, best-fit, fgd) or "
-        "a file with a SchedulerProfile; may be repeated",
+        default=[],
+        help="a ready profile (default, random, dot-product, gpu-clustering, gpu-packing, "
+        "best-fit, fgd, pattern-plan) or a file with a SchedulerProfile; may be repeated",
     )
+    parser.add_argument(
+        "--compare",
+        metavar="NAME|FILE",
+        nargs=2,
+        help="two profiles: which is better at what and by how much, over the seeds in pairs",
+    )
+
+
+def _add_conduct(parser: argparse.ArgumentParser) -> None:
+    """How it goes on."""
     parser.add_argument(
         "--inflate",
         metavar="SHARE",
@@ -51,11 +83,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of everything random; may be repeated (default: {_DEFAULT_SEED})",
     )
     parser.add_argument(
-        "--curve",
-        metavar="FILE",
-        type=Path,
-        help="write allocation and fragmentation at every percent of arrived load there, as .csv "
-        "or .json",
+        "--arrivals",
+        choices=("fast", "trace"),
+        default="fast",
+        help="one pod after the other, none of which leaves (fast, the default), or by the times "
+        "of the trace, with departures",
+    )
+    parser.add_argument(
+        "--on-failure",
+        choices=("drop", "queue"),
+        default="drop",
+        help="what becomes of a pod that no node takes: dropped for good (the default), or it "
+        "waits in the queue",
+    )
+    parser.add_argument(
+        "--plan-seconds",
+        metavar="SECONDS",
+        type=_jobs,
+        default=_PLAN_SECONDS,
+        help="virtual time until a plan that a plugin asked for is there; pods arrive one second "
+        f"apart (default: {_PLAN_SECONDS})",
     )
     parser.add_argument(
         "--jobs",
@@ -64,7 +111,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.cpu_count() or 1,
         help="how many runs go on at once, each in a process (default: one per core)",
     )
-    _add_replay(parser)
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """What is written beside the tables."""
+    parser.add_argument(
+        "--curve",
+        metavar="FILE",
+        type=Path,
+        help="write allocation and fragmentation at every percent of arrived load there, as .csv "
+        "or .json",
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="write tables and plots there, as a page that opens without a network",
+    )
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +148,10 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace, live: LiveObjects) -> int:
     """Run every profile with every seed, or replay, print a table; returns the exit status.
+
+    `live` reads the objects of the cluster that a kubeconfig names.
 
     Raises:
         ConfigurationError: a file or a profile cannot be used.
@@ -94,26 +159,47 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.replay is not None:
         return _replay(options)
-    _check_trace(options)
-    if options.curve is not None:
-        _check_writable(options.curve)
+    _check(options)
+    from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
-    from stellwerk_simulation.report import table, write_curves  # noqa: PLC0415
+    from stellwerk_simulation.html_report import page  # noqa: PLC0415
+    from stellwerk_simulation.report import (  # noqa: PLC0415 as above
+        aligned,
+        comparison_table,
+        runs_table,
+        write_curves,
+        write_whole,
+    )
 
-    experiment = Experiment.read(options.nodes, options.pods, options.inflate)
+    conduct = Conduct(
+        timed=options.arrivals == "trace",
+        queues=options.on_failure == "queue",
+        plan_seconds=float(options.plan_seconds),
+    )
+    if options.kubeconfig is not None:
+        objects = live(options.kubeconfig, options.context)
+        experiment = Experiment.of_objects(objects, options.inflate, conduct)
+    else:
+        experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
     for remark in experiment.remarks():
         print(f"stellwerk: {remark}", file=sys.stderr)
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
-    profiles = tuple(dict.fromkeys(options.profile))
+    profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
     results = experiment.run(profiles, seeds, options.jobs)
-    print(table(results))
+    tables = [("Runs", runs_table(results))]
+    if options.compare:
+        first, second = options.compare
+        tables.append((f"{second} against {first}", comparison_table(results, first, second)))
+    print("\n\n".join(aligned(lines) for _, lines in tables))
+    if options.html is not None:
+        write_whole(options.html, page(results, tables, experiment.until_pct).encode())
     if options.curve is not None:
         write_curves(options.curve, results, experiment.until_pct)
     return 0
 
 
 def _replay(options: argparse.Namespace) -> int:
-    for name in ("nodes", "pods", "inflate", "curve"):
+    for name in ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare"):
         if getattr(options, name) is not None:
             raise ConfigurationError(f"--{name} belongs to a trace, --replay reads a journal")
     if options.until and options.profile:
@@ -123,19 +209,27 @@ def _replay(options: argparse.Namespace) -> int:
     return replay(options)
 
 
-def _check_trace(options: argparse.Namespace) -> None:
-    missing = [f"--{name}" for name in ("nodes", "pods", "profile") if not getattr(options, name)]
-    if missing:
-        raise ConfigurationError(f"{', '.join(missing)}: needed for a trace; or --replay a journal")
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that do not go together, before anything runs."""
     if options.until:
         raise ConfigurationError("--until goes with --replay")
+    if not options.profile and not options.compare:
+        raise ConfigurationError("name at least one --profile, or two to --compare")
+    if options.kubeconfig is None and None in {options.nodes, options.pods}:
+        raise ConfigurationError("name --nodes and --pods, a --kubeconfig, or a --replay")
+    if options.inflate is not None and options.arrivals == "trace":
+        raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
+    if options.curve is not None:
+        _check_writable("--curve", options.curve, _CURVE_KINDS)
+    if options.html is not None:
+        _check_writable("--html", options.html, _PAGE_KINDS)
 
 
-def _check_writable(path: Path) -> None:
-    if path.suffix not in _CURVE_KINDS:
-        raise ConfigurationError(f"--curve {path}: the name must end in .csv or .json")
+def _check_writable(option: str, path: Path, kinds: Sequence[str]) -> None:
+    if path.suffix not in kinds:
+        raise ConfigurationError(f"{option} {path}: the name must end in {' or '.join(kinds)}")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
-        raise ConfigurationError(f"--curve {path}: cannot be written there")
+        raise ConfigurationError(f"{option} {path}: cannot be written there")
 
 
 def _share(text: str) -> float:

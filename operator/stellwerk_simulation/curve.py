@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from stellwerk_simulation.simulation import RunResult
+from stellwerk_simulation.account import RunResult
 
 
 @dataclass(frozen=True, slots=True)

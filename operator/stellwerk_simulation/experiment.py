@@ -8,13 +8,15 @@ import multiprocessing
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
     Arrivals,
     as_listed,
@@ -22,9 +24,11 @@ from stellwerk_simulation.arrivals import (
     inflated,
     typical_pods,
 )
+from stellwerk_simulation.conduct import Conduct
+from stellwerk_simulation.manifests import is_manifest_file, nodes_of, pods_of, read_objects
 from stellwerk_simulation.progress import Progress
 from stellwerk_simulation.ready_profiles import profile_of
-from stellwerk_simulation.simulation import RunResult, Simulation
+from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
 
 if TYPE_CHECKING:
@@ -47,21 +51,54 @@ class Experiment:
     pods: Sequence[TracePod]
     share: float | None
     """Of the GPUs that arriving pods ask for together; None: the list as it is."""
+    conduct: Conduct = field(default_factory=Conduct)
 
     @classmethod
-    def read(cls, nodes: Path, pods: Path, share: float | None) -> Self:
-        """An experiment over the files of a trace.
+    def read(
+        cls, nodes: Path, pods: Path, share: float | None, conduct: Conduct | None = None
+    ) -> Self:
+        """An experiment over files: CSV as traces are published, or manifests.
 
         Raises:
             ConfigurationError: a file cannot be used.
         """
-        experiment = cls(read_nodes(nodes), read_pods(pods), share)
-        if share is not None:
-            if not gpu_capacity(experiment.nodes):
-                raise ConfigurationError(f"--inflate: no node in {nodes} has a GPU")
-            if not any(pod.total_milli for pod in experiment.pods):
-                raise ConfigurationError(f"--inflate: no pod in {pods} asks for a GPU")
+        listed = nodes_of(read_objects(nodes), str(nodes)) if is_manifest_file(nodes) else None
+        arriving = pods_of(read_objects(pods), str(pods)) if is_manifest_file(pods) else None
+        experiment = cls(
+            read_nodes(nodes) if listed is None else listed,
+            read_pods(pods) if arriving is None else arriving,
+            share,
+            conduct or Conduct(),
+        )
+        experiment.check(f"in {nodes}", f"in {pods}")
         return experiment
+
+    @classmethod
+    def of_objects(
+        cls, objects: Sequence[JsonObject], share: float | None, conduct: Conduct
+    ) -> Self:
+        """An experiment over the nodes and pods of a cluster.
+
+        Raises:
+            ConfigurationError: there is no node, or no pod.
+        """
+        name = "the cluster"
+        experiment = cls(nodes_of(objects, name), pods_of(objects, name), share, conduct)
+        experiment.check("there", "there")
+        return experiment
+
+    def check(self, of_nodes: str, of_pods: str) -> None:
+        """Raise what keeps the list from being inflated; `of_nodes`, `of_pods`: where they stand.
+
+        Raises:
+            ConfigurationError: there is no GPU, or no request for one.
+        """
+        if self.share is None:
+            return
+        if not gpu_capacity(self.nodes):
+            raise ConfigurationError(f"--inflate: no node {of_nodes} has a GPU")
+        if not any(pod.total_milli for pod in self.pods):
+            raise ConfigurationError(f"--inflate: no pod {of_pods} asks for a GPU")
 
     @property
     def until_pct(self) -> int:
@@ -73,7 +110,7 @@ class Experiment:
 
     def remarks(self) -> list[str]:
         """What is odd about the trace, and what is done about it."""
-        shapes = {replace(node, name="") for node in self.nodes}
+        shapes = {replace(node, name="", hourly_price=0.0) for node in self.nodes}
         hopeless = [pod for pod in self.pods if not any(_fits(pod, shape) for shape in shapes)]
         if not hopeless:
             return []
@@ -96,7 +133,8 @@ class Experiment:
         """
         typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
         try:
-            simulation = Simulation(arrivals, profile_of(profile, typical), typical, seed)
+            loaded = profile_of(profile, typical, self.pods)
+            simulation = Simulation(arrivals, loaded, typical, seed, self.conduct)
         except ProfileError as error:
             raise ConfigurationError(f"--profile {profile}: {error}") from error
         try:
@@ -114,7 +152,7 @@ class Experiment:
         """
         typical = typical_pods(self.pods)
         for profile in profiles:
-            profile_of(profile, typical)
+            profile_of(profile, typical, self.pods)
         runs = [(profile, seed) for profile in profiles for seed in seeds]
         lengths = {seed: len(self.arrivals(seed).pods) for seed in seeds}
         progress = Progress(sum(lengths[seed] for _, seed in runs))

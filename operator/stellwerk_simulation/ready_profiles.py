@@ -19,8 +19,11 @@ from stellwerk.plugins.gpu_best_fit import GpuBestFit
 from stellwerk.plugins.gpu_clustering import GpuClustering
 from stellwerk.plugins.gpu_dot_product import GpuDotProduct
 from stellwerk.plugins.gpu_packing import GpuPacking
+from stellwerk.plugins.gpu_pattern_plan import GpuPatternPlan
 from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.plugins.registry import known_plugins
+from stellwerk_simulation.arrivals import planned_kinds
+from stellwerk_simulation.trace import TracePod
 
 _SCORE_OF: Final[Mapping[str, str]] = {
     "random": "",
@@ -29,20 +32,27 @@ _SCORE_OF: Final[Mapping[str, str]] = {
     "gpu-packing": GpuPacking.name,
     "best-fit": GpuBestFit.name,
     "fgd": FragmentationGradientDescent.name,
+    "pattern-plan": FragmentationGradientDescent.name,
 }
-READY: Final = tuple(_SCORE_OF)
+_PLANNED: Final = "pattern-plan"
+_BEFORE_ALL_ELSE: Final = 101
+"""The weight of a score whose smallest step counts for more than all of another one."""
+_DEFAULT: Final = "default"
+READY: Final = (_DEFAULT, *_SCORE_OF)
 """The names of the ready profiles."""
 _LARGEST_FILE: Final = 1 << 20
 
 
-def profile_of(name: str, typical: Sequence[TypicalPod]) -> LoadedProfile:
+def profile_of(
+    name: str, typical: Sequence[TypicalPod], pods: Sequence[TracePod] = ()
+) -> LoadedProfile:
     """The ready profile of that name, or the SchedulerProfile in the file of that name.
 
     Raises:
         ConfigurationError: there is neither, or it cannot be used.
     """
-    if name in _SCORE_OF:
-        return load_profile(ready_manifest(name, typical), known_plugins())
+    if name in READY:
+        return load_profile(ready_manifest(name, typical, pods), known_plugins())
     path = Path(name)
     if path.suffix not in {".yaml", ".yml", ".json"}:
         hint = suggestion(name, READY)
@@ -54,15 +64,24 @@ def profile_of(name: str, typical: Sequence[TypicalPod]) -> LoadedProfile:
         raise ConfigurationError(f"{path}: {error}") from error
 
 
-def ready_manifest(name: str, typical: Sequence[TypicalPod]) -> dict[str, Any]:
+def ready_manifest(
+    name: str, typical: Sequence[TypicalPod], pods: Sequence[TracePod] = ()
+) -> dict[str, Any]:
     """The SchedulerProfile object of a ready profile."""
+    if name == _DEFAULT:
+        return {"metadata": {"name": name}, "spec": {"schedulerName": name}}
     score = _SCORE_OF[name]
     config = []
+    scores: list[dict[str, Any]] = [{"name": score}] if score else []
+    if name == _PLANNED:
+        planned = [_kind(pod) | {"memoryMiB": mib} for pod, mib in planned_kinds(pods)]
+        config.append({"name": GpuPatternPlan.name, "args": {"typicalPods": planned}})
+        scores.append({"name": GpuPatternPlan.name, "weight": _BEFORE_ALL_ELSE})
     if score == FragmentationGradientDescent.name:
         config.append({"name": score, "args": {"typicalPods": [_kind(pod) for pod in typical]}})
     if not score:
         config.append({"name": GpuShare.name, "args": {"deviceSelection": "Random"}})
-    enabled = [{"name": plugin} for plugin in (GpuShare.name, score) if plugin]
+    enabled = [{"name": GpuShare.name}, *scores]
     return {
         "metadata": {"name": name},
         "spec": {
@@ -71,7 +90,7 @@ def ready_manifest(name: str, typical: Sequence[TypicalPod]) -> dict[str, Any]:
             "plugins": {
                 "multiPoint": {"enabled": enabled},
                 # What is enabled for every point goes on scoring; the defaults do not.
-                "score": {"disabled": [{"name": "*"}], "enabled": [{"name": score}] * bool(score)},
+                "score": {"disabled": [{"name": "*"}], "enabled": scores},
                 "postFilter": {"disabled": [{"name": "*"}]},
             },
             "pluginConfig": config,

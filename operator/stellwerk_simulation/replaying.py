@@ -265,7 +265,7 @@ class Replay:
             self._assumed[entry.uid] = _Assumption(profile.framework, state, bound)
             explanations.records.keep(decision, entry.attempts, now.monotonic())
         elif effects.evict is not None:
-            explanations.evictions.keep(decision, rfc3339(now.now()))
+            explanations.evictions.keep(decision, rfc3339(now.now()), now.monotonic())
 
     def _popped(self, uid: str) -> QueuedPod | None:
         """The pod of a decision, wherever the queue has it, in flight."""

@@ -8,37 +8,46 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
 from stellwerk.errors import ConfigurationError
+from stellwerk_simulation.account import RunResult
+from stellwerk_simulation.comparison import comparison, differences
 from stellwerk_simulation.curve import CurvePoint, curve
-from stellwerk_simulation.simulation import RunResult
+from stellwerk_simulation.figures import FIGURES, Figure
 
-_HEAD: Final = (
-    "profile",
-    "seed",
-    "pods",
-    "placed",
-    "dropped",
-    "nodes in use",
-    "allocated at 100 %",
-    "at the end",
-    "fragmented of idle",
-)
-_FULL_PCT: Final = 100
+Lines: TypeAlias = Sequence[Sequence[str]]
+"""Of a table; the first is its head."""
+
 _COLUMNS: Final = ("arrived_pct", "allocated_pct", "fragmented_pct", "fragmentation_ratio_pct")
 
 
-def table(results: Sequence[RunResult]) -> str:
+def runs_table(results: Sequence[RunResult]) -> Lines:
     """One line per run; with several seeds, one for the mean and deviation of each profile."""
-    lines: list[tuple[str, ...]] = [_HEAD]
+    shown = [figure for figure in FIGURES if any(figure.of(run) is not None for run in results)]
+    lines: list[tuple[str, ...]] = [
+        ("profile", "seed", "pods", *(figure.name for figure in shown)),
+    ]
     for profile in dict.fromkeys(result.profile for result in results):
         runs = [result for result in results if result.profile == profile]
-        lines += [_line(run) for run in runs]
+        for run in runs:
+            values = (figure.text(figure.of(run)) for figure in shown)
+            lines.append((profile, str(run.seed), str(len(run.events)), *values))
         if len(runs) > 1:
-            lines.append(_mean_line(profile, runs))
+            lines.append((profile, "mean", "", *(_mean(figure, runs) for figure in shown)))
+    return lines
+
+
+def comparison_table(results: Sequence[RunResult], first: str, second: str) -> Lines:
+    """What the second of two profiles is better at, and by how much."""
+    pairs = [[run for run in results if run.profile == name] for name in (first, second)]
+    return comparison(first, second, differences(*pairs))
+
+
+def aligned(lines: Lines) -> str:
+    """Columns of text, the first one to the left."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(
@@ -49,6 +58,14 @@ def table(results: Sequence[RunResult]) -> str:
     )
 
 
+def _mean(figure: Figure, runs: Sequence[RunResult]) -> str:
+    known = [value for run in runs if (value := figure.of(run)) is not None]
+    if not known:
+        return "-"
+    text = figure.text(mean(known))
+    return f"{text} ± {stdev(known):.2f}" if len(known) > 1 and figure.decimals else text
+
+
 def write_curves(path: Path, results: Sequence[RunResult], until_pct: int) -> None:
     """Write every run's curve from 0 to a percent, as CSV or JSON by the file's name.
 
@@ -57,10 +74,19 @@ def write_curves(path: Path, results: Sequence[RunResult], until_pct: int) -> No
     """
     rows = [row for result in results for row in _rows(result, until_pct)]
     text = orjson.dumps(rows, option=orjson.OPT_INDENT_2) if path.suffix == ".json" else _csv(rows)
+    write_whole(path, text)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, which appears under its name when it is whole.
+
+    Raises:
+        ConfigurationError: the file cannot be written.
+    """
     partial = path.with_name(f".{path.name}.partial")
     try:
         try:
-            partial.write_bytes(text)
+            partial.write_bytes(content)
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
@@ -88,29 +114,3 @@ def _csv(rows: Sequence[dict[str, Any]]) -> bytes:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().encode()
-
-
-def _line(run: RunResult) -> tuple[str, ...]:
-    pods = len(run.events)
-    counts = (pods, run.placed, pods - run.placed, run.nodes_in_use)
-    shares = (f"{share:.2f} %" if share is not None else "-" for share in _shares(run))
-    return (run.profile, str(run.seed), *map(str, counts), *shares)
-
-
-def _mean_line(profile: str, runs: Sequence[RunResult]) -> tuple[str, ...]:
-    shares = []
-    for column in zip(*map(_shares, runs), strict=True):
-        known = [share for share in column if share is not None]
-        text = f"{mean(known):.2f} %" if known else "-"
-        shares.append(f"{text} ± {stdev(known):.2f}" if len(known) > 1 else text)
-    return (profile, "mean", "", "", "", "", *shares)
-
-
-def _shares(run: RunResult) -> tuple[float | None, float | None, float | None]:
-    """Allocated at full load and in the end, and the fragmented share of what is idle."""
-    full = curve(run, _FULL_PCT)[_FULL_PCT]
-    if not run.events or not run.capacity:
-        return (None, None, None)
-    last = run.events[-1]
-    allocated = 100 * last.used / run.capacity
-    return (None if full is None else full.allocated_pct, allocated, last.ratio_pct)

@@ -7,19 +7,22 @@ checked; what is wrong in a file is one message with the file, the line and the 
 import csv
 import io
 import lzma
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import WHOLE
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import is_label_value
 
 Row = TypeVar("Row")
 
 _LARGEST_FILE: Final = 1 << 30
 _MOST_DEVICES: Final = 64
+_PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _LARGEST: Final = 1 << 50
 """Of an amount; far beyond any machine, and far from the end of an int64 when summed."""
 
@@ -34,11 +37,15 @@ class TraceNode:
     devices: int
     model: str
     """Of all its devices; empty: not known."""
+    hourly_price: float = 0.0
+    """In whatever money; 0: none is known."""
+    manifest: JsonObject | None = field(default=None, compare=False, repr=False)
+    """The v1.Node itself; None: it is made of the columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class TracePod:
-    """A pod of a trace; times and phases are not read."""
+    """A pod of a trace."""
 
     name: str
     cpu_millis: int
@@ -48,11 +55,23 @@ class TracePod:
     """Thousandths of each device; below 1000 only with one device, 0 without any."""
     models: tuple[str, ...]
     """The models that it admits; empty: any."""
+    arrives_seconds: float = 0.0
+    """Since the first pod of the trace."""
+    runs_seconds: float | None = None
+    """Once it is bound; None: for as long as the simulation."""
+    manifest: JsonObject | None = field(default=None, compare=False, repr=False)
+    """The v1.Pod itself; None: it is made of the columns."""
 
     @property
     def total_milli(self) -> int:
         """Thousandths of all its devices."""
         return self.devices * self.gpu_milli
+
+    @property
+    def of_daemon_set(self) -> bool:
+        """Whether a DaemonSet made it, so that it says nothing about a node's use."""
+        owners = (self.manifest or {}).get("metadata", {}).get("ownerReferences") or ()
+        return any(owner.get("kind") == "DaemonSet" for owner in owners)
 
 
 def read_nodes(path: Path) -> list[TraceNode]:
@@ -71,7 +90,9 @@ def read_pods(path: Path) -> list[TracePod]:
         ConfigurationError: the file cannot be read, or a row is no pod.
     """
     columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-    return _unique(path, _rows(path, columns, _pod))
+    pods = _unique(path, _rows(path, columns, _pod))
+    first = min(pod.arrives_seconds for pod in pods)
+    return [replace(pod, arrives_seconds=pod.arrives_seconds - first) for pod in pods]
 
 
 class _Fields:
@@ -105,6 +126,26 @@ class _Fields:
             self.refuse(column, f"{text[:80]!r} cannot be the value of a label")
         return text
 
+    def price(self, column: str) -> float:
+        """An amount of money from 0 on; nothing: 0."""
+        text = self.text(column) or "0"
+        if not _PRICE.fullmatch(text):
+            self.refuse(column, f"{text[:40]!r} is not a price, such as 0.35")
+        return float(text)
+
+    def times(self, arrival: str, begin: str, end: str) -> tuple[float, float | None]:
+        """When a pod came, and how long it ran; None: it did not end."""
+        if not self.text(arrival):
+            return 0.0, None
+        came = self.number(arrival)
+        if not self.text(end):
+            return float(came), None
+        began = self.number(begin) if self.text(begin) else came
+        ended = self.number(end)
+        if ended < began:
+            self.refuse(end, f"{ended} is before {began}, when the pod began")
+        return float(came), float(ended - began)
+
     def refuse(self, column: str, problem: str) -> str:
         """Raise what is wrong."""
         raise ConfigurationError(f"{self._place}, column {column}: {problem}")
@@ -117,6 +158,7 @@ def _node(fields: _Fields) -> TraceNode:
         memory_mib=fields.number("memory_mib", _LARGEST >> 20),
         devices=fields.number("gpu", _MOST_DEVICES),
         model=fields.model("model", fields.text("model")),
+        hourly_price=fields.price("hourly_price"),
     )
 
 
@@ -128,6 +170,7 @@ def _pod(fields: _Fields) -> TracePod:
     if devices > 1 and milli < WHOLE:
         fields.refuse("gpu_milli", f"{milli} of each of {devices} devices: only one can be shared")
     models = fields.text("gpu_spec").split("|") if devices else []
+    arrives, runs = fields.times("creation_time", "scheduled_time", "deletion_time")
     return TracePod(
         name=fields.name("name"),
         cpu_millis=fields.number("cpu_milli"),
@@ -135,6 +178,8 @@ def _pod(fields: _Fields) -> TracePod:
         devices=devices,
         gpu_milli=milli,
         models=tuple(fields.model("gpu_spec", model) for model in models if model),
+        arrives_seconds=arrives,
+        runs_seconds=runs,
     )
 
 

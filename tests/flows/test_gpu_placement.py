@@ -22,15 +22,7 @@ from tests.support.running_operator import install, is_active, operator_on, unti
 RBAC = "rbac.authorization.k8s.io"
 DATA = ROOT / "tests" / "data" / "simulation"
 ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
-PATCHES_PODS: JsonObject = {
-    "metadata": {"name": "stellwerk-gpu-share"},
-    "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["patch"]}],
-}
-BOUND: JsonObject = {
-    "metadata": {"name": "stellwerk-gpu-share"},
-    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "stellwerk-gpu-share"},
-    "subjects": [{"kind": "ServiceAccount", "name": "stellwerk", "namespace": "stellwerk"}],
-}
+PATCHES_PODS, BOUND = yaml.safe_load_all((ROOT / "overlays" / "gpu" / "role.yaml").read_text())
 LISTED = read_pods(DATA / "pods.csv")
 TYPICAL = typical_pods(LISTED)
 

@@ -27,6 +27,10 @@ OTHER_NAMES = {
     ("k8s.io/api/events/v1", "EventSeries"): "EventsEventSeries",
     ("k8s.io/api/discovery/v1", "EndpointPort"): "SliceEndpointPort",
     ("k8s.io/api/storage/v1", "TokenRequest"): "CSITokenRequest",
+    (
+        "k8s.io/api/scheduling/v1alpha2",
+        "TypedLocalObjectReference",
+    ): "WorkloadControllerReference",
     ("k8s.io/api/autoscaling/v1", "HorizontalPodAutoscalerSpec"): "HorizontalPodAutoscalerSpecV1",
     (
         "k8s.io/api/autoscaling/v1",

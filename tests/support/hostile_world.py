@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import orjson
 
+from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.handlers.delivery import Delivery
 from stellwerk.handlers.preparing import beside_the_loop
 from stellwerk.handlers.watch_stream import LARGE_EVENT_CHARACTERS
@@ -108,6 +109,11 @@ class HostileWorld:
                 before = tracemalloc.get_traced_memory()[0]
                 await self.live_through(obj, LoopMeter())
                 self.messages.clear()
+                # The scheduler's beats do it, within a second and when a backoff has passed.
+                self.world.cache.update_snapshot()
+                self.world.clock.advance(Backoff().max_seconds + 1)
+                self.world.queue.flush_backoff(self.world.clock.monotonic())
+                await self._decide_once_more()
                 # The thread drops what it has parsed when it turns to something else, which may be
                 # after the loop has gone on; on a busy machine long after.
                 await beside_the_loop(lambda: None)
@@ -131,6 +137,13 @@ class HostileWorld:
         await self.show(meter, "DELETED", touched)
         await self.show(meter, "DELETED", late)
         world.delete("Pod", "another")
+        await quiet(50)
+
+    async def _decide_once_more(self) -> None:
+        """What plugins have read of an object goes when they are asked again."""
+        self.world.apply(make_pod("after", cpu="100m", labels={"app": "x"}))
+        await quiet(50)
+        self.world.delete("Pod", "after")
         await quiet(50)
 
     async def show(self, meter: LoopMeter, event_type: str, obj: JsonObject) -> None:

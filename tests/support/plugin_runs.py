@@ -7,6 +7,7 @@ from typing import Any, TypeVar, cast
 
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.framework.background import Background, NoBackground
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
 from stellwerk.framework.handle import STANDING_CLOCK
@@ -32,6 +33,7 @@ class PluginHandle:
     client: Any = None
     now: Callable[[], datetime] = STANDING_CLOCK.now
     now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic
+    background: Background = field(default_factory=NoBackground)
 
     @classmethod
     def empty(cls) -> Handle:

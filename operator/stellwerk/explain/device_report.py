@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from stellwerk.plugins.devices.task import Wanted
 
 _AT_ONCE: Final = -1.0
-"""A turn that is over with the first node: whoever asks decides how much is done in one go."""
+"""A turn that is over with the first node: how much is done in one go is the caller's affair."""
 _EXAMPLES: Final = 5
 _NODES_A_STEP: Final = 8
 _MOST_POOLS: Final = 20

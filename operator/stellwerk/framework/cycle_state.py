@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from stellwerk.models.pod import PodInfo
+    from stellwerk.models.pod_group_key import PodGroupKey
+    from stellwerk.snapshot.columns import Mask
 
 Value = TypeVar("Value")
 
@@ -33,7 +35,9 @@ class CycleState:
 
     __slots__ = (
         "_values",
+        "among",
         "broken_filter",
+        "group",
         "pods_to_activate",
         "point_runs",
         "sampled",
@@ -48,6 +52,10 @@ class CycleState:
         """`sampled`: plugins are timed one by one in this attempt."""
         self.sampled = sampled
         self._values: dict[str, Any] = {}
+        self.among: Mask | None = None
+        """(N,) bool, the only rows that exist for this attempt; None: all of them."""
+        self.group: PodGroupKey | None = None
+        """The group with which the pod is decided; None: it is decided by itself."""
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""
         self.skipped_filters: set[str] = set()
@@ -66,8 +74,9 @@ class CycleState:
         """What a costly filter has left undone when that time was over."""
 
     def begin_anew(self) -> None:
-        """Forget everything: the attempt is made once more."""
+        """Forget what was found: the attempt is made once more."""
         fresh = CycleState(sampled=self.sampled)
+        fresh.among, fresh.group = self.among, self.group
         for slot in self.__slots__:
             setattr(self, slot, getattr(fresh, slot))
 

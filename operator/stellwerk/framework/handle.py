@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias
 from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
+from stellwerk.framework.background import Background, NoBackground
 from stellwerk.framework.containment import UNLIMITED, PluginGuard
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
@@ -21,10 +22,12 @@ from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
     DeviceCounts,
+    EvictedTogether,
     FilterRunner,
     Handle,
     Nominations,
     ObjectStore,
+    PodGroups,
     Recorder,
     VolumeCounts,
     WaitingPod,
@@ -95,6 +98,22 @@ class VolumesUncounted(VolumeCounts):
         pass
 
 
+class NoPodGroups(PodGroups):
+    """No pod is a member of any group: for decisions on pods alone."""
+
+    @override
+    def why_gated(self, pod: PodInfo) -> str:
+        return ""
+
+    @override
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        return False
+
+    @override
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        return None
+
+
 class DevicesUncounted(DeviceCounts):
     """Counts nothing: for decisions outside the scheduler."""
 
@@ -131,9 +150,12 @@ class Services:
     """The wall clock, for what is compared with times in objects."""
     in_background: Callable[[FollowUp], None] = _left_undone
     """Carries out what a plugin does not wait for; without a cluster, nothing does."""
+    background: Background = field(default_factory=NoBackground)
+    """Computes what a plugin does not wait for."""
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
+    pod_groups: PodGroups = field(default_factory=NoPodGroups)
     device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
 
 
@@ -151,6 +173,8 @@ class ProfileHandle(Handle):
         self.volume_counts = services.volume_counts
         self.device_counts = services.device_counts
         self.preempting = services.preempting
+        self.pod_groups = services.pod_groups
+        self.background = services.background
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

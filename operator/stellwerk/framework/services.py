@@ -7,9 +7,11 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
+from stellwerk.framework.background import Background
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import Verdicts
 from stellwerk.framework.follow_up import FollowUp
@@ -143,6 +145,31 @@ class Nominations(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EvictedTogether:
+    """A group whose members are evicted as a whole."""
+
+    priority: int
+    others: Sequence[PodInfo]
+    """The other members on nodes."""
+
+
+class PodGroups(Protocol):
+    """Which pods belong together."""
+
+    def why_gated(self, pod: PodInfo) -> str:
+        """Return why a member's group is not worth an attempt; empty if it is."""
+        ...
+
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        """Return whether a member's group waits for nodes with labels that none has."""
+        ...
+
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        """Return what goes when a member is evicted; None: it goes alone."""
+        ...
+
+
 class WaitingPod(Protocol):
     """A pod held by Permit plugins."""
 
@@ -217,6 +244,9 @@ class Handle(Protocol):
     device_counts: DeviceCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
+    pod_groups: PodGroups
+    background: Background
+    """Computes what a plugin does not wait for."""
 
     @property
     def filters(self) -> FilterRunner:

@@ -51,3 +51,20 @@ class FragmentationGradientDescentArgs(PluginArgs):
         if not kinds:
             raise invalid("", "needs at least one kind of pod")
         return kinds
+
+
+class PlannedPodKind(TypicalPodKind):
+    """A kind of pod that a plan reckons with."""
+
+    memory_mib: Annotated[int, Field(alias="memoryMiB", ge=0, le=INT32_MAX)] = 0
+    """What it requests of memory on average, in MiB."""
+
+
+class GpuPatternPlanArgs(PluginArgs):
+    """Arguments of GpuPatternPlan."""
+
+    typical_pods: Annotated[Items[PlannedPodKind], Field(max_length=1024)] = ()
+    """The kinds of pods that are to be expected; none: those that the cluster runs."""
+
+    solver_seconds: Annotated[int, Field(ge=1, le=600)] = 30
+    """How long one plan may be searched for; after that, the best one found counts."""

@@ -28,6 +28,12 @@ from stellwerk.models.pod_claims import (
     container_requests,
     generated_claims,
 )
+from stellwerk.models.pod_group_key import (
+    COSCHEDULING_API,
+    COSCHEDULING_LABEL,
+    WORKLOAD_API,
+    PodGroupKey,
+)
 from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
 from stellwerk.models.scheduling_spec import (
     PREEMPT_LOWER_PRIORITY,
@@ -84,6 +90,8 @@ class PodInfo:
     """What each container of a pod without a node requests, if any requests extended resources."""
     volume_uses: PodUses | None = None
     """What very many volumes use, as a whole; None: there are few."""
+    group: PodGroupKey | None = None
+    """The group that it is a member of, whether or not that exists."""
 
     @property
     def key(self) -> str:
@@ -150,8 +158,7 @@ def parse_pod(
     resource_version = text_or_empty(metadata.get("resourceVersion"))
     generation = number_or_none(metadata.get("generation")) or 0
     nominated_node_name = text_or_empty(status.get("nominatedNodeName"))
-    phase = text_or_empty(status.get("phase"))
-    start_time = text_or_empty(status.get("startTime"))
+    phase, start_time = text_or_empty(status.get("phase")), text_or_empty(status.get("startTime"))
     priority = number_or_none(spec.get("priority"))
     policy = text_or_empty(spec.get("preemptionPolicy"))
     if priority is None and resolve_priority is not None:
@@ -189,7 +196,18 @@ def parse_pod(
         generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
         extended_requests=() if node_name else _extended_requests(spec, shared),
         volume_uses=PodUses.of(namespace, volumes) if volumes else None,
+        group=_group(spec, label_set),
     )
+
+
+def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
+    """Membership by field, or by the label of the coscheduling plugin; the field goes first."""
+    field = spec.get("schedulingGroup")
+    name = text_or_empty(field.get("podGroupName")) if field else ""
+    if name:
+        return PodGroupKey(WORKLOAD_API, label_set.namespace, name)
+    name = label_set.labels.get(COSCHEDULING_LABEL, "")
+    return PodGroupKey(COSCHEDULING_API, label_set.namespace, name) if name else None
 
 
 def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVolume, ...]:

@@ -24,10 +24,12 @@ from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.dynamic_resources import DynamicResources
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
+from stellwerk.plugins.gang_scheduling import GangScheduling
 from stellwerk.plugins.gpu_best_fit import GpuBestFit
 from stellwerk.plugins.gpu_clustering import GpuClustering
 from stellwerk.plugins.gpu_dot_product import GpuDotProduct
 from stellwerk.plugins.gpu_packing import GpuPacking
+from stellwerk.plugins.gpu_pattern_plan import GpuPatternPlan
 from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.plugins.image_locality import ImageLocality
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity
@@ -87,8 +89,10 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     GpuDotProduct,
     GpuClustering,
     GpuPacking,
+    GpuPatternPlan,
     GpuBestFit,
     FragmentationGradientDescent,
+    GangScheduling,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 

@@ -4,13 +4,17 @@ Invariant: nothing that is decided with these parts reaches a cluster; plugins t
 raise OfflineError.
 """
 
+from dataclasses import replace
+
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queueing_policy import QueueingPolicy
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
+from stellwerk.framework.background import Background
 from stellwerk.framework.offline import offline_services
+from stellwerk.framework.services import PodGroups
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
@@ -23,13 +27,19 @@ def offline_profile(
     nominator: Nominator,
     random: RecordedRandom,
     clock: Clock,
+    pod_groups: PodGroups | None = None,
+    background: Background | None = None,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
+
+    `background`: None begins no work.
 
     Raises:
         ProfileError: a plugin refuses its arguments.
     """
-    services = offline_services(cache.snapshot, objects, nominator, random, clock.now)
+    services = offline_services(cache.snapshot, objects, nominator, random, clock.now, pod_groups)
+    if background is not None:
+        services = replace(services, background=background, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)
 
 

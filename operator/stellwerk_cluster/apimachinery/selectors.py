@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from stellwerk.models.selectors import EVERYTHING, LabelSelector
-from stellwerk_cluster.apimachinery.failures import bad_request
+from stellwerk_cluster.apimachinery.failures import StatusError, bad_request
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick
 
 if TYPE_CHECKING:

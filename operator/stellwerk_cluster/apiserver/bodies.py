@@ -170,6 +170,11 @@ def _unhandled(given: str, version: str, wanted: str, why: object) -> Exception:
 
 
 def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
+    if kind.custom and (body.get("apiVersion") or kind.api_version) != kind.api_version:
+        raise bad_request(
+            f"the API version in the data ({body['apiVersion']}) does not match the expected API "
+            f"version ({kind.api_version})"
+        )
     why = other_kind(body, kind, kinds)
     if why:
         version = (body.get("apiVersion") or kind.api_version).rpartition("/")[2]
@@ -185,13 +190,11 @@ def apply_body(content: bytes, options: WriteOptions) -> JsonValue:
     try:
         config, doubled = _applied_value(content)
     except ValueError as error:
-        raise bad_request(
-            f"error decoding patch: error converting YAML to JSON: {error}"
-        ) from error
+        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
     if doubled and options.field_validation != "Ignore":
         text = f"error converting YAML to JSON: {doubled_text(doubled)}"
         if options.field_validation == "Strict":
-            raise bad_request(f"error strict decoding patch: {text}")
+            raise bad_request(f"error strict decoding YAML: {text}")
         options.warnings.append(text)
     return config
 

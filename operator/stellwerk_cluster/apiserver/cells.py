@@ -18,7 +18,7 @@ from stellwerk_cluster.apimachinery.objects import (
     pick,
 )
 from stellwerk_cluster.apimachinery.selectors import selector_text
-from stellwerk_cluster.apiserver import stored_cells
+from stellwerk_cluster.apiserver import group_cells, stored_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,6 +140,17 @@ def node_roles(node: JsonObject, _now: datetime) -> str:
     roles = {key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX)}
     roles.add(labels.get("kubernetes.io/role", ""))
     return ",".join(sorted(roles - {""})) or _NONE
+
+
+def component_state(component: JsonObject, _now: datetime) -> str:
+    """Whether a component is well."""
+    well = any(each.get("status") == "True" for each in component.get("conditions") or ())
+    return "Healthy" if well else "Unhealthy"
+
+
+def component_message(component: JsonObject, _now: datetime) -> str:
+    """What a component says of itself, or what is wrong with it."""
+    return ",".join(each.get("message", "") for each in component.get("conditions") or ())
 
 
 def node_address(node: JsonObject, _now: datetime, kind: str) -> str:
@@ -282,6 +293,8 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         budget_limit,
         claim_of,
         claim_state,
+        component_message,
+        component_state,
         data_count,
         event_count,
         event_message,
@@ -303,6 +316,8 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         readiness_gates,
         restarts,
         selector,
+        group_cells.group_policy,
+        group_cells.group_status,
         stored_cells.autoscaler_reference,
         stored_cells.autoscaler_targets,
         stored_cells.endpoint_addresses,

@@ -188,14 +188,14 @@ class NodeLifecycleController(Worker):
         """Say so, and that its pods are not ready either."""
         name = meta(node)["name"]
         text = f"Node {name} status is now: NodeNotReady"
-        self._events.record("Node", node, "NodeNotReady", text)
+        self._events.record(node, "NodeNotReady", text)
         now = timestamp(self._api.now())
         for entry in self._api.store.collection("pods").on_node(name):
             if is_ready(entry.obj):
                 pod = self._api.modify(
                     self._pods, entry.key, lambda obj: _unready(obj, now), owned_under="status"
                 ).obj
-                self._events.record("Pod", pod, "NodeNotReady", "Node is not ready", WARNING)
+                self._events.record(pod, "NodeNotReady", "Node is not ready", WARNING)
 
 
 def _ready(node: JsonObject) -> str | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.hollow.lifecycle import parse_usage
 from stellwerk_cluster.hollow.load_profile import HOUR_MINUTES, MOST_PERCENT, parse_load
+from stellwerk_cluster.hollow.local_storage import VOLUME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,6 +28,9 @@ _FOLLOWS_LOAD: Final = frozenset(("cpu", "memory", "pids"))
 def usage_at(lifecycle: Lifecycle, now: datetime) -> Mapping[str, int]:
     """What a running pod uses: cpu in millicores, all else in whole units."""
     usage = parse_usage(lifecycle.usage)
+    in_volumes = sum(amount for name, amount in usage.items() if name.startswith(VOLUME))
+    if in_volumes:
+        usage["volumes"] = usage.get("volumes", 0) + in_volumes
     steps = parse_load(lifecycle.load)
     if not steps:
         return usage

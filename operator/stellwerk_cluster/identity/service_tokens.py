@@ -6,6 +6,8 @@ expired, or once its service account, or the object that it is bound to, is gone
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -19,13 +21,17 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.identity.kept_secrets import KeptSecrets
     from stellwerk_cluster.registry.api import Api
 
 ISSUER: Final = "https://kubernetes.default.svc"
 """Who issues tokens, and the audience of those that are for the API."""
-_ALGORITHM: Final = "ES256"
+ALGORITHM: Final = "ES256"
+"""How tokens are signed."""
 _PRIVATE: Final = "kubernetes.io"
 _EXTRA: Final = "authentication.kubernetes.io"
+_KEY_FILE: Final = "service-account-key.pem"
+_COORDINATE_BYTES: Final = 32
 _REMEMBERED: Final = 10_000
 _LONGEST_TOKEN: Final = 8_192
 BOUND_STORAGE: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
@@ -58,10 +64,15 @@ class Checked:
 class ServiceTokens:
     """Signs tokens with a key of its own, made when the first one is asked for."""
 
-    def __init__(self, api: Api) -> None:
-        """Check against the service accounts, pods, secrets and nodes of `api`."""
+    def __init__(self, api: Api, kept: KeptSecrets) -> None:
+        """Check against the service accounts, pods, secrets and nodes of `api`.
+
+        Raises:
+            ConfigurationError: the key of an earlier process cannot be used.
+        """
         self._api = api
-        self._key: EllipticCurvePrivateKey | None = None
+        self._kept = kept
+        self._key = self._kept_key()
         self._verified: dict[str, JsonObject] = {}
         """Claims of tokens whose signature was checked; the rest is checked every time."""
 
@@ -93,7 +104,8 @@ class ServiceTokens:
             "sub": account_user_name(namespace, name),
         }
         expires = self._api.now().fromtimestamp(now + asked.seconds, self._api.now().tzinfo)
-        return jwt.encode(claims, self._signing_key(), _ALGORITHM), expires
+        headers = {"kid": self.public_key()["kid"]}
+        return jwt.encode(claims, self._signing_key(), ALGORITHM, headers), expires
 
     def check(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> Checked:
         """Whose token it is.
@@ -115,6 +127,24 @@ class ServiceTokens:
             )
         return Checked(self._user(claims), good_for)
 
+    def public_key(self) -> JsonObject:
+        """The key that tokens are checked by, as a JSON Web Key."""
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (as above)
+
+        public = self._signing_key().public_key()
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        der = public.public_bytes(serialization.Encoding.DER, form)
+        numbers = public.public_numbers()
+        return {
+            "use": "sig",
+            "kty": "EC",
+            "kid": _base64(hashlib.sha256(der).digest()),
+            "crv": "P-256",
+            "alg": ALGORITHM,
+            "x": _base64(numbers.x.to_bytes(_COORDINATE_BYTES, "big")),
+            "y": _base64(numbers.y.to_bytes(_COORDINATE_BYTES, "big")),
+        }
+
     def is_one(self, token: str) -> bool:
         """Whether the token has the form of those that are issued here."""
         return token.count(".") == 2 and len(token) <= _LONGEST_TOKEN  # noqa: PLR2004  (three parts)
@@ -131,7 +161,7 @@ class ServiceTokens:
             claims: JsonObject = jwt.decode(
                 token,
                 self._key.public_key(),
-                algorithms=[_ALGORITHM],
+                algorithms=[ALGORITHM],
                 issuer=ISSUER,
                 options={
                     "verify_exp": False,
@@ -178,12 +208,38 @@ class ServiceTokens:
         node_name = (bound.get("spec") or {}).get("nodeName", "") if claim == "pod" else ""
         return self._api.find("nodes", "", node_name) if node_name else None
 
+    def _kept_key(self) -> EllipticCurvePrivateKey | None:
+        content = self._kept.find(_KEY_FILE)
+        if content is None:
+            return None
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (as above)
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  (as above)
+
+        try:
+            key = serialization.load_pem_private_key(content, None)
+        except (ValueError, TypeError):
+            raise self._kept.damaged(_KEY_FILE) from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise self._kept.damaged(_KEY_FILE)
+        return key
+
     def _signing_key(self) -> EllipticCurvePrivateKey:
         if self._key is None:
+            from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (as above)
             from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  (as above)
 
             self._key = ec.generate_private_key(ec.SECP256R1())
+            content = self._key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            self._kept.keep(_KEY_FILE, content)
         return self._key
+
+
+def _base64(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def _identity(obj: JsonObject) -> JsonObject:

@@ -15,6 +15,7 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid,
     not_found,
 )
+from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.registry.write_rules import check_body_name, check_version
 
@@ -48,12 +49,12 @@ def apply(
         StatusError: the body is malformed (400, 500), others own what would change, or the object
             changed meanwhile (409), a subresource of no object (404), or as for create and update.
     """
-    if not isinstance(config, dict):
-        shown = "array" if isinstance(config, list) else type(config).__name__
+    if not isinstance(config, (dict, type(None))):
         raise bad_request(
-            f"error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot "
-            f"unmarshal {shown} into Go value of type map[string]interface {{}}"
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot "
+            f"unmarshal {json_name(config)} into Go value of type map[string]interface {{}}"
         )
+    config = config or {}
     stored = api.store.collection(kind.storage_name).get(key)
     if stored is None and subresource:
         raise not_found(kind, key[1])

@@ -90,3 +90,31 @@ def test_numbers_are_checked(
     with pytest.raises(SystemExit):
         simulate("--profile", "fgd", *arguments)
     assert f"argument {arguments[0]}" in capsys.readouterr().err
+
+
+def test_a_page_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.html"
+    arguments = ("--compare", "best-fit", "fgd", "--inflate", "0.5", "--html", str(path))
+    assert simulate(*arguments) == 0
+    text = path.read_text()
+    assert text.count("<polyline") == 4
+    assert "fgd against best-fit" in text
+    assert "src=" not in text
+    assert "href=" not in text
+    assert "script" not in text
+    assert "nodes in use" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ((), "name at least one --profile"),
+        (("--profile", "fgd", "--inflate", "1", "--arrivals", "trace"), "not with --arrivals"),
+        (("--profile", "fgd", "--html", "out.pdf"), "the name must end in .html"),
+    ],
+)
+def test_what_does_not_go_together(
+    arguments: tuple[str, ...], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*arguments) == 2
+    assert problem in capsys.readouterr().err

@@ -142,7 +142,9 @@ def test_a_node_that_says_it_is_not_ready_gets_the_other_taint_and_changes_it_at
 
     def report(status: str) -> set[tuple[str, str]]:
         conditions = [{"type": "Ready", "status": status}]
-        cluster.patch("nodes", "node-1", {"status": {"conditions": conditions}}, "status")
+        cluster.patch(
+            "nodes", "node-1", {"status": {"conditions": conditions}}, subresource="status"
+        )
         return cluster.taints("node-1")
 
     assert report("False") == {(not_ready, "NoSchedule"), (not_ready, "NoExecute")}

@@ -204,3 +204,12 @@ def test_an_object_without_replicas_has_no_scale(definitions: Definitions) -> No
     definitions.put("v1")
     with pytest.raises(StatusError, match=r'spec replicas field "\.spec\.wanted" does not exist'):
         read_scale(definitions.row("v1"), definitions.shown("v1"))
+
+
+def test_a_text_in_the_place_of_an_object_is_refused(definitions: Definitions) -> None:
+    definitions.create(definition(version("v1", {"wanted": {"type": "integer"}}, storage=True)))
+    row = definitions.row("v1")
+    body = {"metadata": {"name": "a"}, "spec": "text"}
+    definitions.put("v1", wanted=1)
+    with pytest.raises(StatusError, match="spec in body must be of type object"):
+        definitions.api.create(row, "", {**body, "metadata": {"name": "b"}})

@@ -1,0 +1,54 @@
+"""Computing that a plugin does not wait for: handed over in one cycle, looked at in a later one.
+
+Plugins hand over, `app` and simulations carry out. Invariant: handing over and looking never wait;
+what is handed over can be pickled, since it may go to another process.
+"""
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from typing_extensions import override
+
+Result = TypeVar("Result")
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Outcome(Protocol[Result_co]):
+    """What was handed over, under way."""
+
+    def ready(self) -> bool:
+        """Whether there is a result, or a failure."""
+        ...
+
+    def result(self) -> Result_co:
+        """Return the result, or raise what went wrong; asked only when it is ready."""
+        ...
+
+
+class Background(Protocol):
+    """Computes elsewhere."""
+
+    def compute(self, work: Callable[[], Result]) -> Outcome[Result]:
+        """Begin; `work` is a function of a module, or a partial of one."""
+        ...
+
+
+class _Never(Outcome[Result], Generic[Result]):
+    """Not begun."""
+
+    @override
+    def ready(self) -> bool:
+        return False
+
+    @override
+    def result(self) -> Result:
+        message = "nothing was computed"
+        raise LookupError(message)
+
+
+class NoBackground(Background):
+    """Computes nothing: decisions that are only looked at begin no work."""
+
+    @override
+    def compute(self, work: Callable[[], Result]) -> Outcome[Result]:
+        return _Never()

@@ -1,0 +1,263 @@
+"""The targets of nodes: asked for as a plan, taken over when there is one, followed pod by pod.
+
+GpuPatternPlan owns one. Invariant: what is open follows from the last plan and the pods that came
+and went since; a pod that left opens its slot again, one that took another's room closes what does
+not fit beside it.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from stellwerk.framework.background import Outcome
+from stellwerk.framework.services import Handle
+from stellwerk.models.gpu import MODEL_LABEL, WHOLE
+from stellwerk.models.gpu_plugin_args import GpuPatternPlanArgs
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_resources import MEMORY
+from stellwerk.plugins.gpu.devices import GpuDevices
+from stellwerk.plugins.gpu.fragmentation import idle_cpu
+from stellwerk.plugins.gpu.open_slots import OpenSlots, Room
+from stellwerk.plugins.gpu.pattern_plan import PatternPlan, PlanProblem, plan_patterns
+from stellwerk.plugins.gpu.pattern_pricing import MILLI_STEP, NodeShape, PlannedKind, Slot
+from stellwerk.plugins.gpu.planned_pods import MIB, PlannedPods, seen_kinds
+from stellwerk.snapshot.changes import RowCursor
+from stellwerk.snapshot.columns import IntColumn, RowColumn
+from stellwerk.snapshot.node_view import NodeView
+
+_log = logging.getLogger(__name__)
+
+_USED_UP: Final = 0.8
+"""A plan is made anew when so much is left of what was idle when the last one was asked for."""
+_FREED: Final = 1.1
+_CPU_STEP: Final = 100
+_MEMORY_STEP_MIB: Final = 4096
+_FULL: Final = WHOLE // MILLI_STEP
+
+
+class _KnownPod(NamedTuple):
+    kind: int | None
+    devices: tuple[int, ...]
+
+
+class _Asked(NamedTuple):
+    """A plan under way, and what it was asked about."""
+
+    outcome: Outcome[PatternPlan]
+    kinds: PlannedPods
+    rows: Sequence[Sequence[int]]
+    """By shape."""
+    devices: Mapping[int, Sequence[int]]
+    """By row: the numbers of its devices in the order of a shape's positions."""
+    changed: dict[int, dict[str, _KnownPod]]
+    """By row that changed since: its pods then."""
+
+
+class PatternTargets:
+    """What is open where."""
+
+    def __init__(self, handle: Handle, args: GpuPatternPlanArgs) -> None:
+        self._handle, self._seconds = handle, float(args.solver_seconds)
+        self._given = {
+            PlannedKind(
+                kind.cpu_millis,
+                float(kind.memory_mib),
+                kind.gpu_milli,
+                kind.devices if kind.gpu_milli else 0,
+                tuple(sorted(kind.models)) if kind.gpu_milli else (),
+            ): kind.count
+            for kind in args.typical_pods
+        }
+        self.kinds = PlannedPods(self._given)
+        self.open = OpenSlots(self.kinds.kinds, 0, 1)
+        self._prices: Sequence[float] = ()
+        self._devices = handle.snapshot.book(GpuDevices)
+        self._cursor = RowCursor(handle.snapshot, handle.snapshot.usage_changes)
+        self._known: dict[int, dict[str, _KnownPod]] = {}
+        self._idle: IntColumn = np.zeros(0, np.int64)
+        self._idle_then = 0
+        self._asked: _Asked | None = None
+
+    def follow(self) -> None:
+        """Look at what changed; take a plan over that is there, ask for one that is due."""
+        self._follow_rows()
+        if self._asked is not None:
+            if self._asked.outcome.ready():
+                self._take_over(self._asked)
+        elif self._due():
+            self._ask()
+
+    # --- pods come and go -------------------------------------------------------------------------
+
+    def room(self, row: int) -> Room:
+        """What is idle in a row."""
+        view = NodeView(self._handle.snapshot, np.array([row], np.intp))
+        return Room(int(idle_cpu(view)[0]), self._devices.in_row(row))
+
+    def _follow_rows(self) -> None:
+        if self._cursor.current:
+            return
+        size = self._handle.snapshot.size
+        if size > self.open.rows:
+            self.open.grow(size, 1)
+            self._idle = np.pad(self._idle, (0, size - len(self._idle)))
+        changed = self._cursor.changed()
+        for row in range(size) if changed is None else changed:
+            self._follow_row(row)
+        self._cursor.catch_up()
+
+    def _follow_row(self, row: int) -> None:
+        before, pods = self._known.get(row, {}), self._handle.snapshot.pods[row]
+        room = self.room(row)
+        self._idle[row] = sum(room.free_milli)
+        if self._asked is not None:
+            self._asked.changed.setdefault(row, before)
+        self._known[row] = {
+            uid: before[uid] if uid in before else self._pod(pod) for uid, pod in pods.items()
+        }
+        self._account(row, before, room)
+
+    def _account(self, row: int, before: Mapping[str, _KnownPod], room: Room) -> None:
+        """Open the slots of pods that left, close those of pods that came, repair the rest."""
+        now = self._known.get(row, {})
+        if len(room.free_milli) > self.open.milli.shape[1]:
+            self.open.grow(self.open.rows, len(room.free_milli))
+        for uid, pod in before.items():
+            if (
+                uid not in now
+                and pod.kind is not None
+                and self._prices
+                and (pod.devices or room.free_milli)
+            ):
+                self.open.open(row, Slot(pod.kind, pod.devices))
+        for uid, pod in now.items():
+            if uid in before or pod.kind is None:
+                continue
+            if Slot(pod.kind, pod.devices) in self.open.of(row):
+                self.open.close(row, Slot(pod.kind, pod.devices))
+        self.open.repair(row, room, self._prices)
+
+    def _pod(self, pod: PodInfo) -> _KnownPod:
+        return _KnownPod(self.kinds.number_of(pod), tuple(sorted(pod.gpu_devices)))
+
+    # --- plans ------------------------------------------------------------------------------------
+
+    def _due(self) -> bool:
+        idle = int(self._idle.sum())
+        return not _USED_UP * self._idle_then < idle < max(_FREED * self._idle_then, WHOLE)
+
+    def _ask(self) -> None:
+        """Hand a plan over to the background."""
+        self._idle_then = max(WHOLE, int(self._idle.sum()))
+        snapshot = self._handle.snapshot
+        kinds = self.kinds
+        if not self._given:
+            kinds = PlannedPods(seen_kinds(pod for on in snapshot.pods for pod in on.values()))
+        rows = np.flatnonzero((self._idle > 0) & snapshot.alive & ~snapshot.unschedulable)
+        if not len(rows) or not kinds.mean_milli:
+            return
+        shapes, number, order = self._shapes(rows, kinds)
+        by_shape: list[list[int]] = [[] for _ in shapes]
+        for row, of_shape in zip(rows.tolist(), number.tolist(), strict=True):
+            by_shape[of_shape].append(row)
+        devices = dict(zip(rows.tolist(), order.tolist(), strict=True))
+        begun = [] if kinds is not self.kinds else self._begun(by_shape, devices)
+        expected = float(self._idle[rows].sum()) / kinds.mean_milli / max(1, sum(kinds.counts))
+        demand = [count * expected for count in kinds.counts]
+        problem = PlanProblem(kinds.kinds, demand, shapes, [len(each) for each in by_shape], begun)
+        outcome = self._handle.background.compute(partial(plan_patterns, problem, self._seconds))
+        self._asked = _Asked(outcome, kinds, by_shape, devices, {})
+
+    def _shapes(
+        self, rows: RowColumn, kinds: PlannedPods
+    ) -> tuple[list[NodeShape], RowColumn, IntColumn]:
+        """Distinct shapes, the shape of each row, and each row's devices in their order."""
+        view = NodeView(self._handle.snapshot, rows)
+        cpu = idle_cpu(view) // _CPU_STEP * _CPU_STEP
+        memory = (view.allocatable(MEMORY) - view.requested(MEMORY)) // MIB
+        dearest = max(
+            (kind.memory_mib / kind.cpu_millis for kind in kinds.kinds if kind.cpu_millis),
+            default=1.0,
+        )
+        # More than pods that fill the cpu ask for makes no difference.
+        memory = np.minimum(memory, (cpu * max(dearest, 1.0)).astype(np.int64) + _MEMORY_STEP_MIB)
+        memory = memory // _MEMORY_STEP_MIB * _MEMORY_STEP_MIB
+        models, names = view.label(MODEL_LABEL)
+        smallest = min((kind.gpu_milli for kind in kinds.kinds if kind.gpu_milli), default=WHOLE)
+        free = self._devices.free_milli(view)
+        steps = np.where(free >= smallest, free // MILLI_STEP, 0)
+        order: IntColumn = np.argsort(-steps, axis=1, kind="stable")
+        steps = np.take_along_axis(steps, order, axis=1)
+        keys = np.column_stack((cpu, memory, models, steps))
+        distinct, number = np.unique(keys, axis=0, return_inverse=True)
+        by_id = {id_: name for name, id_ in names.id_of.items()}
+        return [self._shape(key, by_id) for key in distinct.tolist()], number, order
+
+    @staticmethod
+    def _shape(key: Sequence[int], names: Mapping[int, str]) -> NodeShape:
+        cpu, memory, model, *steps = key
+        partial_steps = tuple(step for step in steps if 0 < step < _FULL)
+        return NodeShape(cpu, memory, steps.count(_FULL), partial_steps, names.get(model, ""))
+
+    def _begun(
+        self, by_shape: Sequence[Sequence[int]], devices: Mapping[int, Sequence[int]]
+    ) -> list[tuple[int, tuple[Slot, ...]]]:
+        """What is open, in the positions of shapes."""
+        begun: dict[tuple[int, tuple[Slot, ...]], None] = {}
+        for shape, rows in enumerate(by_shape):
+            for row in rows:
+                slots = tuple(
+                    sorted(
+                        Slot(slot.kind, tuple(devices[row].index(each) for each in slot.devices))
+                        for slot in self.open.of(row)
+                    )
+                )
+                if slots:
+                    begun[shape, slots] = None
+        return list(begun)
+
+    def _take_over(self, asked: _Asked) -> None:
+        self._asked = None
+        try:
+            plan = asked.outcome.result()
+        except Exception:  # noqa: BLE001 a solver or a process that failed, in whatever way
+            _log.exception("no plan for GPUs: pods are placed by the other scores alone")
+            return
+        renamed = asked.kinds is not self.kinds
+        self.kinds, self._prices = asked.kinds, plan.prices
+        rows, devices = self.open.rows, self.open.milli.shape[1]
+        self.open = OpenSlots(self.kinds.kinds, rows, devices)
+        for shape, patterns in enumerate(plan.patterns):
+            left = list(asked.rows[shape])
+            for times, slots in patterns:
+                for _ in range(min(times, len(left))):
+                    self._aim_at(left.pop(), slots, asked.devices)
+        if renamed:
+            self._known = {
+                row: {uid: self._pod(pod) for uid, pod in self._handle.snapshot.pods[row].items()}
+                for row in self._known
+            }
+        for row, then in asked.changed.items():
+            self._account(row, then, self.room(row))
+
+    def _aim_at(
+        self, row: int, slots: Sequence[Slot], devices: Mapping[int, Sequence[int]]
+    ) -> None:
+        order = devices[row]
+        for slot in slots:
+            numbers = tuple(sorted(order[position] for position in slot.devices))
+            self.open.open(row, Slot(slot.kind, numbers))
+
+    def slack(self, nodes: NodeView) -> tuple[IntColumn, npt.NDArray[np.float64], IntColumn]:
+        """What no open slot keeps back: (n,) millicores, (n,) MiB, (n, D) of each device."""
+        cpu = idle_cpu(nodes) - nodes.gather(self.open.cpu_millis)
+        memory = (nodes.allocatable(MEMORY) - nodes.requested(MEMORY)) / MIB
+        milli = self._devices.free_milli(nodes).copy()  # of a whole view it is the book's own
+        kept = self.open.milli[nodes.rows]
+        width = min(kept.shape[1], milli.shape[1])
+        milli[:, :width] -= kept[:, :width]
+        return cpu, memory - nodes.gather(self.open.memory_mib), milli

@@ -1,0 +1,175 @@
+"""What a run is judged by: loads, waiting times, allocation, nodes in use.
+
+A simulation tells it what happens. Invariant: it changes nothing of the World, and a run without
+times gives one event for each arrival.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from stellwerk.backend.cache import Cache
+from stellwerk.models.gpu import DEVICES
+from stellwerk.models.pod_resources import CPU, MEMORY
+from stellwerk.plugins.gpu.fragmentation import TypicalPods
+from stellwerk.snapshot.node_view import NodeView
+from stellwerk_simulation.arrivals import gpu_capacity
+from stellwerk_simulation.fragmentation_record import FragmentationRecord
+from stellwerk_simulation.trace import TraceNode, TracePod
+
+GPU: Final = "gpu"
+_RESOURCES: Final = (CPU, MEMORY)
+_SECONDS_PER_HOUR: Final = 3600
+
+
+class Event(NamedTuple):
+    """The cluster after one arrival; amounts in thousandths of a device."""
+
+    arrived: int
+    """What all pods so far asked for, this one and dropped ones included."""
+    used: int
+    fragmented: float
+    """Of what is idle, rounded to two decimals."""
+    ratio_pct: float
+    """The fragmented share of what is idle, in percent, rounded to two decimals."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What came of a run."""
+
+    profile: str
+    seed: int
+    capacity: int
+    """Thousandths of all devices."""
+    events: Sequence[Event]
+    placed: int
+    """Pods; the rest of the arrivals was dropped, or waits."""
+    nodes_in_use: int
+    """At the most, at one time."""
+    waiting_seconds: tuple[float, float] = (0.0, 0.0)
+    """From arrival to binding, of pods that were bound: the median and the 99th percentile."""
+    allocated: Mapping[str, float] = field(default_factory=dict)
+    """At the most, at one time: the share of each resource that the nodes offer."""
+    preempted: int = 0
+    cost: float = 0.0
+    """Of the nodes in use: while they were, if pods leave; per hour at the end, if none does."""
+
+
+class Account:
+    """Follows one run."""
+
+    def __init__(
+        self,
+        nodes: Sequence[TraceNode],
+        cache: Cache,
+        typical: TypicalPods,
+        profile: str,
+        seed: int,
+    ) -> None:
+        self._profile, self._seed = profile, seed
+        self._capacity = gpu_capacity(nodes)
+        self._prices = {node.name: node.hourly_price for node in nodes}
+        self._snapshot = cache.snapshot
+        self._record = FragmentationRecord(cache.snapshot, typical)
+        cache.update_snapshot()
+        self._record.begin()
+        self._offered = {
+            resource: int(NodeView(cache.snapshot).allocatable(resource).sum())
+            for resource in (*_RESOURCES, DEVICES)
+        }
+        self._loads: list[tuple[int, int, int]] = []
+        self._arrived = self._used = self._placed = self._changes = self._preempted = 0
+        self._came: dict[str, float] = {}
+        self._waited: list[float] = []
+        self._pods_on: Counter[str] = Counter()
+        self._most_nodes = 0
+        self._most: Counter[str] = Counter()
+        self._in_use_since: dict[str, float] = {}
+        self._node_cost, self._any_left = 0.0, False
+
+    def arrived(self, pod: TracePod, now: float) -> None:
+        """A pod came."""
+        self._arrived += pod.total_milli
+        self._came[pod.name] = now
+
+    def note_load(self) -> None:
+        """What follows from the arrival is decided."""
+        self._loads.append((self._arrived, self._used, self._changes))
+
+    def bound(self, pod: TracePod, node_name: str, now: float) -> None:
+        """A pod runs, and the snapshot shows it."""
+        self._used += pod.total_milli
+        self._placed += 1
+        self._changed(node_name)
+        self._waited.append(now - self._came.pop(pod.name, now))
+        if not pod.of_daemon_set:
+            self._in_use_since.setdefault(node_name, now)
+            self._pods_on[node_name] += 1
+        self._most_nodes = max(self._most_nodes, len(self._in_use_since))
+        for resource in _RESOURCES:
+            row = self._snapshot.resource_row.get(resource)
+            if row is not None:
+                used = int(self._snapshot.requested[row].sum())
+                self._most[resource] = max(self._most[resource], used)
+        self._most[GPU] = max(self._most[GPU], self._used)
+
+    def left(self, pod: TracePod, node_name: str, now: float) -> None:
+        """A pod is gone, and the snapshot shows it."""
+        self._used -= pod.total_milli
+        self._any_left = True
+        self._changed(node_name)
+        if pod.of_daemon_set:
+            return
+        self._pods_on[node_name] -= 1
+        if not self._pods_on[node_name]:
+            self._end_use(node_name, now)
+
+    def preempted(self, victims: int) -> None:
+        """Pods were evicted for another one."""
+        self._preempted += victims
+
+    def result(self, now: float) -> RunResult:
+        """What came of it."""
+        fragmented = list(self._record.totals())
+        cost = sum(self._prices[name] for name in self._in_use_since)
+        if self._any_left:
+            for name in tuple(self._in_use_since):
+                self._end_use(name, now)
+            cost = self._node_cost
+        waited = np.array(self._waited or [0.0])
+        allocated = {
+            resource: self._most[resource] / self._offered[resource]
+            for resource in _RESOURCES
+            if self._offered[resource]
+        }
+        if self._capacity:
+            allocated[GPU] = self._most[GPU] / self._capacity
+        return RunResult(
+            self._profile,
+            self._seed,
+            self._capacity,
+            [self._event(came, used, fragmented[changes]) for came, used, changes in self._loads],
+            self._placed,
+            self._most_nodes,
+            (float(np.quantile(waited, 0.5)), float(np.quantile(waited, 0.99))),
+            allocated,
+            self._preempted,
+            cost,
+        )
+
+    def _changed(self, node_name: str) -> None:
+        self._record.note(node_name)
+        self._changes += 1
+
+    def _end_use(self, node_name: str, now: float) -> None:
+        seconds = now - self._in_use_since.pop(node_name)
+        self._node_cost += self._prices[node_name] * seconds / _SECONDS_PER_HOUR
+
+    def _event(self, arrived: int, used: int, fragmented: float) -> Event:
+        idle = self._capacity - used
+        ratio = 100 * fragmented / idle if idle else 0.0
+        return Event(arrived, used, round(fragmented, 2), round(ratio, 2))

@@ -1,0 +1,201 @@
+"""How many nodes of which shape would hold some pods: at least cost, shown by a simulation.
+
+`stellwerk plan fit` calls it. Invariant: a plan that is returned was simulated, and every pod that
+any shape can take had a node there; what no shape takes is named beforehand.
+"""
+
+import copy
+import importlib
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.node import parse_node
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.world.world import World
+from stellwerk_simulation.arrivals import as_listed, typical_pods
+from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world, node_manifest
+from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.trace import TraceNode, TracePod
+
+_MOST_TRIALS: Final = 40
+_LEAST_STEP: Final = 0.01
+_MOST_NODES: Final = 20_000
+_POD_COUNT: Final = "pods"
+_HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class FitPlan:
+    """Nodes to add."""
+
+    counts: Sequence[int]
+    """By shape."""
+    bound: float
+    """No choice costs less; where no shape has a price, a node costs 1."""
+    cost: float
+    homeless: Sequence[str]
+    """Pods that no shape takes even if it is empty."""
+    placed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Pods that ask the same."""
+
+    requests: dict[str, int]
+    fits: tuple[bool, ...]
+    """By shape."""
+    count: int
+
+
+def fit(
+    pods: Sequence[TracePod], shapes: Sequence[TraceNode], profile: LoadedProfile, seconds: float
+) -> FitPlan:
+    """The cheapest nodes found that hold the pods under a profile.
+
+    Raises:
+        ConfigurationError: no shape takes any of the pods, or no plan was found in time.
+    """
+    world = make_world(shapes, profile, 0, ActivePods())
+    kinds, homeless = _kinds(world, pods, shapes, profile)
+    if not kinds:
+        raise ConfigurationError("no shape takes any of the pods, even if it is empty")
+    left_out = set(homeless)
+    wanted = [pod for pod in pods if pod.name not in left_out]
+    offers = [_offer(shape) for shape in shapes]
+    prices = [shape.hourly_price for shape in shapes]
+    if not any(prices):
+        prices = [1.0] * len(shapes)
+    bound, surplus = 0.0, 0.0
+    for trial in range(_MOST_TRIALS):
+        counts, cost, least = _cheapest(kinds, offers, prices, 1 + surplus, seconds)
+        bound = bound if trial else least
+        placed = _simulated(wanted, shapes, counts, profile)
+        if placed == len(wanted):
+            return FitPlan(counts, bound, cost, homeless, placed)
+        # Room in sum is not room on one node: the demand is raised by what found none.
+        surplus += max(_LEAST_STEP, (len(wanted) - placed) / len(wanted) / 2)
+    message = f"no plan holds all {len(wanted)} pods after {_MOST_TRIALS} simulations"
+    raise ConfigurationError(message)
+
+
+def _kinds(
+    world: World, pods: Sequence[TracePod], shapes: Sequence[TraceNode], profile: LoadedProfile
+) -> tuple[list[_Kind], list[str]]:
+    """Kinds by what they ask of the scheduler, and the pods that no shape takes."""
+    maker = PodMaker(profile.scheduler_name)
+    made = [maker.pod(pod) for pod in pods]
+    groups = Counter((pod.spec, tuple(sorted(pod.amounts.requests.items()))) for pod in made)
+    one_of = {(pod.spec, tuple(sorted(pod.amounts.requests.items()))): pod for pod in made}
+    fits = {key: _fits(world, one_of[key], shapes) for key in groups}
+    kinds = [
+        _Kind(dict(key[1]), fits[key], count) for key, count in groups.items() if any(fits[key])
+    ]
+    homeless = [
+        pod.uid
+        for pod in made
+        if not any(fits[pod.spec, tuple(sorted(pod.amounts.requests.items()))])
+    ]
+    return kinds, homeless
+
+
+def _fits(world: World, pod: PodInfo, shapes: Sequence[TraceNode]) -> tuple[bool, ...]:
+    """Which empty nodes pass the profile's filters, by shape."""
+    profile = world.profiles.of(pod)
+    if profile is None:
+        raise LookupError(f"no profile serves {pod.key}")
+    world.cache.update_snapshot()
+    found = profile.framework.filtering.find_feasible(pod, sample=False).fits
+    rows = world.cache.snapshot.row_of
+    return tuple(bool(found[rows[shape.name]]) for shape in shapes)
+
+
+def _offer(shape: TraceNode) -> dict[str, int]:
+    return dict(parse_node(shape.manifest or node_manifest(shape)).allocatable)
+
+
+def _cheapest(
+    kinds: Sequence[_Kind],
+    offers: Sequence[dict[str, int]],
+    prices: Sequence[float],
+    demand: float,
+    seconds: float,
+) -> tuple[list[int], float, float]:
+    """Counts by shape whose room, in sum, is enough for so many times the pods.
+
+    Also their cost, and what no other counts cost less than.
+    """
+    try:
+        highspy: Any = importlib.import_module("highspy")
+    except ImportError as error:
+        message = "plans need the package highspy: pip install 'stellwerk[planning]'"
+        raise ConfigurationError(message) from error
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)  # noqa: FBT003 the solver's interface
+    solver.setOptionValue("threads", 1)
+    solver.setOptionValue("time_limit", seconds)
+    infinity, nothing = highspy.kHighsInf, np.zeros(0, np.int32)
+    resources = sorted({name for kind in kinds for name in kind.requests} | {_POD_COUNT})
+    for _ in range(len(offers) * len(resources)):
+        solver.addRow(-infinity, 0.0, 0, nothing, np.zeros(0))
+    for kind in kinds:
+        solver.addRow(kind.count * demand, infinity, 0, nothing, np.zeros(0))
+    for shape, offer in enumerate(offers):
+        rows = np.arange(len(resources), dtype=np.int32) + shape * len(resources)
+        room = np.array([-float(offer.get(name, 0)) / _scale(name) for name in resources])
+        solver.addCol(prices[shape], 0.0, float(_MOST_NODES), len(rows), rows, room)
+        solver.changeColIntegrality(shape, highspy.HighsVarType.kInteger)
+    for number, kind in enumerate(kinds):
+        taken = np.array([kind.requests.get(name, 0) / _scale(name) for name in resources])
+        taken[resources.index(_POD_COUNT)] = 1.0
+        for shape, fits in enumerate(kind.fits):
+            if fits:
+                rows = np.arange(len(resources), dtype=np.int32) + shape * len(resources)
+                rows = np.append(rows, np.int32(len(offers) * len(resources) + number))
+                solver.addCol(0.0, 0.0, infinity, len(rows), rows, np.append(taken, 1.0))
+    solver.run()
+    values = np.array(solver.getSolution().col_value)[: len(offers)]
+    if len(values) < len(offers) or not values.any():
+        raise ConfigurationError(f"no plan was found in {seconds:g} s")
+    counts = [math.ceil(value - 1e-6) for value in values.tolist()]
+    cost = sum(number * price for number, price in zip(counts, prices, strict=True))
+    return counts, float(cost), float(solver.getInfo().mip_dual_bound)
+
+
+def _scale(resource: str) -> float:
+    """Bytes are counted in MiB, so that a solver's tolerances fit all rows."""
+    return float(1 << 20) if resource in {"memory", "ephemeral-storage"} else 1.0
+
+
+def _simulated(
+    pods: Sequence[TracePod],
+    shapes: Sequence[TraceNode],
+    counts: Sequence[int],
+    profile: LoadedProfile,
+) -> int:
+    """How many of the pods the nodes hold."""
+    nodes = [
+        _numbered(shape, number)
+        for shape, count in zip(shapes, counts, strict=True)
+        for number in range(count)
+    ]
+    simulation = Simulation(as_listed(nodes, pods), profile, typical_pods(pods), 0)
+    return simulation.run(pods, lambda _: None).placed
+
+
+def _numbered(shape: TraceNode, number: int) -> TraceNode:
+    name = f"{shape.name}-{number}"
+    manifest = copy.deepcopy(shape.manifest)
+    if manifest is not None:
+        manifest["metadata"] |= {"name": name, "uid": name}
+        labels = manifest["metadata"].setdefault("labels", {})
+        if _HOSTNAME in labels:
+            labels[_HOSTNAME] = name
+    return replace(shape, name=name, manifest=manifest)

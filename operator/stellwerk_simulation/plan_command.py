@@ -1,0 +1,146 @@
+"""`stellwerk plan`: what would have to be there so that pods which wait are placed.
+
+Called by the command line. Invariant: what is printed was simulated; nothing in a cluster changes.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import orjson
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from stellwerk_simulation.node_fit import FitPlan
+    from stellwerk_simulation.trace import TraceNode, TracePod
+
+PENDING: Final = "pending"
+_SECONDS: Final = 20
+_NAMED: Final = 3
+LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    kinds = parser.add_subparsers(title="plans", required=True, metavar="PLAN", dest="plan")
+    text = "how many nodes of which shape would hold pods that wait"
+    fit = kinds.add_parser("fit", help=text, description=f"{text[0].upper()}{text[1:]}.")
+    fit.add_argument(
+        "--for",
+        dest="pods",
+        metavar="pending|FILE",
+        required=True,
+        help="the pods without a node of a live cluster (pending), or of a file: manifests or CSV",
+    )
+    fit.add_argument(
+        "--shapes",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="one Node manifest for each shape; its annotation "
+        "simulation.stellwerk.dev/hourly-price says what one costs",
+    )
+    fit.add_argument("--kubeconfig", metavar="FILE", default="", help="the live cluster")
+    fit.add_argument("--context", help="of the kubeconfig, in place of its current one")
+    fit.add_argument(
+        "--profile",
+        metavar="NAME|FILE",
+        default="default",
+        help="under which the nodes are filled (default: the default profile)",
+    )
+    fit.add_argument(
+        "--seconds",
+        metavar="SECONDS",
+        type=float,
+        default=float(_SECONDS),
+        help=f"for each search (default: {_SECONDS})",
+    )
+    fit.add_argument("-o", "--output", choices=("table", "json"), default="table")
+
+
+def run(options: argparse.Namespace, live: LiveObjects) -> int:
+    """Plan, and print the plan.
+
+    Raises:
+        ConfigurationError: a file cannot be used, or there is no plan.
+    """
+    from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
+    from stellwerk_simulation.node_fit import fit  # noqa: PLC0415 as above
+    from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
+
+    pods, shapes = _pods(options, live), _shapes(options.shapes)
+    profile = profile_of(options.profile, typical_pods(pods), pods)
+    plan = fit(pods, shapes, profile, options.seconds)
+    print(_as_json(plan, shapes) if options.output == "json" else _as_text(plan, shapes))
+    return 0
+
+
+def _pods(options: argparse.Namespace, live: LiveObjects) -> Sequence["TracePod"]:
+    from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
+        is_manifest_file,
+        pods_of,
+        read_objects,
+    )
+    from stellwerk_simulation.trace import read_pods  # noqa: PLC0415 as above
+
+    path = Path(options.pods)
+    if options.pods == PENDING:
+        if not options.kubeconfig:
+            raise ConfigurationError("--for pending asks a cluster: name its --kubeconfig")
+        return pods_of(_waiting(live(options.kubeconfig, options.context)), "pods without a node")
+    if is_manifest_file(path):
+        return pods_of(_waiting(read_objects(path)), f"{path}, pods without a node")
+    return read_pods(path)
+
+
+def _shapes(path: Path) -> Sequence["TraceNode"]:
+    from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
+        is_manifest_file,
+        nodes_of,
+        read_objects,
+    )
+    from stellwerk_simulation.trace import read_nodes  # noqa: PLC0415 as above
+
+    return nodes_of(read_objects(path), str(path)) if is_manifest_file(path) else read_nodes(path)
+
+
+def _as_json(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
+    counts = zip(shapes, plan.counts, strict=True)
+    answer = {
+        "nodes": {shape.name: count for shape, count in counts if count},
+        "cost": plan.cost,
+        "bound": plan.bound,
+        "placed": plan.placed,
+        "homeless": list(plan.homeless),
+    }
+    return orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
+
+
+def _as_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
+    from stellwerk_simulation.report import aligned  # noqa: PLC0415 as above
+
+    lines = [("shape", "nodes", "price of one", "of all")]
+    for shape, count in zip(shapes, plan.counts, strict=True):
+        price = shape.hourly_price
+        if count:
+            lines.append((shape.name, str(count), f"{price:.2f}", f"{price * count:.2f}"))
+    unit = "cost" if any(shape.hourly_price for shape in shapes) else "nodes"
+    shown = f"{plan.placed} pods were placed on them in a simulation"
+    least = f"{unit}: {plan.cost:.2f}, and with these shapes no less than {plan.bound:.2f}"
+    text = [aligned(lines), f"{shown}; {least}"]
+    if plan.homeless:
+        names = ", ".join(plan.homeless[:_NAMED])
+        fate = "fit no shape even if it is empty and are left out"
+        text.append(f"{len(plan.homeless)} pods {fate}, {names} among them")
+    return "\n".join(text)
+
+
+def _waiting(objects: Sequence[JsonObject]) -> list[JsonObject]:
+    """The objects but for pods that have a node."""
+    for obj in objects:
+        if not isinstance(obj.get("spec", {}), dict):
+            raise ConfigurationError(f"the spec of a {obj.get('kind', 'object')} is no object")
+    return [obj for obj in objects if not (obj.get("spec") or {}).get("nodeName")]

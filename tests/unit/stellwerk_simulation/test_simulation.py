@@ -1,0 +1,80 @@
+"""Time in a simulation: pods wait, leave, are evicted, and cost money."""
+
+import pytest
+
+from stellwerk.models.profile import load_profile
+from stellwerk.plugins.registry import known_plugins
+from stellwerk_simulation.account import RunResult
+from stellwerk_simulation.arrivals import as_listed, typical_pods
+from stellwerk_simulation.conduct import Conduct
+from stellwerk_simulation.ready_profiles import profile_of
+from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.trace import TraceNode, TracePod
+
+NODE = TraceNode("n", 4000, 8192, 0, "", hourly_price=3.0)
+
+
+def pod(name: str, arrives: float, runs: float | None, cpu_millis: int = 4000) -> TracePod:
+    return TracePod(name, cpu_millis, 1024, 0, 0, (), arrives, runs)
+
+
+def simulate(
+    pods: list[TracePod], *, queues: bool, nodes: tuple[TraceNode, ...] = (NODE,)
+) -> RunResult:
+    typical = typical_pods(pods)
+    conduct = Conduct(timed=True, queues=queues)
+    profile = profile_of("best-fit", typical)
+    simulation = Simulation(as_listed(nodes, pods), profile, typical, 1, conduct)
+    return simulation.run(pods, lambda _: None)
+
+
+def test_a_pod_that_waits_is_bound_when_another_leaves() -> None:
+    pods = [pod("first", 0, 100), pod("second", 40, 10), pod("third", 500, 1)]
+    result = simulate(pods, queues=True)
+    assert result.placed == 3
+    assert result.waiting_seconds == pytest.approx((0, 60), abs=2)
+
+
+def test_a_pod_that_is_dropped_does_not_wait() -> None:
+    result = simulate([pod("first", 0, 100), pod("second", 40, 10)], queues=False)
+    assert result.placed == 1
+    assert result.waiting_seconds == (0, 0)
+
+
+def test_pods_that_wait_after_the_last_arrival_are_bound_in_the_end() -> None:
+    pods = [pod(f"p{number}", number, 50) for number in range(4)]
+    assert simulate(pods, queues=True).placed == 4
+
+
+def test_a_pod_that_fits_nowhere_does_not_keep_the_run_from_ending() -> None:
+    pods = [pod("huge", 0, 10, cpu_millis=9000), pod("small", 1, 10)]
+    assert simulate(pods, queues=True).placed == 1
+
+
+def test_nodes_cost_money_while_they_are_in_use() -> None:
+    pods = [pod("first", 0, 3600), pod("second", 36_000, 1800)]
+    result = simulate(pods, queues=True)
+    assert result.cost == pytest.approx(3.0 + 1.5, rel=0.01)
+    assert result.nodes_in_use == 1
+    assert result.allocated["cpu"] == 1
+
+
+def test_a_pod_of_higher_priority_evicts() -> None:
+    manifest = {
+        "metadata": {"name": "urgent", "namespace": "default"},
+        "spec": {
+            "priority": 100,
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "4"}}}],
+        },
+    }
+    urgent = TracePod("urgent", 4000, 0, 0, 0, (), 10, 5, manifest)
+    pods = [pod("first", 0, None), urgent]
+    profile = load_profile(
+        {"metadata": {"name": "d"}, "spec": {"schedulerName": "d"}}, known_plugins()
+    )
+    typical = typical_pods(pods)
+    conduct = Conduct(timed=True, queues=True)
+    result = Simulation(as_listed([NODE], pods), profile, typical, 1, conduct).run(
+        pods, lambda _: None
+    )
+    assert (result.placed, result.preempted) == (2, 1)
