@@ -129,7 +129,7 @@ def test_enough_of_each_role_or_none() -> None:
     assert not world.decide(group, [*workers, launcher], budget_seconds=0).placed
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.lists(st.integers(1, 3), min_size=1, max_size=6),
