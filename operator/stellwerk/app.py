@@ -17,6 +17,7 @@ from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.client.credentials import load_credentials
@@ -26,13 +27,15 @@ from stellwerk.client.fence import Fence
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.leadership import Leadership, fence_for
 from stellwerk.clock import Clock, SuspendAwareClock, SystemClock
+from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.report import Explanations
-from stellwerk.framework.handle import Services
+from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
 from stellwerk.handlers.redelivery import Redelivery
 from stellwerk.handlers.watched import WATCHED
+from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
 from stellwerk.plugins.registry import known_plugins
@@ -44,6 +47,8 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers, SyncBarrier
 from stellwerk.scheduler.extenders.pool import ExtenderPool
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.gangs.group_events import GroupEvents
+from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
@@ -54,6 +59,15 @@ from stellwerk.scheduler.observers.instruments import (
     VolumeCounters,
     plugin_failure_counter,
 )
+from stellwerk.scheduler.observers.queue_samples import sample_queues
+from stellwerk.scheduler.observers.recording import (
+    RecordedCache,
+    RecordedEventHandlers,
+    RecordedExtenderPool,
+    RecordedNominator,
+    Recording,
+    recording_to,
+)
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
@@ -61,7 +75,7 @@ from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
@@ -99,6 +113,8 @@ class RunOptions:
     leader_election: LeaderElectionOptions = field(default_factory=LeaderElectionOptions)
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     """Pending pods beyond it are not scheduled."""
+    journal: JournalOptions | None = None
+    """Where to record what happens and what is decided; None: nowhere."""
 
 
 class Operator:
@@ -112,20 +128,24 @@ class Operator:
         clock: Clock,
         options: RunOptions,
         fence: Fence | None = None,
+        recording: Recording | None = None,
+        numbers: Callable[[int | None], RandomNumbers] = random.Random,
     ) -> None:
+        """Wire the parts; `numbers` makes a generator, from a profile's seed or from none."""
         self.metrics = metrics
+        self._recording = recording
         self._client = client
         self.active = active = ActiveQueue()
-        self.world = _world(active, metrics, clock, options)
+        self.world = _world(active, metrics, clock, options, recording, numbers(None))
         self.bindings, self.waiting_pods = BindingTasks(), WaitingPodsMap()
         self.outcomes = BindingOutcomes(self.world, self.bindings, client)
-        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED))
+        self.barrier = SyncBarrier(frozenset(kind.kind for kind in WATCHED if not kind.optional))
         self.budget = TimeBudget(clock.monotonic, options.foreign_share)
         self.guard = TimerGuard(options.plugin_limit_seconds, budget=self.budget)
         outbox = Outbox(client, recorder, StatusReports(client, clock))
         self.raw = RawObjects(client)
         self.background = ProcessBackground()
-        self.extenders = ExtenderPool(
+        self.extenders = (ExtenderPool if recording is None else RecordedExtenderPool)(
             client, self.raw, self.world.cache, clock, metrics, self.budget, fence
         )
         self.predicates = Predicates()
@@ -136,13 +156,14 @@ class Operator:
             known_plugins(),
             self.extenders,
             self.without_profile,
-            random.Random,
+            numbers,
             metrics,
             options.max_pod_complexity,
         )
         self.preemption = PreemptionExecutor(
             self.world, outbox, metrics, self.bindings, self.waiting_pods
         )
+        self.group_reports = GroupReports(self.world, outbox)
         self.handlers = self._event_handlers(outbox, options)
         self.profile_status = ProfileStatusWriter(self.world, self.loader, outbox)
         self.scheduler = self._scheduler(active, outbox)
@@ -161,7 +182,7 @@ class Operator:
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
         """What turns watch events into changes of the World."""
-        return EventHandlers(
+        parts = (
             self.world,
             self.loader,
             outbox.reports,
@@ -172,8 +193,12 @@ class Operator:
             self.predicates,
             self.barrier,
             self.metrics,
+            GroupEvents(self.world, self.group_reports),
             options.max_pod_complexity,
         )
+        if self._recording is None:
+            return EventHandlers(*parts)
+        return RecordedEventHandlers(*parts, recording=self._recording)
 
     def _services(self, outbox: Outbox) -> Services:
         """What plugins are offered."""
@@ -194,6 +219,7 @@ class Operator:
             background=self.background,
             pods_on=world.cache.pods_on,
             preempting=world.preempting,
+            pod_groups=world.pod_groups,
             guard=self.guard,
             stopwatch=lambda name, plugins: ProfileStopwatch(
                 metrics, name, plugins, world.clock.monotonic
@@ -218,18 +244,23 @@ class Operator:
         schedule_one = ScheduleOne(
             world,
             self.loader,
-            outbox,
             metrics,
             self.bindings,
             binding,
             failures,
             Fairness(self.budget, SlowSpecs(active, world.clock.monotonic)),
+            self.group_reports,
         )
+        if self._recording is not None:
+            schedule_one.apply = self._recording.apply
         self.explanations = Explanations(
             world,
             schedule_one.records,
             schedule_one.evictions,
             lambda: self.without_profile.pods,
+            QueueHistory(world),
+            lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
+            self.loader.shadows.described,
         )
         return Scheduler(
             world,
@@ -264,9 +295,17 @@ class Operator:
         await self.scheduler.run()
 
 
-def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOptions) -> World:
+def _world(
+    active: ActiveQueue,
+    metrics: Metrics,
+    clock: Clock,
+    options: RunOptions,
+    recording: Recording | None,
+    numbers: RandomNumbers,
+) -> World:
     """An empty World, whose queue feeds activeQ."""
-    profiles, nominator = Profiles(plugin_failure_counter(metrics)), Nominator()
+    profiles = Profiles(plugin_failure_counter(metrics))
+    nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
         active.push,
@@ -278,14 +317,15 @@ def _world(active: ActiveQueue, metrics: Metrics, clock: Clock, options: RunOpti
     )
     queue_metrics.serve(queue)
     return World(
-        cache=Cache(),
+        cache=Cache() if recording is None else RecordedCache(recording),
         objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=queue,
         profiles=profiles,
         clock=clock,
-        random=RecordedRandom(random.Random()),
+        random=RecordedRandom(numbers),
+        pod_groups=PodGroupBook(lambda name: name in profiles.served),
     )
 
 
@@ -361,7 +401,10 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
         )
         recorder.start()
         stack.push_async_callback(recorder.close)
-        operator = Operator(client, recorder, metrics, clock, options, fence)
+        recording = stack.enter_context(
+            recording_to(options.journal, options.max_pod_complexity, clock, recorder)
+        )
+        operator = Operator(client, recorder, metrics, clock, options, fence, recording)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.background.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
@@ -390,5 +433,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             election=electing,
             audit=operator.audit_rounds.run(),
             plugins=NewPlugins(operator.loader).run(),
+            queue_samples=sample_queues(operator.explanations.history),
             watches=watches,
         )

@@ -35,6 +35,7 @@ class Metrics:
         self.families: list[CounterFamily | GaugeFamily | HistogramFamily] = []
         """All of them, in the order of the exposition."""
         self._scheduling()
+        self._groups()
         self._plugins()
         self._preemption()
         self._queue()
@@ -97,6 +98,28 @@ class Metrics:
             "scheduler_pod_scheduling_attempts",
             "Attempts that a pod needed until it was scheduled.",
             buckets=exponential(1, 2, 5),
+        )
+
+    def _groups(self) -> None:
+        self.podgroup_schedule_attempts = self._counter(
+            "scheduler_podgroup_schedule_attempts_total",
+            "Attempts to place a group of pods, by result.",
+            *("result", "profile"),
+        )
+        self.podgroup_scheduling_attempt_duration = self._histogram(
+            "scheduler_podgroup_scheduling_attempt_duration_seconds",
+            "Duration of an attempt to place a group of pods, without its bindings.",
+            *("result", "profile"),
+            buckets=exponential(0.001, 2, 15),
+        )
+        self.podgroups_waiting = self._gauge(
+            "stellwerk_podgroups_waiting",
+            "Groups of pods that wait, by what for: pods or room.",
+            "for",
+        )
+        self.podgroup_longest_wait = self._gauge(
+            "stellwerk_podgroup_longest_wait_seconds",
+            "For how long the group that waits longest has been waiting.",
         )
 
     def _plugins(self) -> None:
@@ -332,6 +355,13 @@ class Metrics:
         self.profile_reloads = self._counter(
             "stellwerk_profile_reloads_total",
             "Verdicts on SchedulerProfiles: a version serves, is refused, or its object is gone.",
+            "result",
+        )
+        self.shadow_decisions = self._counter(
+            "stellwerk_shadow_decisions_total",
+            "Decisions that a profile with shadowOf was to make beside the active one: same, "
+            "differing, skipped since pods waited, failed.",
+            "profile",
             "result",
         )
         self.requests_in_flight = self._gauge(

@@ -21,19 +21,24 @@ from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.access import Access
 from stellwerk_cluster.apiserver.documents import Documents
+from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
 from stellwerk_cluster.apiserver.openapi import OpenApi
+from stellwerk_cluster.apiserver.pod_logs import PodLogs
 from stellwerk_cluster.apiserver.rendering import Renderer
 from stellwerk_cluster.apiserver.tables import Printers
 from stellwerk_cluster.apiserver.watching import WatchServer
 from stellwerk_cluster.bootstrap import bootstrap
 from stellwerk_cluster.controllers.catalogue import CONTROLLERS, make_controllers
 from stellwerk_cluster.faults.server import FaultServer
+from stellwerk_cluster.hollow.heartbeat import NodeHeartbeat
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.hollow.kubelets import make_kubelets
-from stellwerk_cluster.hollow.nodes import NodeHeartbeat, hollow_nodes, register_nodes
+from stellwerk_cluster.hollow.metrics import NODE_METRICS, POD_METRICS, NodeMetrics, PodMetrics
+from stellwerk_cluster.hollow.nodes import hollow_nodes, register_nodes
 from stellwerk_cluster.hollow.story import pod_log
 from stellwerk_cluster.identity.assembly import IdentityOptions, make_identity
+from stellwerk_cluster.identity.kept_secrets import KeptSecrets
 from stellwerk_cluster.identity.service_accounts import (
     RootCertificatePublisher,
     publish_client_authority,
@@ -56,6 +61,8 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.data_directory import DataDirectory
 
 _SHUTDOWN_SECONDS: Final = 1.0
+_SECRETS: Final = "secrets"
+"""In a data directory, where the keys are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,8 @@ class ClusterOptions:
     seed: int | None = None
     """Of generated names and uids; None: different in every run."""
     admission_plugins: frozenset[str] = DEFAULT_PLUGINS
+    feature_gates: frozenset[str] = frozenset()
+    """Which gates are on, with all that they need: `apimachinery.feature_gates`."""
     faults: FaultPlan | None = None
     """What goes wrong between clients and the API; `arm` it."""
     identity: IdentityOptions = field(default_factory=IdentityOptions)
@@ -106,37 +115,49 @@ class EmbeddedCluster:
 
         Raises:
             StatusError: a node manifest is invalid.
-            ConfigurationError: the data directory is damaged, or cannot be read.
+            ConfigurationError: the data directory is damaged, or cannot be read or written.
         """
         self.options = options or ClusterOptions()
         self.clock = clock or SystemClock()
         self._host, self._port = host, port
         rng = random.Random(self.options.seed)
         self.store = Store(window=self.options.event_window)
+        kept = KeptSecrets()
         if self.options.data_directory is not None:
             self.options.data_directory.restore(self.store)
-        self.api = Api(self.store, KindTable(), self.clock, rng)
+            kept = KeptSecrets(self.options.data_directory.path / _SECRETS)
+        self.api = Api(self.store, KindTable(self.options.feature_gates), self.clock, rng)
         self.api.plugins = self.options.admission_plugins
+        self.api.features = self.options.feature_gates
         DefinitionLifecycle(self.api.written_by("kube-apiserver"))
         renderer = Renderer(Printers(self.clock, self.api.custom))
         self._watches = WatchServer(self.store, self.clock, rng, renderer)
         openapi = OpenApi(self.api.kinds, self.api.custom)
         self._documents = Documents(self.api.kinds, openapi)
         bootstrap(self.api.written_by("kube-apiserver"))
-        self.identity = make_identity(self.api.written_by("kube-apiserver"), self.options.identity)
+        self.identity = make_identity(
+            self.api.written_by("kube-apiserver"), self.options.identity, kept
+        )
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
         if self.options.kubelet is not None:
-            self._server.pod_log = pod_log
-        self.authority = self._make_authority()
+            self._server.pod_logs = PodLogs(self.api, pod_log, self._watches)
+            self._serve_metrics(self.options.kubelet)
+        self.authority = self._make_authority(kept)
         manifests = hollow_nodes(nodes) if isinstance(nodes, int) else list(nodes)
         register_nodes(self.api.written_by("kubelet"), manifests, self.options.kubelet)
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
+    def _serve_metrics(self, kubelet: KubeletOptions) -> None:
+        """What `kubectl top` asks for."""
+        pods = PodMetrics(self.api, kubelet.lifecycles())
+        self._server.readings.add(POD_METRICS, pods)
+        self._server.readings.add(NODE_METRICS, NodeMetrics(self.api, pods))
+
     def _workers(self) -> list[Worker]:
-        workers: list[Worker] = []
+        workers: list[Worker] = [EventExpiry(self.api)]
         if self.options.controllers:
             controlling = self.api.written_by("kube-controller-manager")
             workers += make_controllers(controlling, self.options.chosen_controllers)
@@ -212,14 +233,14 @@ class EmbeddedCluster:
         authority = b"" if self.authority is None else self.authority.certificate
         kubeconfig.write_kubeconfig(path, self.url, self.identity.admin_token, authority)
 
-    def _make_authority(self) -> CertificateAuthority | None:
+    def _make_authority(self, kept: KeptSecrets) -> CertificateAuthority | None:
         if not self.options.tls:
             return None
         from stellwerk_cluster.identity.certificates import (  # noqa: PLC0415  (0.1 s for TLS alone)
             CertificateAuthority,
         )
 
-        authority = CertificateAuthority(self.clock.now())
+        authority = CertificateAuthority(self.clock.now(), kept)
         trusted = authority.certificate + self.options.client_authorities
         publish_client_authority(self.api.written_by("kube-apiserver"), trusted.decode("ascii"))
         return authority

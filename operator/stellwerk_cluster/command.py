@@ -9,10 +9,9 @@ import gc
 import secrets
 import signal
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import yaml
 
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ConfigurationError
@@ -23,17 +22,28 @@ from stellwerk.models.profile import (
     PLURAL,
     TAKEOVER_PROFILE_MANIFEST,
 )
+from stellwerk.models.yaml_file import read_yaml
 from stellwerk_cluster.access_flags import AccessFlags
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS, plugins
 from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table_file import read_fault_table
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.registry.data_directory import DataDirectory
+from stellwerk_cluster.registry.ownership import as_applied
 
 _LARGEST_CLUSTER: Final = 100_000
 _SEEDS: Final = 1 << 32
+
+
+@dataclass(frozen=True, slots=True)
+class ApiFeatures:
+    """What is on in the API of a cluster: admission plugins, feature gates."""
+
+    plugins: frozenset[str] = DEFAULT_PLUGINS
+    gates: frozenset[str] = frozenset()
 
 
 def open_cluster(
@@ -42,7 +52,7 @@ def open_cluster(
     faults: FaultPlan | None = None,
     data_directory: DataDirectory | None = None,
     access: AccessFlags | None = None,
-    admission: frozenset[str] = DEFAULT_PLUGINS,
+    features: ApiFeatures | None = None,
     kubelet: KubeletOptions | None = None,
 ) -> EmbeddedCluster:
     """A cluster that knows SchedulerProfiles, with that many hollow nodes, or these manifests.
@@ -55,10 +65,12 @@ def open_cluster(
         ConfigurationError: the file cannot be read, or a manifest in it is refused.
     """
     manifests = _node_manifests(nodes) if isinstance(nodes, str) else nodes
+    features = features or ApiFeatures()
     options = ClusterOptions(
         faults=faults,
         data_directory=data_directory,
-        admission_plugins=admission,
+        admission_plugins=features.plugins,
+        feature_gates=features.gates,
         kubelet=kubelet or KubeletOptions(),
     )
     if access is not None:
@@ -72,25 +84,32 @@ def open_cluster(
 
 
 def install_profiles(cluster: EmbeddedCluster) -> None:
-    """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them."""
+    """Create the CustomResourceDefinition and both profiles, unless the cluster has kept them.
+
+    `kubectl apply` takes them for its own, as if an earlier one had made them.
+    """
     api = cluster.api
     definitions = api.kinds.resource("customresourcedefinitions", "apiextensions.k8s.io")
-    api.ensure(definitions, "", crd_manifest())
+    api.ensure(definitions, "", as_applied(crd_manifest()))
     profiles = api.kinds.resource(PLURAL, GROUP)
     for manifest in (DEFAULT_PROFILE_MANIFEST, TAKEOVER_PROFILE_MANIFEST):
-        api.ensure(profiles, "", _copied(manifest))
+        api.ensure(profiles, "", as_applied(_copied(manifest)))
 
 
-def admission_plugins(enabled: str, disabled: str) -> frozenset[str]:
-    """The admission plugins that two flags leave on.
+def api_features(enabled: str = "", disabled: str = "", gates: str = "") -> ApiFeatures:
+    """What three flags leave on: two about admission plugins, one about feature gates.
 
     Raises:
-        ConfigurationError: a flag names no plugin.
+        ConfigurationError: a flag names no plugin or gate, or leaves out what a gate needs.
     """
     try:
-        return plugins(enabled, disabled)
+        admitting = plugins(enabled, disabled)
     except ValueError as error:
         raise ConfigurationError(f"admission plugins: {error}") from error
+    try:
+        return ApiFeatures(admitting, feature_gates(gates))
+    except ValueError as error:
+        raise ConfigurationError(f"--feature-gates: {error}") from error
 
 
 async def serve_cluster(
@@ -100,7 +119,7 @@ async def serve_cluster(
     faults: Path | None,
     data_directory: Path | None = None,
     access: AccessFlags | None = None,
-    admission: frozenset[str] = DEFAULT_PLUGINS,
+    features: ApiFeatures | None = None,
     kubelet: KubeletOptions | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, with the faults of a file, and keep the state in a directory.
@@ -111,7 +130,7 @@ async def serve_cluster(
     """
     plan = None if faults is None else _fault_plan(faults)
     data = None if data_directory is None else DataDirectory(data_directory)
-    cluster = open_cluster(nodes, port, plan, data, access, admission, kubelet)
+    cluster = open_cluster(nodes, port, plan, data, access, features, kubelet)
     for note in () if data is None else data.notes:
         print(note)
     # Objects live as long as the cluster: the collector need not look at them again and again.
@@ -178,14 +197,10 @@ def _node_manifests(nodes: str) -> int | list[dict[str, Any]]:
         if count > _LARGEST_CLUSTER:
             raise ConfigurationError(f"--nodes {count}: at most {_LARGEST_CLUSTER}")
         return count
-    path = Path(nodes)
-    try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except OSError as error:
-        raise ConfigurationError(f"--nodes {nodes}: not a number, and {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{nodes}: not YAML: {reason}") from error
+    file = Path(nodes)
+    if not file.exists():
+        raise ConfigurationError(f"--nodes {nodes}: neither a number nor a file")
+    documents = read_yaml(file)
     return [node for document in documents if document for node in _nodes_of(nodes, document)]
 
 

@@ -79,25 +79,14 @@ def kubelet_options(stages: Path | None, configuration: Path | None) -> KubeletO
     Raises:
         ConfigurationError: a file cannot be read, or says what it may not.
     """
+    from stellwerk.models.yaml_file import read_one_yaml  # noqa: PLC0415
     from stellwerk_cluster.hollow.eviction_thresholds import parse_configuration  # noqa: PLC0415
     from stellwerk_cluster.hollow.kubelet import KubeletOptions  # noqa: PLC0415
     from stellwerk_cluster.hollow.lifecycle import parse_stages  # noqa: PLC0415
 
     return KubeletOptions(
-        stages=() if stages is None else tuple(parse_stages(_read(stages), str(stages))),
+        stages=() if stages is None else tuple(parse_stages(read_one_yaml(stages), str(stages))),
         configuration=None
         if configuration is None
-        else parse_configuration(_read(configuration), str(configuration)),
+        else parse_configuration(read_one_yaml(configuration), str(configuration)),
     )
-
-
-def _read(file: Path) -> object:
-    import yaml  # noqa: PLC0415  (this module is loaded for every command line)
-
-    try:
-        content: object = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
-    return content

@@ -39,6 +39,7 @@ class WorkQueue:
         self._later: list[tuple[float, int, Hashable]] = []
         self._sequence = 0
         self._failures: dict[Hashable, int] = {}
+        self._pausing: set[Hashable] = set()
         self.wake: Callable[[], None] = lambda: None
         """Called when there is new work."""
 
@@ -56,6 +57,15 @@ class WorkQueue:
         heapq.heappush(self._later, (self._clock.monotonic() + delay_seconds, self._sequence, key))
         self.wake()
 
+    def add_within(self, key: Hashable, pause_seconds: float) -> None:
+        """The key becomes due after a pause, once, however often this is asked for meanwhile.
+
+        It is work that waits, and not a timer: until then the queue is not at rest.
+        """
+        if key not in self._pausing:
+            self._pausing.add(key)
+            self.add_after(key, pause_seconds)
+
     def retry(self, key: Hashable) -> None:
         """The key failed, and becomes due again after a time that grows with each failure."""
         failures = self._failures.get(key, 0)
@@ -72,7 +82,7 @@ class WorkQueue:
         """Whether nothing is due and nothing has failed; timers of later work do not count."""
         now = self._clock.monotonic()
         timed_out = bool(self._later) and self._later[0][0] <= now
-        return not self._due and not self._failures and not timed_out
+        return not (self._due or self._failures or self._pausing or timed_out)
 
     def take(self) -> Hashable | None:
         """The next key that is due; None if there is none."""
@@ -83,6 +93,7 @@ class WorkQueue:
             return None
         key = next(iter(self._due))
         del self._due[key]
+        self._pausing.discard(key)
         return key
 
     def seconds_until_due(self) -> float:

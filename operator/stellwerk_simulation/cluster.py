@@ -83,7 +83,7 @@ def make_world(
         nominator,
         world.random,
         world.clock,
-        VirtualBackground(clock, plan_seconds),
+        background=VirtualBackground(clock, plan_seconds),
     )
     profiles.serve([served], {})
     world.cache.update_snapshot()

@@ -112,10 +112,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.cpu_count() or 1,
         help="how many runs go on at once, each in a process (default: one per core)",
     )
+    _add_replay(parser)
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    """What concerns a journal in place of a trace."""
+    group = parser.add_argument_group("a recording in place of a trace")
+    group.add_argument(
+        "--replay",
+        metavar="FILE",
+        type=Path,
+        help="decide a journal again: exactly as recorded, or with --profile its pods under "
+        "another profile",
+    )
+    group.add_argument(
+        "--until",
+        metavar="NAMESPACE/POD",
+        default="",
+        help="stop behind the newest decision for a pod, and explain it",
+    )
 
 
 def run(options: argparse.Namespace, live: LiveObjects) -> int:
-    """Run every profile with every seed, print a table; returns the exit status.
+    """Run every profile with every seed, or replay, print a table; returns the exit status.
 
     `live` reads the objects of the cluster that a kubeconfig names.
 
@@ -123,6 +142,8 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         ConfigurationError: a file or a profile cannot be used.
         SchedulerError: a run broke.
     """
+    if options.replay is not None:
+        return _replay(options)
     _check(options)
     from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
@@ -162,8 +183,21 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
     return 0
 
 
+def _replay(options: argparse.Namespace) -> int:
+    for name in ("nodes", "pods", "inflate", "curve"):
+        if getattr(options, name) is not None:
+            raise ConfigurationError(f"--{name} belongs to a trace, --replay reads a journal")
+    if options.until and options.profile:
+        raise ConfigurationError("--until explains a recorded decision: leave --profile out")
+    from stellwerk_simulation.replay_command import replay  # noqa: PLC0415 the whole operator
+
+    return replay(options)
+
+
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that do not go together, before anything runs."""
+    if options.until:
+        raise ConfigurationError("--until goes with --replay")
     if not options.profile and not options.compare:
         raise ConfigurationError("name at least one --profile, or two to --compare")
     if options.kubeconfig is None and None in {options.nodes, options.pods}:

@@ -59,7 +59,7 @@ def profile_of(
         message = f"--profile {name}: there is no such profile{hint}; ready are {', '.join(READY)}"
         raise ConfigurationError(f"{message}; a file's name ends in .yaml or .json")
     try:
-        return load_profile(_manifest_in(path), known_plugins())
+        return load_profile(manifest_in(path), known_plugins())
     except ProfileError as error:
         raise ConfigurationError(f"{path}: {error}") from error
 
@@ -108,7 +108,12 @@ def _kind(pod: TypicalPod) -> dict[str, Any]:
     }
 
 
-def _manifest_in(path: Path) -> Mapping[str, Any]:
+def manifest_in(path: Path) -> Mapping[str, Any]:
+    """The SchedulerProfile object of a file.
+
+    Raises:
+        ConfigurationError: it cannot be read, or holds something else.
+    """
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST_FILE + 1)

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from stellwerk.explain.decide import Case
-from stellwerk.explain.records import DecisionRecords
+from stellwerk.explain.records import BEST, DecisionRecords
 from stellwerk.explain.report import explain_on
-from stellwerk.world.decide import decide
+from stellwerk.world.decide import choose, decide, find_nodes, score
 from stellwerk.world.offline import offline_profile
 from tests.support.builders import make_node, make_pod, pod_info
 
@@ -35,6 +36,8 @@ REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 def loaded() -> Iterator[Case]:
     """A large cluster; the collector is out of the way, as the operator keeps it."""
     case = large_cluster()
+    # At the first rejection NumPy imports a part of itself (8 ms); a pod that is explained had one.
+    decide(case.world, pod_info("first", cpu="9"), case.profile)
     gc.collect()
     gc.freeze()
     gc.disable()
@@ -61,17 +64,24 @@ def large_cluster() -> Case:
     return Case({"id": "large", "nodes": nodes, "pods": pods, "pod": make_pod("w", cpu="100m")})
 
 
-def test_a_record(loaded: Case) -> None:
-    records, seconds = DecisionRecords(time.monotonic), []
-    for _ in range(500):
-        decision = decide(loaded.world, loaded.pod, loaded.profile)
-        began = time.perf_counter()
-        records.keep(decision, 1, time.monotonic())
-        seconds.append(time.perf_counter() - began)
+@pytest.mark.parametrize("tied", [True, False], ids=["many nodes tied", "no ties"])
+def test_a_record(loaded: Case, *, tied: bool) -> None:
+    records, medians = DecisionRecords(time.monotonic), []
+    points = np.zeros(NODES, np.int64) if tied else np.random.default_rng(1).permutation(NODES)
+    for _ in range(7):
+        seconds = []
+        for _ in range(200):
+            search = find_nodes(loaded.world, loaded.pod, loaded.profile)
+            decision = choose(search, score(search), points)
+            began = time.thread_time()
+            records.keep(decision, 1, time.monotonic())
+            seconds.append(time.thread_time() - began)
+        medians.append(statistics.median(seconds))
     record = records.of(loaded.pod.uid)
     assert record is not None
-    print(f"\na record: {statistics.median(seconds) * 1e6:.1f} µs, {record.size_bytes} bytes")
-    assert statistics.median(seconds) < RECORD_SECONDS
+    print(f"\na record: {', '.join(f'{each * 1e6:.1f}' for each in medians)} µs of CPU time")
+    assert (record.tied > BEST) is tied
+    assert statistics.median(medians) < RECORD_SECONDS
 
 
 @pytest.mark.parametrize(

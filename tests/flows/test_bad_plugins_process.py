@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.builders import make_pod
+from tests.support.enforced_process import enforced_cluster
 from tests.support.in_process import make_profile
-from tests.support.processes import fetch, running, server_of, until
+from tests.support.processes import fetch, running, until
 
 SOURCE = """
 import collections
@@ -83,13 +84,10 @@ async def pods(server: str) -> dict[str, dict[str, object]]:
 
 @pytest.mark.usefixtures("_bad_plugins")
 async def test_a_loop_is_cut_off_and_named_and_everybody_else_is_scheduled(tmp_path: Path) -> None:
-    kubeconfig, address = tmp_path / "kubeconfig", free_address()
+    address = free_address()
     words = 'running Filter plugin "Looping": did not return within 0.5 s'
-    async with running(
-        tmp_path / "cluster.log", "cluster", "--kubeconfig", str(kubeconfig)
-    ) as cluster:
-        await until(lambda: asyncio.to_thread(kubeconfig.exists), cluster)
-        server = server_of(kubeconfig)
+    async with enforced_cluster(tmp_path) as enforced:
+        cluster, server, kubeconfig = enforced.process, enforced.server, enforced.kubeconfig
         options = ("--plain-http", "--bind-address", address, "--plugin-timeout", "0.5")
         async with running(
             tmp_path / "run.log", "run", "--kubeconfig", str(kubeconfig), *options
@@ -125,11 +123,9 @@ async def test_a_loop_is_cut_off_and_named_and_everybody_else_is_scheduled(tmp_p
 
 @pytest.mark.usefixtures("_bad_plugins")
 async def test_code_that_never_returns_to_python_fails_the_liveness_probe(tmp_path: Path) -> None:
-    kubeconfig, address = tmp_path / "kubeconfig", free_address()
-    async with running(
-        tmp_path / "cluster.log", "cluster", "--kubeconfig", str(kubeconfig)
-    ) as cluster:
-        await until(lambda: asyncio.to_thread(kubeconfig.exists), cluster)
+    address = free_address()
+    async with enforced_cluster(tmp_path) as enforced:
+        kubeconfig = enforced.kubeconfig
         async with running(
             tmp_path / "run.log",
             *("run", "--kubeconfig", str(kubeconfig), "--bind-address", address),
@@ -143,7 +139,7 @@ async def test_code_that_never_returns_to_python_fails_the_liveness_probe(tmp_pa
                     return False
 
             await until(live, operator)
-            await use(server_of(kubeconfig), "Blocking")
+            await use(enforced.server, "Blocking")
 
             async def dead() -> bool:
                 try:

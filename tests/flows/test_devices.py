@@ -266,7 +266,7 @@ def test_a_pod_waits_for_the_binding_conditions_of_its_device() -> None:
         assert world.node_of("p") is None
         assert any(note[1] == "BindingConditionsPending" for note in world.notes.about("p"))
         report(world, "c", "example.com/ready")
-        await world.until(lambda: world.node_of("p") == "node-a")
+        await world.until(lambda: world.node_of("p") == "node-a", seconds=1)
 
     play(story)
 
@@ -388,6 +388,62 @@ def test_slices_and_classes_that_come_late_wake_the_pod() -> None:
         assert world.node_of("p") is None
         world.apply(slice_of("node-a", {"name": "gpu-0"}))
         await world.until(lambda: world.node_of("p") == "node-a")
+
+    play(story)
+
+
+_SHARED_POOL = {"name": "card", "generation": 1, "resourceSliceCount": 2}
+_COUNTERS = {"slices": {"value": "1"}}
+
+
+def partitioned(driver: str) -> list[JsonObject]:
+    """A pool `card` of node-a: one counter, and one device that uses it up."""
+    spec: JsonObject = {"driver": driver, "nodeName": "node-a", "pool": _SHARED_POOL}
+    uses = [{"counterSet": "card", "counters": _COUNTERS}]
+    counters: JsonObject = {"sharedCounters": [{"name": "card", "counters": _COUNTERS}]}
+    parts: JsonObject = {"devices": [{"name": "part", "consumesCounters": uses}]}
+    return [
+        {
+            "apiVersion": f"{GROUP}/v1",
+            "kind": "ResourceSlice",
+            "metadata": {"name": f"{driver}-{number}"},
+            "spec": {**spec, **content},
+        }
+        for number, content in enumerate((counters, parts))
+    ]
+
+
+def class_of(driver: str) -> JsonObject:
+    selector = {"cel": {"expression": f'device.driver == "{driver}"'}}
+    return {**CLASS, "metadata": {"name": driver}, "spec": {"selectors": [selector]}}
+
+
+def test_pools_of_one_name_and_two_drivers_have_counters_of_their_own() -> None:
+    async def story(world: VirtualCluster) -> None:
+        for driver in ("one.example.com", "two.example.com"):
+            world.apply(class_of(driver), *partitioned(driver))
+            name = driver.partition(".")[0]
+            world.apply(claim_object(name, deviceClassName=driver), claiming(name, name))
+        await world.settle()
+        assert [world.node_of(name) for name in ("one", "two")] == ["node-a", "node-a"]
+
+    play(story)
+
+
+def test_the_deletion_of_an_allocated_claim_wakes_the_pod_that_waits_for_its_device() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply(CLASS, slice_of("node-a", {"name": "gpu-0"}), claim_object("first"))
+        world.apply(claiming("first", "first"))
+        await world.settle()
+        assert devices(world, "first") == ["gpu-0"]
+        world.apply(claim_object("second"), claiming("second", "second"))
+        await world.settle()
+        assert world.node_of("second") is None
+        kind = world.api.kinds.resource("resourceclaims", GROUP)
+        # In use until its pod ends: the claim goes then, and no other event follows.
+        delete(world.api, kind, ("default", "first"), DeleteOptions())
+        world.delete("pods", "first")
+        await world.until(lambda: world.node_of("second") == "node-a", seconds=45)
 
     play(story)
 

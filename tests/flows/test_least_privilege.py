@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from stellwerk.app import RunOptions, run
 from stellwerk.client.credentials import load_credentials
@@ -28,11 +29,13 @@ from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk.serving.port import PortOptions
+from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from stellwerk_cluster.identity.assembly import IdentityOptions
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 from tests.support.builders import make_pod
+from tests.support.repository import ROOT
 from tests.support.rights import (
     access_manifests,
     apply_access,
@@ -46,6 +49,8 @@ from tests.support.running_operator import is_active, until
 
 STORAGE = "storage.k8s.io"
 DEVICES = "resource.k8s.io"
+WORKLOADS = "scheduling.k8s.io"
+COSCHEDULING = "scheduling.x-k8s.io"
 UNSEEN = {
     ("", "pods/finalizers", "update"),
     (DEVICES, "resourceclaims/binding", "patch"),
@@ -66,7 +71,9 @@ def enforced() -> EmbeddedCluster:
     return EmbeddedCluster(
         2,
         options=ClusterOptions(
-            identity=IdentityOptions("rbac"), kubelet=KubeletOptions(respect_grace=False)
+            identity=IdentityOptions("rbac"),
+            kubelet=KubeletOptions(respect_grace=False),
+            feature_gates=feature_gates("GenericWorkload=true,GangScheduling=true"),
         ),
     )
 
@@ -125,6 +132,30 @@ async def schedule_everything(cluster: EmbeddedCluster) -> None:
     await preempt(cluster)
     await repeat_an_event(cluster)
     await read_a_secret(cluster)
+    await place_groups(cluster)
+
+
+async def place_groups(cluster: EmbeddedCluster) -> None:
+    """A group of each API; what became of it is written into its status."""
+    spec = {"schedulerName": "gangs", "gangScheduling": True}
+    create(cluster, PLURAL, {"metadata": {"name": "gangs"}, "spec": spec}, GROUP)
+    await until(lambda: active(cluster, "gangs"))
+    metadata = {"name": "pair", "namespace": "default"}
+    policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+    create(cluster, "podgroups", {"metadata": metadata, "spec": policy}, WORKLOADS)
+    create(cluster, "podgroups", {"metadata": metadata, "spec": {"minMember": 1}}, COSCHEDULING)
+    create_pod(
+        cluster, "by-field", scheduler_name="gangs", schedulingGroup={"podGroupName": "pair"}
+    )
+    label = {"scheduling.x-k8s.io/pod-group": "pair"}
+    create_pod(cluster, "by-label", scheduler_name="gangs", labels=label)
+    for group, field in ((WORKLOADS, "conditions"), (COSCHEDULING, "phase")):
+
+        def is_told(group: str = group, field: str = field) -> bool:
+            found = cluster.api.find(f"podgroups.{group}", "default", "pair") or {}
+            return bool(found.get("status", {}).get(field))
+
+        await until(is_told)
 
 
 async def use_volumes(cluster: EmbeddedCluster) -> None:
@@ -216,7 +247,7 @@ async def replace_stale_claim(cluster: EmbeddedCluster) -> None:
     kind = cluster.api.kinds.resource("pods")
     cluster.api.patch(kind, ("default", "classic"), {"spec": {"schedulingGates": None}})
     await until(lambda: bound(cluster, "classic"))
-    assert cluster.api.find(f"resourceclaims.{DEVICES}", "default", "stale") is None
+    await until(lambda: cluster.api.find(f"resourceclaims.{DEVICES}", "default", "stale") is None)
 
 
 def claim_status(cluster: EmbeddedCluster) -> JsonObject:
@@ -316,6 +347,10 @@ async def test_every_right_of_the_manifests_is_used_and_no_other_is_asked_for(
         async with enforced() as cluster:
             token = apply_access(cluster, access_manifests())
             create(cluster, "customresourcedefinitions", crd_manifest(), "apiextensions.k8s.io")
+            definition = yaml.safe_load(
+                (ROOT / "manifests/coscheduling/podgroups.yaml").read_text()
+            )
+            create(cluster, "customresourcedefinitions", definition, "apiextensions.k8s.io")
             async with restricted_operator(cluster, token, tmp_path):
                 await schedule_everything(cluster)
                 await read_again(tmp_path / "kubeconfig")

@@ -95,6 +95,16 @@ def test_every_alert_has_its_lines_in_the_runbook() -> None:
         assert alert["annotations"]["runbook"] == f"docs/monitoring.md#{alert['alert'].lower()}"  # type: ignore[index]
 
 
+def test_the_page_for_operators_names_every_alert_and_only_metrics_that_exist() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(monitoring\.md#(\w+)\) \|", page, re.MULTILINE)
+    assert rows == [(alert["alert"], alert["alert"].lower()) for alert in alerts()]
+    signs = page.partition("## Signs, and what to do")[2].partition("\n## ")[0]
+    assert {
+        name for text in re.findall(r"`([^`]+)`", signs) for name in names_in(text)
+    } <= exposed()
+
+
 def test_promtool_accepts_and_tests_the_rules(
     require_tool: Callable[[str], str], tmp_path: Path
 ) -> None:

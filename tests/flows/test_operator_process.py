@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.processes import fetch, running, server_of, until
+from tests.support.enforced_process import enforced_cluster
+from tests.support.processes import fetch, running, until
 
 NODES = 100
 PODS = 500
@@ -46,17 +47,9 @@ async def _create_all(server: str) -> None:
 
 @pytest.mark.parametrize("lane", [(), ("--no-fast-lane",)], ids=["fast lane", "kopf's own path"])
 async def test_five_hundred_pods_on_a_hundred_nodes(tmp_path: Path, lane: tuple[str, ...]) -> None:
-    kubeconfig = tmp_path / "kubeconfig"
     address = f"127.0.0.1:{_free_port()}"
-    async with running(
-        tmp_path / "cluster.log", "cluster", "--nodes", str(NODES), "--kubeconfig", str(kubeconfig)
-    ) as cluster:
-
-        async def served() -> bool:
-            return await asyncio.to_thread(kubeconfig.exists)
-
-        await until(served, cluster)
-        server = server_of(kubeconfig)
+    async with enforced_cluster(tmp_path, "--nodes", str(NODES)) as enforced:
+        cluster, server, kubeconfig = enforced.process, enforced.server, enforced.kubeconfig
         async with running(
             tmp_path / "run.log",
             *(

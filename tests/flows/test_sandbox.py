@@ -5,12 +5,15 @@ import io
 import json
 import re
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from stellwerk.demo import demo
 from stellwerk.demo.demo import run_demo
-from tests.support.builders import make_pod
+from stellwerk.demo.examples import Example
+from tests.support.builders import make_node, make_pod
 from tests.support.processes import fetch, running, server_of, until
 
 pytestmark = pytest.mark.slow
@@ -26,6 +29,32 @@ async def test_the_demo_computes_its_reasons_and_says_what_would_help() -> None:
     impossible = text[text.index("impossible fits nowhere") :]
     assert re.search(r"  - request \d+ CPU instead of 64 CPU", impossible)
     assert re.search(r"Go on: \S+ up\n", text)
+
+
+async def test_the_demo_fails_where_a_manifest_forbids_the_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A pod that names its node goes past every filter, as a wrong decision would."""
+    taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+    nodes = [make_node("free", cpu="4"), make_node("tainted", cpu="4", taints=[taint])]
+    right = make_pod("right", cpu="1", scheduler_name="stellwerk")
+    wrong = make_pod("wrong", cpu="1", node_name="tainted")
+    for pod in (right, wrong):
+        del pod["metadata"]["uid"]
+    examples = [
+        Example("As it should be", schedulable=True, objects=(right,)),
+        Example("Past the scheduler", schedulable=True, objects=(wrong,)),
+    ]
+    monkeypatch.setattr(demo, "load_nodes", lambda: nodes)
+    monkeypatch.setattr(demo, "load_examples", lambda: examples)
+    output = io.StringIO()
+    assert await run_demo(keep=False, output=output) == 1
+    text = output.getvalue()
+    assert "2 of 2 pods placed" in text
+    complaint = "wrong: tainted has the taint dedicated, which is not tolerated"
+    assert [line for line in text.splitlines() if "not as expected" in line] == [
+        f"not as expected: {complaint}"
+    ]
 
 
 async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
@@ -52,7 +81,39 @@ async def test_what_up_prints_works_as_printed(tmp_path: Path) -> None:
         assert json.loads(printed)["pod"] == "default/hello"
         printed = await output_of("decide", "--kubeconfig", str(kubeconfig), "--pod", "hello")
         assert json.loads(printed)["id"] == "default/hello"
+        assert "default/hello" in await page_at(printed_address(log))
+        await page_of_its_own(tmp_path / "page.log", url)
     assert not kubeconfig.exists()
+
+
+async def page_of_its_own(log: Path, url: str) -> None:
+    """`stellwerk page` shows the same, and ends when it is asked to."""
+    async with running(log, "page", "--url", url) as page:
+
+        async def is_served() -> bool:
+            return bool(printed_address(log))
+
+        await until(is_served, page)
+        assert "default/hello" in await page_at(printed_address(log))
+        assert await page.stop() == 0
+
+
+def printed_address(log: Path) -> str:
+    """Where the page is; empty: not there yet."""
+    found = re.search(r"^Page: +(\S+)\n", log.read_text(), re.MULTILINE)
+    return found[1] if found else ""
+
+
+async def page_at(address: str) -> str:
+    """The page as a browser gets it, which keeps the cookie and follows."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+
+    def read() -> str:
+        with opener.open(address, timeout=60) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    return await asyncio.to_thread(read)
 
 
 async def output_of(*arguments: str) -> str:

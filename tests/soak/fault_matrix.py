@@ -2,8 +2,9 @@
 
 `python -m tests.soak.fault_matrix --minutes N` runs the kinds in turn, each with a new seed, until
 the minutes are over or every kind has had its pods; `--document FILE` puts the matrix between the
-markers of a page. A run can be repeated alone: `--case NAME --seed N --runs 1`. The exit status is
-1 if anything was lost, doubled, over-committed or otherwise wrong.
+markers of a page, as soon as enough kinds have had theirs: a short soak leaves the page as it is. A
+run can be repeated alone: `--case NAME --seed N --runs 1`. The exit status is 1 if anything was
+lost, doubled, over-committed or otherwise wrong.
 """
 
 import argparse
@@ -24,8 +25,10 @@ from tests.benchmarks.suite import machine
 from tests.support.fault_cases import CASES, LONG_OUTAGE
 from tests.support.fault_runs import Load, Outcome, run_case
 
-LOAD: Final = Load(pods=2500, per_second=250, nodes=100)
+LOAD: Final = Load(pods=5000, per_second=250, nodes=100)
 _PODS: Final = 10_000
+_KINDS: Final = 12
+"""So many must have had their pods before a page is written."""
 _MINUTES: Final = 30.0
 _SEEDS: Final = 1 << 32
 _SHOWN_WRONGS: Final = 5
@@ -98,17 +101,22 @@ def _section(rows: list[Row], measured: dict[str, Any]) -> str:
     )
 
 
-def _turns(options: argparse.Namespace, rows: dict[str, Row]) -> Iterator[str]:
-    """The kinds in turn, as long as there is something to do."""
+def _turns(
+    options: argparse.Namespace, rows: dict[str, Row], order: random.Random
+) -> Iterator[str]:
+    """One kind after the other, so that what time there is makes whole rows."""
     deadline = time.monotonic() + 60 * options.minutes
-    while True:
-        waiting = [name for name, row in rows.items() if _wants_more(name, row, options)]
-        if not waiting:
-            return
-        for name in waiting:
+    names = list(rows)
+    # Short soaks see other kinds each time.
+    order.shuffle(names)
+    # Of a kind that lost pods one run more is enough to see whether it does so again.
+    most = options.runs or options.pods // options.pods_a_run + 1
+    for name in names:
+        for _ in range(most):
             if time.monotonic() > deadline:
                 return
-            yield name
+            if _wants_more(name, rows[name], options):
+                yield name
 
 
 def _wants_more(name: str, row: Row, options: argparse.Namespace) -> bool:
@@ -124,7 +132,7 @@ async def _soak(options: argparse.Namespace) -> list[Row]:
     measured = machine() | {"command": _command(options)}
     if options.resume:
         measured |= _resume(rows, options.out)
-    for name in _turns(options, rows):
+    for name in _turns(options, rows, random.Random(options.seed)):
         seed = seeds.randrange(_SEEDS) if options.runs is None else options.seed + rows[name].runs
         load = replace(LOAD, pods=options.pods_a_run)
         with tempfile.TemporaryDirectory() as directory:
@@ -144,13 +152,23 @@ def _resume(rows: dict[str, Row], out: Path) -> dict[str, Any]:
 
 
 def _write(rows: list[Row], measured: dict[str, Any], options: argparse.Namespace) -> None:
-    options.out.mkdir(parents=True, exist_ok=True)
     results = {"measured": measured, "rows": [asdict(row) for row in rows]}
-    file = options.out / _RESULTS
-    file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    if options.document is not None:
-        text = options.document.read_text(encoding="utf-8")
-        options.document.write_text(documented(text, _section(rows, measured)), encoding="utf-8")
+    _keep(results, options.out)
+    page = options.document
+    if page is not None and _is_worth_a_page(rows, options):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(documented(text, _section(rows, measured)), encoding="utf-8")
+        _keep(results, page.with_suffix(""))
+
+
+def _keep(results: dict[str, Any], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _RESULTS).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _is_worth_a_page(rows: list[Row], options: argparse.Namespace) -> bool:
+    wanted: int = options.pods
+    return sum(row.pods >= wanted for row in rows) >= _KINDS
 
 
 def _command(options: argparse.Namespace) -> str:
@@ -177,8 +195,10 @@ def main() -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", stream=sys.stdout)
     logging.getLogger("aiohttp").setLevel(logging.ERROR)
     logging.info("soak of %g minutes, seed %d", options.minutes, options.seed)  # noqa: LOG015 the program's own
-    rows = asyncio.run(_soak(options))
-    print(f"\n{matrix([row for row in rows if row.runs])}")
+    rows = [row for row in asyncio.run(_soak(options)) if row.runs]
+    print(f"\n{matrix(rows)}")
+    if options.document is not None and not _is_worth_a_page(rows, options):
+        print(f"\n{options.document} is as it was: fewer than {_KINDS} kinds had their pods yet")
     return int(any(row.wrongs for row in rows))
 
 

@@ -30,6 +30,8 @@ WATCHED = {
     ("resource.k8s.io", "resourceclaims"),
     ("resource.k8s.io", "resourceslices"),
     ("resource.k8s.io", "deviceclasses"),
+    ("scheduling.k8s.io", "podgroups"),
+    ("scheduling.x-k8s.io", "podgroups"),
 }
 
 WRITTEN = {
@@ -50,6 +52,8 @@ WRITTEN = {
     ("events.k8s.io", "events", "patch"),
     ("scheduling.stellwerk.dev", "schedulerprofiles", "create"),
     ("scheduling.stellwerk.dev", "schedulerprofiles/status", "patch"),
+    ("scheduling.k8s.io", "podgroups/status", "patch"),
+    ("scheduling.x-k8s.io", "podgroups/status", "patch"),
 }
 
 READ = {"get", "list", "watch"}

@@ -18,15 +18,13 @@ TEMPLATE: dict[str, Any] = {
 }
 
 
-class Driver:
+class HeldCluster:
     """A cluster that moves when it is told to."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, nodes: Any = 3, **options: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = EmbeddedCluster(
-            3,
-            clock=self.clock,
-            options=ClusterOptions(**{"seed": 1, "heartbeats": False, **options}),
+            nodes, clock=self.clock, options=ClusterOptions(**{"seed": 1, **options})
         )
         self.api = self.cluster.api
         self.cluster.work.settle()
@@ -52,7 +50,8 @@ class Driver:
         delete(self.api, kind, key, DeleteOptions(**options))
         self.cluster.work.settle()
 
-    def advance(self, seconds: float) -> None:
+    def jump(self, seconds: float) -> None:
+        """Let time pass at once, and do the work that has fallen due."""
         self.clock.advance(seconds)
         self.cluster.work.settle()
 
@@ -60,7 +59,17 @@ class Driver:
         """Let time pass in steps, so that what follows from work can follow in turn."""
         end = self.clock.monotonic() + seconds
         while self.clock.monotonic() < end:
-            self.advance(min(step_seconds, end - self.clock.monotonic()))
+            self.jump(min(step_seconds, end - self.clock.monotonic()))
+
+
+class Driver(HeldCluster):
+    """For tests of controllers: no heartbeats, and pods that end as the test says."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"heartbeats": False, **options})
+
+    def advance(self, seconds: float) -> None:
+        self.jump(seconds)
 
     def names(self, storage_name: str = "pods") -> list[str]:
         return [obj["metadata"]["name"] for obj in self.api.all(storage_name)]

@@ -6,12 +6,15 @@ Tables of rules use it. Invariant: each `Rules` has a store of its own.
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.patching import MERGE_PATCH
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 JsonObject = dict[str, Any]
 
@@ -32,9 +35,15 @@ def pod_with(**container: Any) -> JsonObject:
 class Rules:
     """The verbs of an embedded API, and what they refuse."""
 
-    def __init__(self, *plugins: str) -> None:
-        """`plugins`: admission plugins that are on besides the default ones."""
-        options = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, seed=1)
+    def __init__(self, *plugins: str, gates: Collection[str] = ()) -> None:
+        """`plugins`: admission plugins that are on besides the default ones; feature gates."""
+        options = ClusterOptions(
+            controllers=False,
+            kubelet=None,
+            heartbeats=False,
+            seed=1,
+            feature_gates=frozenset(gates),
+        )
         self.cluster = EmbeddedCluster(0, options=options)
         self.api = self.cluster.api
         self.api.plugins |= set(plugins)

@@ -112,6 +112,8 @@ class Outcome:
     failed_probes: list[str]
     bad_statuses: list[int | None]
     """Of replicas that were asked to end; None: it did not."""
+    lost_leases: int
+    """How often a replica ended since it had not renewed its lease in time, as it should."""
     struck: Mapping[str, int]
 
     @property
@@ -140,7 +142,8 @@ class Outcome:
         struck = ", ".join(f"{title}: {times}" for title, times in self.struck.items())
         head = (
             f"{self.title}, seed {self.seed}: {judged.created} pods, worst delay "
-            f"{judged.worst_delay_seconds:.1f} s, struck {struck or 'nothing'}"
+            f"{judged.worst_delay_seconds:.1f} s, leases lost: {self.lost_leases}, "
+            f"struck {struck or 'nothing'}"
         )
         wrongs = self.wrongs
         lines = [head] + [f"  {wrong:.400}" for wrong in wrongs[:10]]
@@ -253,6 +256,7 @@ async def run_case(
         [status for operator in operators for status in operator.unexpected_endings],
         [text for operator in operators for text in operator.failed_probes],
         [status for status in statuses if status != 0],
+        sum(operator.lost_leases for operator in operators),
         dict(plan.counts()) | disrupted,
     )
     logger.info("%s", outcome)

@@ -14,7 +14,7 @@ from tests.support.repository import ROOT
 
 FILE = ROOT / "operator/stellwerk_cluster/apimachinery/field_numbers.txt"
 _META = "k8s.io/apimachinery/pkg/apis/meta/v1"
-_BESIDE = {
+BESIDE = {
     "Eviction": "k8s.io/api/policy/v1",
     "Scale": "k8s.io/api/autoscaling/v1",
     "TokenRequest": "k8s.io/api/authentication/v1",
@@ -22,11 +22,15 @@ _BESIDE = {
     "ListMeta": _META,
     "Status": _META,
 }
-_SCALARS = {"Quantity", "Time", "MicroTime", "IntOrString", "RawExtension", "FieldsV1", "ShardInfo"}
-_OTHER_NAMES = {
+SCALARS = {"Quantity", "Time", "MicroTime", "IntOrString", "RawExtension", "FieldsV1", "ShardInfo"}
+OTHER_NAMES = {
     ("k8s.io/api/events/v1", "EventSeries"): "EventsEventSeries",
     ("k8s.io/api/discovery/v1", "EndpointPort"): "SliceEndpointPort",
     ("k8s.io/api/storage/v1", "TokenRequest"): "CSITokenRequest",
+    (
+        "k8s.io/api/scheduling/v1alpha2",
+        "TypedLocalObjectReference",
+    ): "WorkloadControllerReference",
     ("k8s.io/api/autoscaling/v1", "HorizontalPodAutoscalerSpec"): "HorizontalPodAutoscalerSpecV1",
     (
         "k8s.io/api/autoscaling/v1",
@@ -43,7 +47,7 @@ def printed(program: GoProgram) -> str:
         package = f"k8s.io/api/{kind.group.partition('.')[0] or 'core'}/{kind.version}"
         if kind.group != "apiextensions.k8s.io":
             walk.add(package, kind.kind, kind.type_name)
-    for name, package in _BESIDE.items():
+    for name, package in BESIDE.items():
         walk.add(package, name, name)
     lines = []
     for name, fields in sorted(walk.found.items()):
@@ -105,10 +109,10 @@ class _Walk:
         if self._program.kind(type_) != STRUCT:
             return True
         name = self._program.name(type_).partition(".")[2]
-        if name in _SCALARS:
+        if name in SCALARS:
             return name != "ShardInfo"
         package = self._program.package(type_)
-        self.add(package, name, _OTHER_NAMES.get((package, name), name))
+        self.add(package, name, OTHER_NAMES.get((package, name), name))
         return True
 
 

@@ -14,18 +14,34 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL
+from stellwerk.scheduler.observers.recording import Recording
 from tests.support.memory_client import MemoryClient
+from tests.support.rights import check_granted
 from tests.support.skipped_time import skips_time
 
 _PATHS = {
     "Node": "/api/v1/nodes/{name}",
     "Pod": "/api/v1/namespaces/{namespace}/pods/{name}",
+    "PodGroup": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups/{name}",
     KIND: f"/apis/{API_VERSION}/{PLURAL}/{{name}}",
 }
 
 
 class Store(MemoryClient):
-    """A MemoryClient that knows the status subresource, and merges conditions by type."""
+    """A MemoryClient that knows the status subresource, and merges conditions by type.
+
+    It refuses what the manifests give the operator no right to.
+    """
+
+    @override
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        check_granted("update", path)
+        return await super().replace(path, body)
+
+    @override
+    async def create(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        check_granted("create", path)
+        return await super().create(path, body)
 
     @override
     async def patch(
@@ -35,28 +51,51 @@ class Store(MemoryClient):
         *,
         content_type: str = "application/merge-patch+json",
     ) -> JsonObject:
+        check_granted("patch", path)
         return await super().patch(path.removesuffix("/status"), body)
 
     @override
+    async def get(self, path: str) -> JsonObject:
+        check_granted("list" if "?" in path else "get", path)
+        return await super().get(path)
+
+    @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+        check_granted("list", path)
         if path == "/api/v1/pods":
             pods = [obj for obj in self.objects.values() if obj["kind"] == "Pod"]
             return pods, str(self._version)
         return await super().list(path, limit=limit)
 
     @override
+    async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
+        check_granted("create", f"/api/v1/namespaces/{namespace}/pods/{name}/binding")
+        await super().bind(namespace, name, uid, node_name)
+
+    @override
     async def patch_pod_status(
         self, namespace: str, name: str, patch: Mapping[str, Any], *, urgent: bool = True
     ) -> None:
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        check_granted("patch", f"{path}/status")
         status = {key: value for key, value in patch["status"].items() if not key.startswith("$")}
-        known = (await self.get(path)).get("status", {}).get("conditions", [])
-        merged = {each["type"]: each for each in known}
+        stored = self._stored(f"patch {path}", path)
+        merged = {each["type"]: each for each in stored.get("status", {}).get("conditions", [])}
         for each in status.get("conditions", ()):
             merged[each["type"]] = {**merged.get(each["type"], {}), **each}
         if merged:
             status["conditions"] = list(merged.values())
-        await self.patch(path, {"status": status})
+        await super().patch(path, {"status": status})
+
+    @override
+    async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
+        check_granted("delete", f"/api/v1/namespaces/{namespace}/pods/{name}")
+        return await super().delete_pod(namespace, name, uid)
+
+    @override
+    async def delete(self, path: str, uid: str) -> None:
+        check_granted("delete", path)
+        await super().delete(path, uid)
 
 
 class Notes(Recorder):
@@ -87,12 +126,21 @@ class Notes(Recorder):
 class InProcess:
     """An operator and the cluster it sees; what it writes comes back to it as from a watch."""
 
-    def __init__(self, clock: VirtualClock | None = None) -> None:
+    def __init__(
+        self, clock: VirtualClock | None = None, recording: Recording | None = None
+    ) -> None:
         self.client = Store(self._seen)
         self.clock = clock or VirtualClock()
         self.notes = Notes()
         self.metrics = Metrics()
-        self.operator = Operator(self.client, self.notes, self.metrics, self.clock, RunOptions())
+        self.operator = Operator(
+            self.client,
+            self.notes,
+            self.metrics,
+            self.clock,
+            RunOptions(),
+            recording=recording,
+        )
         self.cache = self.operator.world.cache
         self.queue = self.operator.world.queue
         self.profiles = self.operator.world.profiles
@@ -146,9 +194,11 @@ class InProcess:
 
 
 @asynccontextmanager
-async def running(clock: VirtualClock | None = None) -> AsyncIterator[InProcess]:
+async def running(
+    clock: VirtualClock | None = None, recording: Recording | None = None
+) -> AsyncIterator[InProcess]:
     """An operator whose scheduling coroutine runs until the block ends."""
-    world = InProcess(clock)
+    world = InProcess(clock, recording)
     task = asyncio.create_task(world.operator.scheduler.run())
     try:
         yield world

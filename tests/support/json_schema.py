@@ -6,6 +6,7 @@ from typing import Any
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
+    "number": (int, float),
     "boolean": bool,
     "array": list,
     "object": dict,

@@ -155,6 +155,10 @@ STEPS = (
     Step("cp {pod}:/x.txt y.txt", HOLLOW, fails=True),
     Step("port-forward {pod} 18080:80", HOLLOW, fails=True),
     Step("logs {pod}", "scheduled to node-", note="the story of the pod, as its kubelet saw it"),
+    Step("logs {pod} --previous", "previous terminated container", fails=True),
+    Step("top nodes", "node-1", note="what pods and nodes use by their annotations"),
+    Step("top pods", "web-"),
+    Step("top pod {pod} --containers", "0m"),
     # Looking and waiting.
     Step("events", "ScalingReplicaSet"),
     Step("get events", "ScalingReplicaSet"),
@@ -238,7 +242,6 @@ STEPS = (
         "configmap/shared patched",
     ),
     # What is not there.
-    Step("top nodes", "Metrics API not available", fails=True),
     Step("delete deployment web --timeout=15s", "deleted"),
     Step("delete namespace other-{namespace} --timeout=15s", "deleted"),
 )

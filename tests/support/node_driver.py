@@ -2,52 +2,23 @@
 
 from typing import Any
 
-from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import pick
-from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
-from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.kept_leases import LEASE_NAMESPACE
+from tests.support.cluster_driver import HeldCluster
 
 
-class ClusterDriver:
-    """Creates, patches and deletes objects of the default namespace, and lets time pass."""
-
-    def __init__(self, nodes: Any = 3, **options: Any) -> None:
-        self.clock = VirtualClock()
-        self.cluster = EmbeddedCluster(
-            nodes, clock=self.clock, options=ClusterOptions(**{"seed": 1, **options})
-        )
-        self.api = self.cluster.api
-        self.cluster.work.settle()
-
-    def create(self, plural: str, body: JsonObject, group: str = "") -> None:
-        kind = self.api.kinds.resource(plural, group)
-        self.api.create(kind, "default" if kind.namespaced else "", body)
-        self.cluster.work.settle()
-
-    def patch(self, plural: str, name: str, patch: JsonObject, subresource: str = "") -> None:
-        kind = self.api.kinds.resource(plural)
-        key = ("default" if kind.namespaced else "", name)
-        self.api.patch(kind, key, patch, subresource=subresource)
-        self.cluster.work.settle()
+class ClusterDriver(HeldCluster):
+    """For tests of nodes and their pods, in the default namespace."""
 
     def annotate(self, plural: str, name: str, **annotations: str | None) -> None:
         """Set annotations of this project's prefix; underscores of the names are dashes."""
         given = {f"stellwerk.dev/{k.replace('_', '-')}": text for k, text in annotations.items()}
         self.patch(plural, name, {"metadata": {"annotations": given}})
 
-    def delete(self, plural: str, name: str, **options: Any) -> None:
-        kind = self.api.kinds.resource(plural)
-        key = ("default" if kind.namespaced else "", name)
-        delete(self.api, kind, key, DeleteOptions(**options))
-        self.cluster.work.settle()
-
     def advance(self, seconds: float, step: float = 0.5) -> None:
         """Let time pass in steps, with all work that falls due."""
-        end = self.clock.monotonic() + seconds
-        while self.clock.monotonic() < end:
-            self.clock.advance(min(step, end - self.clock.monotonic()))
-            self.cluster.work.settle()
+        self.run(seconds, step)
 
     def pod(self, name: str) -> JsonObject:
         found = self.api.find("pods", "default", name)
@@ -63,6 +34,14 @@ class ClusterDriver:
     def node(self, name: str) -> JsonObject:
         found = self.api.find("nodes", "", name)
         assert found is not None, f"no node {name}"
+        return found
+
+    def lease(self, name: str) -> JsonObject:
+        """The lease of a node, as a client would read it now."""
+        kind = self.api.kinds.resource("leases", "coordination.k8s.io")
+        self.api.kept_leases.before_read(kind, LEASE_NAMESPACE, name, watch=False)
+        found = self.api.find(kind.storage_name, LEASE_NAMESPACE, name)
+        assert found is not None, f"no lease of {name}"
         return found
 
     def taints(self, name: str) -> set[tuple[str, str]]:

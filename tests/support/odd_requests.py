@@ -4,6 +4,7 @@
 is refused at the door: a body is a good one with a few values put in the place of others.
 """
 
+import base64
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -481,6 +482,27 @@ _ODD_PATHS: Final = (
 )
 
 
+@st.composite
+def odd_tokens(draw: st.DrawFn) -> str:
+    """Tokens that continue a list, of which little may be right."""
+    payload: JsonValue = {
+        "v": draw(st.one_of(st.just("meta.k8s.io/v1"), odd_values)),
+        "rv": draw(st.one_of(st.integers(-2, 500), odd_values)),
+        "start": draw(st.one_of(st.sampled_from(["/odd\0", "default/odd\0", "odd"]), odd_values)),
+    }
+    content = orjson.dumps(_encodable(draw(st.one_of(st.just(payload), odd_values))))
+    match draw(st.integers(0, 9)):
+        case 0:
+            content = content[: draw(st.integers(0, len(content)))]
+        case 1:
+            content = draw(st.one_of(st.binary(max_size=12), _deep))
+        case 2:
+            return draw(odd_texts)
+        case _:
+            pass
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
 @dataclass(frozen=True, slots=True)
 class OddRequest:
     """One request."""
@@ -586,8 +608,15 @@ def object_patches(draw: st.DrawFn, body: JsonValue) -> JsonValue:
 @st.composite
 def _queries(draw: st.DrawFn) -> str:
     names = draw(st.lists(st.sampled_from(sorted(_QUERY_VALUES)), max_size=3))
-    pairs = [f"{name}={quote(draw(st.sampled_from(_QUERY_VALUES[name])))}" for name in names]
+    pairs = [f"{name}={quote(draw(_query_values(name)))}" for name in names]
     return f"?{'&'.join(pairs)}" if pairs else ""
+
+
+def _query_values(name: str) -> st.SearchStrategy[str]:
+    known = st.sampled_from(_QUERY_VALUES[name])
+    if name == "continue":
+        return st.one_of(known, odd_tokens())
+    return st.one_of(known, known, known, odd_texts)
 
 
 @st.composite

@@ -30,14 +30,14 @@ def transcript(name: str) -> Path:
     return path
 
 
-def scenarios() -> list[str]:
+def scenarios(folder: str = "scheduler") -> list[str]:
     """The names of kube-scheduler's scenarios; none where nothing is recorded."""
-    return sorted(path.stem for path in (TRANSCRIPTS / "scheduler").glob("*.json"))
+    return sorted(path.stem for path in (TRANSCRIPTS / folder).glob("*.json"))
 
 
-def scenario(name: str) -> JsonObject:
+def scenario(name: str, folder: str = "scheduler") -> JsonObject:
     """One scenario of kube-scheduler: its objects, requests, events and metrics."""
-    text = transcript(f"scheduler/{name}.json").read_text(encoding="utf-8")
+    text = transcript(f"{folder}/{name}.json").read_text(encoding="utf-8")
     recorded: JsonObject = json.loads(text)
     return recorded
 

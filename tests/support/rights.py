@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from stellwerk.errors import ApiError
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.cluster import EmbeddedCluster
@@ -32,12 +33,15 @@ PLURALS = {
 
 ENFORCED: Final = IdentityOptions("rbac")
 """Of clusters on which the operator has the rights that the manifests give, and no other."""
-_TESTERS: Final[JsonObject] = {
+TESTERS: Final[JsonObject] = {
     "metadata": {"name": "testers"},
     "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin"},
     "subjects": [{"apiGroup": RBAC_GROUP, "kind": "User", "name": "system:anonymous"}],
 }
 """Clients of tests that show no credentials may do everything."""
+
+_OF_NAMESPACE: Final = 2
+"""Parts of a path that name a resource and an object, or a namespace."""
 
 Right = tuple[str, str, str]
 """Group, resource and verb."""
@@ -69,7 +73,7 @@ def operator_token(cluster: EmbeddedCluster) -> str:
     assert cluster.options.identity.authorization == "rbac", "the flow shows nothing about rights"
     if cluster.api.find("serviceaccounts", NAMESPACE, ACCOUNT) is None:
         kind = cluster.api.kinds.resource("clusterrolebindings", RBAC_GROUP)
-        cluster.api.create(kind, "", dict(_TESTERS))
+        cluster.api.create(kind, "", dict(TESTERS))
         apply_access(cluster, access_manifests())
     return token_of(cluster, ACCOUNT)
 
@@ -105,6 +109,27 @@ def granted() -> frozenset[Right]:
         for resource in rule["resources"]
         for verb in rule["verbs"]
     )
+
+
+def check_granted(verb: str, path: str) -> None:
+    """Refuse a request to a path that the manifests give no right to, as the API server would.
+
+    Raises:
+        ApiError: they do not (403).
+    """
+    if right_of(verb, path) not in granted():
+        raise ApiError(f"{verb} {path}", 403, "Forbidden", "the manifests give no right to it")
+
+
+@cache
+def right_of(verb: str, path: str) -> Right:
+    """The right that a request needs."""
+    parts = path.partition("?")[0].strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+    if rest[0] == "namespaces" and len(rest) > _OF_NAMESPACE:
+        rest = rest[2:]
+    resource = rest[0] if len(rest) <= _OF_NAMESPACE else f"{rest[0]}/{rest[2]}"
+    return group, resource, verb
 
 
 class Asked:

@@ -10,7 +10,7 @@ import gc
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
@@ -30,8 +30,11 @@ from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.serving.exposition import exposition
 from stellwerk.serving.port import PortOptions
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
+from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from tests.support.recorded_extender import RECORDED_ADDRESS, RecordedExtender
+from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.skipped_time import run_skipping_over_sockets
 
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -41,9 +44,17 @@ _REPLAY: Final = "replay"
 _UID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _DEFINITIONS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _PROFILES: Final = f"/apis/{API_VERSION}/{PLURAL}"
+_POLICIES: Final = "/admissionregistration.k8s.io/"
+_POD_GROUPS: Final = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
 _ROLES: Final = "/apis/rbac.authorization.k8s.io/"
 _EVENTS: Final = "/apis/events.k8s.io/v1/namespaces/default/events"
 _START_SECONDS: Final = 30.0
+_OBSERVATION_SECONDS: Final = 0.005
+"""So long an observation took; the next action followed it at once."""
+_LONGEST_BACKOFF_SECONDS: Final = 11.0
+"""Groups are not tried again at once: what is recorded at the end comes when their backoff ends."""
+_SEED: Final = 1
+"""Of uids, by which equal victims are told apart."""
 _SETTLE_SECONDS: Final = 0.001
 """Virtual: whatever can happen at once has happened."""
 
@@ -59,6 +70,7 @@ class Outcome:
     observations: list[JsonObject] = field(default_factory=list)
     events: list[JsonObject] = field(default_factory=list)
     final_pods: dict[str, JsonObject] = field(default_factory=dict)
+    final_pod_groups: dict[str, JsonObject] = field(default_factory=dict)
     final_objects: list[JsonObject] = field(default_factory=list)
     extender_calls: list[JsonObject] = field(default_factory=list)
     names_of_uids: dict[str, str] = field(default_factory=dict)
@@ -118,7 +130,19 @@ class _Replay:
         self._outcome = Outcome()
         self._origin_seconds = 0.0
         self._binding_forbidden = False
-        without_helpers = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+        without_helpers = ClusterOptions(
+            controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED
+        )
+        gates = recording.get("featureGates", {"apiServer": "", "scheduler": ""})
+        without_helpers = replace(without_helpers, feature_gates=feature_gates(gates["apiServer"]))
+        if without_helpers.feature_gates:
+            # The taint of a new node is taken off by the step after; here there is time to try
+            # pods in between.
+            untainted = DEFAULT_PLUGINS - {"TaintNodesByCondition"}
+            without_helpers = replace(without_helpers, admission_plugins=untainted, seed=_SEED)
+        self._gangs = "GangScheduling=true" in gates["scheduler"]
+        self._operator: asyncio.Task[None]
+        self._refused_bindings: frozenset[str] = frozenset()
         self._cluster = EmbeddedCluster(0, clock=clock, options=without_helpers)
         self._names_of_recorded_uids = dict(names_of_uids(recording))
         self._session: aiohttp.ClientSession
@@ -134,18 +158,21 @@ class _Replay:
                 self._cluster.url, headers={"User-Agent": _REPLAY}
             ) as self._session,
         ):
+            write_operator_kubeconfig(self._cluster, Path(self._options.kubeconfig or ""))
             await self._set_up()
-            self._cluster.write_kubeconfig(Path(self._options.kubeconfig or ""))
-            operator = asyncio.create_task(app.run(self._options))
+            self._operator = asyncio.create_task(app.run(self._options))
             try:
-                await self._wait_until_ready(operator)
+                await self._wait_until_ready()
                 await self._play_timeline()
             finally:
-                operator.cancel()
-                with suppress(asyncio.CancelledError):
-                    await operator
+                await self._stop_operator()
             await self._collect()
         return self._outcome
+
+    async def _stop_operator(self) -> None:
+        self._operator.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._operator
 
     # --- what is written down -------------------------------------------------------------------
 
@@ -180,6 +207,8 @@ class _Replay:
             self._outcome.requests.append(entry)
             if self._binding_forbidden and request.path.endswith("/binding"):
                 response: web.StreamResponse = _forbidden(request.path)
+            elif request.path in self._refused_bindings:
+                response = self._recorded_refusal(request.path)
             else:
                 response = await handle(request)
             entry["status"] = response.status
@@ -195,6 +224,8 @@ class _Replay:
     async def _set_up(self) -> None:
         await self._request("POST", _DEFINITIONS, crd_manifest())
         for manifest in convert(self._config()).manifests:
+            if self._gangs:
+                manifest["spec"]["gangScheduling"] = True
             await self._request("POST", _PROFILES, manifest)
         if not self._recording["setup"]:
             for obj in self._recording["initialObjects"]:
@@ -216,11 +247,11 @@ class _Replay:
         path = f"/api/v1/nodes/{metadata['name']}"
         await self._request("PATCH", path, {"spec": {"taints": None}})
 
-    async def _wait_until_ready(self, operator: asyncio.Task[None]) -> None:
+    async def _wait_until_ready(self) -> None:
         async with asyncio.timeout(_START_SECONDS):
             while not await self._profiles_active():
-                if operator.done():
-                    operator.result()
+                if self._operator.done():
+                    self._operator.result()
                 await asyncio.sleep(_SETTLE_SECONDS)
         # Profiles are reported active when the clock of the backoffs begins to tick.
         await asyncio.sleep(1 - self._tick_seconds)
@@ -239,16 +270,31 @@ class _Replay:
 
     async def _play_timeline(self) -> None:
         steps = [(step["t"], self._act, step) for step in self._recording["actions"]]
-        steps += [(step["t"], self._observe, step) for step in self._recording["observations"]]
+        steps += [
+            (step["t"] - _OBSERVATION_SECONDS, self._observe, step)
+            for step in self._recording["observations"]
+        ]
         for at_seconds, do, step in sorted(steps, key=lambda each: each[0]):
             await asyncio.sleep(max(0.0, at_seconds - self._now()))
             await do(step)
         await asyncio.sleep(max(1.0, self._recording["recordedForSeconds"] - self._now()))
+        if self._gangs:
+            await asyncio.sleep(_LONGEST_BACKOFF_SECONDS)
         self._outcome.metrics_after = exposition(self._metrics).decode()
 
     async def _act(self, step: JsonObject) -> None:
+        if step.get("restartScheduler"):
+            await self._stop_operator()
+            await asyncio.sleep(max(0.0, step["readyAgain"] - self._now()))
+            self._operator = asyncio.create_task(app.run(self._options))
+            return
+        if _POLICIES in step["path"]:
+            # There are no such policies here; what the one that was recorded refuses is acted out.
+            bound = step["method"] == "POST"
+            self._refused_bindings = self._recorded_refusals() if bound else frozenset()
+            return
         if step["path"].startswith(_ROLES):
-            # There are no rights to take away here; what follows from these is acted out.
+            # The operator has the rights of the manifests; what follows from these is acted out.
             rules = orjson.dumps(step["body"]["rules"])
             self._binding_forbidden = b"pods/binding" not in rules
             return
@@ -257,8 +303,8 @@ class _Replay:
         await asyncio.sleep(_SETTLE_SECONDS)
 
     async def _observe(self, step: JsonObject) -> None:
-        pods = await self._pods()
-        self._outcome.observations.append({"note": step["note"], "pods": pods})
+        seen = {"note": step["note"], "pods": await self._pods()}
+        self._outcome.observations.append({**seen, "podGroups": await self._pod_groups()})
 
     async def _bind(self, namespace: str, name: str, node_name: str) -> None:
         target = {"kind": "Node", "name": node_name}
@@ -268,6 +314,7 @@ class _Replay:
     async def _collect(self) -> None:
         outcome = self._outcome
         outcome.final_pods = await self._pods()
+        outcome.final_pod_groups = await self._pod_groups()
         outcome.events = (await self._request("GET", _EVENTS))["items"]
         outcome.extender_calls = self._extender.calls
         outcome.extender_address = self._extender.address
@@ -292,6 +339,30 @@ class _Replay:
     async def _pods(self) -> dict[str, JsonObject]:
         listed = await self._request("GET", "/api/v1/namespaces/default/pods")
         return {pod["metadata"]["name"]: _state(pod) for pod in listed["items"]}
+
+    async def _pod_groups(self) -> dict[str, JsonObject]:
+        """The status of each group; none where the kind is not served."""
+        if self._cluster.api.kinds.find("scheduling.k8s.io", "v1alpha2", "podgroups") is None:
+            return {}
+        listed = await self._request("GET", _POD_GROUPS)
+        return {group["metadata"]["name"]: group["status"] for group in listed["items"]}
+
+    def _recorded_refusals(self) -> frozenset[str]:
+        """The bindings that were refused, by path."""
+        return frozenset(
+            each["uri"]
+            for each in self._recording["schedulerRequests"]
+            if each["uri"].endswith("/binding") and each["status"] >= HTTPStatus.BAD_REQUEST
+        )
+
+    def _recorded_refusal(self, path: str) -> web.Response:
+        for each in self._recording["schedulerRequests"]:
+            if each["uri"] == path and "responseObject" in each:
+                body = orjson.dumps(each["responseObject"])
+                return web.Response(
+                    status=each["status"], body=body, content_type="application/json"
+                )
+        raise AssertionError(f"no refusal of {path} was recorded")
 
     def _stored(self) -> Iterator[JsonObject]:
         store = self._cluster.store

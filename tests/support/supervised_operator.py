@@ -1,6 +1,6 @@
 """`stellwerk run` as a process that is started again whenever it ends, as a kubelet would.
 
-Runs under faults kill, stop and wake it. Invariant: an ending that was not asked for is noted with
+Runs under faults kill, stop and wake it. Invariant: an ending that nothing explains is noted with
 its status, and what was stopped is woken before it is ended.
 """
 
@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+
+from tests.support.endings import Life, lost_lease
 
 _RESTART_SECONDS = 0.5
 _START_SECONDS = 60.0
@@ -45,6 +47,8 @@ class SupervisedOperator:
     ) -> None:
         self.log = log
         self.unexpected_endings: list[int] = []
+        self.lost_leases = 0
+        """How often it ended since it was paused, or not on the processor, for too long."""
         self.failed_probes: list[str] = []
         """What /livez said whenever it was not well."""
         self.starts = 0
@@ -56,21 +60,24 @@ class SupervisedOperator:
             *("--bind-address", self._address, "--plain-http", *arguments),
         )
         self._process: asyncio.subprocess.Process | None = None
-        self._asked_to_end = False
+        self._life = Life()
+        self._log_start = 0
         self._over = False
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
         with self.log.open("ab") as output:
             while not self._over:
-                self._asked_to_end = False
-                self.live.clear()
+                self._life = Life()
+                self._log_start = self.log.stat().st_size
                 self.starts += 1
                 self._process = await asyncio.create_subprocess_exec(
                     *self._command, stdout=output, stderr=output
                 )
                 status = await self._process.wait()
-                if not self._asked_to_end:
+                self.live.clear()
+                self.lost_leases += lost_lease(status, self._said())
+                if not self._life.is_right(status, self._said()):
                     self.unexpected_endings.append(status)
                 await asyncio.sleep(_RESTART_SECONDS)
 
@@ -84,21 +91,18 @@ class SupervisedOperator:
                     url = f"http://{self._address}/livez"
                     async with session.get(url, timeout=timeout) as answer:
                         if answer.status == 200:
+                            self._life.was_live = True
                             self.live.set()
                         else:
                             self.failed_probes.append(" ".join((await answer.text()).split()))
 
     def kill(self) -> None:
         """End it without warning."""
-        self._asked_to_end = True
-        self.live.clear()
-        self._signal(signal.SIGKILL)
+        self._ask_to_end(signal.SIGKILL)
 
     def terminate(self) -> None:
         """Ask it to end."""
-        self._asked_to_end = True
-        self.live.clear()
-        self._signal(signal.SIGTERM)
+        self._ask_to_end(signal.SIGTERM)
 
     def wake(self) -> None:
         """Let it go on, if it was stopped."""
@@ -114,19 +118,20 @@ class SupervisedOperator:
 
     async def audited(self, patience_seconds: float) -> str:
         """What a comparison of its cache with the API finds, at last."""
-        # One that is just starting does not listen to the signal yet, and would end by it.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.live.wait(), _START_SECONDS)
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience_seconds
-        found = "it did not answer"
-        while loop.time() < deadline and found != "no discrepancies":
+        found, asked, deadline = "it did not answer", 0, 0.0
+        while found != "no discrepancies":
+            await self._until_live()
+            if asked != self.starts:  # another process, that has its patience before it
+                asked, deadline = self.starts, loop.time() + patience_seconds
+            if loop.time() > deadline:
+                break
             found = await self._audit_once(deadline) or found
             await asyncio.sleep(0.1)
         return found
 
     async def end(self) -> int | None:
-        """Ask it to end; its status, or None if it does not end."""
+        """Ask it to end; 0 if it ends well, otherwise its status, or None if it does not end."""
         self._over = True
         process = self._process
         if process is None:
@@ -134,12 +139,18 @@ class SupervisedOperator:
         self.wake()
         self.terminate()
         try:
-            return await asyncio.wait_for(process.wait(), _END_SECONDS)
+            status = await asyncio.wait_for(process.wait(), _END_SECONDS)
+            return 0 if self._life.is_right(status, self._said()) else status
         except TimeoutError:
             return None
         finally:
             self.kill()
             await process.wait()
+
+    async def _until_live(self) -> None:
+        """One that is just starting does not listen to signals yet, and would end by them."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.live.wait(), _START_SECONDS)
 
     async def _audit_once(self, deadline: float) -> str | None:
         before = len(_COMPARED.findall(self._text()))
@@ -150,6 +161,17 @@ class SupervisedOperator:
             if len(found) > before:
                 return found[-1]
         return None
+
+    def _said(self) -> str:
+        """What the process that was started last has written."""
+        with self.log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
+    def _ask_to_end(self, number: signal.Signals) -> None:
+        self._life.signals.append(number)
+        self.live.clear()
+        self._signal(number)
 
     def _text(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")

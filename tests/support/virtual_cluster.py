@@ -157,8 +157,11 @@ class VirtualCluster:
         self.notes = Notes()
         self.client = StoreClient(self.api)
         self.operator = Operator(self.client, self.notes, Metrics(), clock, RunOptions())
+        served = {(kind.group, kind.plural) for kind in self.api.kinds}
+        self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
         self._sinks = {
-            self._storage_name(watched): watched.sink(self.operator.handlers) for watched in WATCHED
+            self._storage_name(watched): watched.sink(self.operator.handlers)
+            for watched in self._watched
         }
         self._list()
         self.api.store.listeners.append(self._on_change)
@@ -191,11 +194,11 @@ class VirtualCluster:
         key = ("default" if kind.namespaced else "", name)
         self.api.patch(kind, key, patch, STRATEGIC_PATCH, subresource="status")
 
-    def delete(self, plural: str, name: str) -> None:
+    def delete(self, plural: str, name: str, group: str = "") -> None:
         """`kubectl delete`."""
-        kind = self.api.kinds.resource(plural)
+        kind = self.api.kinds.resource(plural, group)
         key = ("default" if kind.namespaced else "", name)
-        delete(self.api, kind, key, DeleteOptions())
+        delete(self.api, kind, key, DeleteOptions(propagation="Background"))
 
     # --- what a user sees -----------------------------------------------------------------------
 
@@ -255,7 +258,7 @@ class VirtualCluster:
         return self.api.kinds.resource(watched.plural, watched.group).storage_name
 
     def _list(self) -> None:
-        for watched in WATCHED:
+        for watched in self._watched:
             storage_name = self._storage_name(watched)
             for entry in self.api.store.collection(storage_name).entries():
                 self._sinks[storage_name](None, _loaded(entry.data))

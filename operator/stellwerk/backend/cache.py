@@ -182,6 +182,11 @@ class Cache:
         large, self._large = self._large, {}
         return self.snapshot.pair_counts.prepare(large)
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether update_snapshot has something to write."""
+        return bool(self._dirty or self._namespaces)
+
     def update_snapshot(self) -> Snapshot:
         """Write what changed since the last call; the only writer of the snapshot."""
         self._refuse_in_trial()

@@ -90,6 +90,8 @@ class QueuedPod:
     """The plugins that answered Pending."""
     gating_plugin: str = ""
     """The PreEnqueue plugin that keeps it from activeQ; empty: none."""
+    waits_backoff_out: bool = False
+    """An idle activeQ is no reason to try it before its backoff ends."""
     was_flushed: bool = False
     """It last left unschedulablePods by the timeout: a sign of a hint that missed its change."""
     sort_key: tuple[float, ...] = ()
@@ -99,6 +101,11 @@ class QueuedPod:
     """The number of its item in activeQ or backoffQ; 0: it has none."""
     backoff_expiration: float = 0.0
     """The whole second in which its backoff ends; 0: none."""
+
+    @property
+    def may_go_early(self) -> bool:
+        """Whether an idle activeQ may have it before its backoff ends; not after an error."""
+        return bool(self.rejectors) and not self.waits_backoff_out
 
     @property
     def rejectors(self) -> frozenset[str]:

@@ -151,9 +151,14 @@ class SchedulingQueue(QueueContents):
     def pop(self, item: ActiveItem) -> QueuedPod | None:
         """Put the pod of an item taken from activeQ in flight; None if the item is stale."""
         entry = item.entry
-        if entry is None or entry.sequence != item.sequence:
-            return None
-        return self._pop(entry)
+        stale = entry is None or entry.sequence != item.sequence
+        return None if entry is None or stale else self._pop(entry)
+
+    def pop_with_group(self, uid: str) -> QueuedPod | None:
+        """Put a member in flight with the one that was popped; None: it cannot be tried now."""
+        entry = self.entries.get(uid)
+        stays = entry is None or entry.place in POPPED or entry.place is Place.GATED
+        return None if entry is None or stays else self._pop(entry)
 
     def pop_from_backoff(self) -> QueuedPod | None:
         """Put the next pod of podBackoffQ in flight if activeQ is empty; None: there is none."""
@@ -176,9 +181,8 @@ class SchedulingQueue(QueueContents):
     ) -> Place | None:
         """Give back a popped pod (`AddUnschedulableIfNotPresent`); returns where it went.
 
-        Without rejectors, or with `error`, it goes to podErrorBackoffQ. Its rejectors' hints are
-        evaluated now for changes that came while it was in flight. None: it is no longer in the
-        queue, or was given back already.
+        Without rejectors, or with `error`, it goes to podErrorBackoffQ. Its rejectors' hints judge
+        the changes since it was popped. None: it is gone, or was given back already.
         """
         uid = entry.pod.uid
         if self.entries.get(uid) is not entry:
@@ -200,7 +204,7 @@ class SchedulingQueue(QueueContents):
         return entry.place
 
     def done(self, uid: str) -> None:
-        """Stop remembering changes for a pod that passed Permit: it cannot be rejected any more."""
+        """Stop remembering changes for a pod that passed Permit: nothing rejects it any more."""
         self._in_flight.end(uid)
         entry = self.entries.get(uid)
         if entry is not None and entry.place is Place.IN_FLIGHT:
@@ -227,10 +231,10 @@ class SchedulingQueue(QueueContents):
             else:
                 self._in_flight.record(_everything(QueueEvent.FORCE_ACTIVATE), uid=pod.uid)
 
-    def rerun_pre_enqueue(self, uid: str) -> None:
+    def rerun_pre_enqueue(self, uid: str, place: Place = Place.GATED) -> None:
         """Run PreEnqueue of a gated pod; if it passes, only its other rejectors hold the pod."""
         entry = self.entries.get(uid)
-        if entry is not None and entry.place is Place.GATED:
+        if entry is not None and entry.place is place:
             self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED)
 
     def retry_profile(self, scheduler_name: str, now: float) -> None:
@@ -313,7 +317,7 @@ class SchedulingQueue(QueueContents):
         # Run here and not when it leaves: an idle activeQ pops pods from here at any time.
         if not self._passes_pre_enqueue(entry, event):
             return
-        self._put(entry, Place.BACKOFF if entry.rejectors else Place.ERROR_BACKOFF)
+        self._put(entry, Place.BACKOFF if entry.may_go_early else Place.ERROR_BACKOFF)
         self._note(entry, "backoff", event)
         self._push_backoff(entry)
         if entry.place is Place.BACKOFF and not self._counts[Place.ACTIVE]:
@@ -400,8 +404,6 @@ class SchedulingQueue(QueueContents):
             self._requeue(entry, strategy, change.name, now)
             if entry.place is not place:
                 return
-
-    # --- attempts -------------------------------------------------------------------------------
 
     def _pop(self, entry: QueuedPod) -> QueuedPod:
         self._put(entry, Place.IN_FLIGHT)

@@ -1,12 +1,14 @@
-"""What arguments of several commands mean: durations, shares, truth.
+"""Arguments that several commands share, and what they mean: durations, shares, truth.
 
 The modules of commands use it as types of arguments. Invariant: what is malformed is an
 ArgumentTypeError of one line.
 """
 
 import argparse
+from pathlib import Path
 
 from stellwerk.models.name_syntax import parse_duration
+from stellwerk.models.quantity import whole_units
 
 
 def share(text: str) -> float:
@@ -36,6 +38,17 @@ def seconds_or_none(text: str) -> float:
     return 0.0 if text in {"0", "0s"} else seconds(text)
 
 
+def size(text: str) -> int:
+    """Bytes, as a Kubernetes quantity: 256Mi."""
+    try:
+        value = whole_units(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size like 256Mi") from None
+    if value < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 64Ki")
+    return value
+
+
 def truth(text: str) -> bool:
     """What Go's flags take for a bool."""
     if text.lower() in {"1", "t", "true"}:
@@ -43,3 +56,34 @@ def truth(text: str) -> bool:
     if text.lower() in {"0", "f", "false"}:
         return False
     raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """How large an embedded cluster is, and where clients find it."""
+    parser.add_argument(
+        "--nodes",
+        default="3",
+        metavar="N|FILE",
+        help="how many hollow nodes, or a file with node manifests (default: 3)",
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="of the cluster, on 127.0.0.1 (default: a free one)"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        type=Path,
+        default=Path("stellwerk.kubeconfig"),
+        help="written once the port answers (default: %(default)s)",
+    )
+
+
+def add_feature_gates(parser: argparse.ArgumentParser) -> None:
+    """The flag that turns on what an embedded cluster has behind feature gates."""
+    parser.add_argument(
+        "--feature-gates",
+        metavar="GATE=true,…",
+        default="",
+        help="as in kube-apiserver; AllAlpha=true serves PodGroups and Workloads, with all that "
+        "belongs to them (docs/gangs.md)",
+    )

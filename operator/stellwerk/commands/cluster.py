@@ -7,6 +7,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from stellwerk.commands.arguments import add_cluster_arguments, add_feature_gates
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "serve an embedded cluster on this machine"
@@ -14,22 +15,7 @@ HELP: Final = "serve an embedded cluster on this machine"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the cluster is made of, and where it is served."""
-    parser.add_argument(
-        "--nodes",
-        default="3",
-        metavar="N|FILE",
-        help="how many hollow nodes, or a file with node manifests (default: 3)",
-    )
-    parser.add_argument(
-        "--port", type=int, default=0, help="port on 127.0.0.1 (default: a free one)"
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        type=Path,
-        default=Path("stellwerk.kubeconfig"),
-        help="written once the port answers (default: %(default)s)",
-    )
+    add_cluster_arguments(parser)
     parser.add_argument(
         "--faults",
         metavar="FILE",
@@ -39,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for word in ("enable", "disable"):
         name, what = f"--{word}-admission-plugins", f"{word} these admission plugins"
         parser.add_argument(name, metavar="NAMES", default="", help=what)
+    add_feature_gates(parser)
     parser.add_argument(
         "--data-dir",
         metavar="DIR",
@@ -89,10 +76,12 @@ def run(options: argparse.Namespace) -> int:
     import uvloop  # noqa: PLC0415
 
     from stellwerk_cluster.access_flags import AccessFlags  # noqa: PLC0415
-    from stellwerk_cluster.command import admission_plugins, serve_cluster  # noqa: PLC0415
+    from stellwerk_cluster.command import api_features, serve_cluster  # noqa: PLC0415
     from stellwerk_cluster.node_flags import kubelet_options  # noqa: PLC0415
 
-    plugins = admission_plugins(options.enable_admission_plugins, options.disable_admission_plugins)
+    features = api_features(
+        options.enable_admission_plugins, options.disable_admission_plugins, options.feature_gates
+    )
     access = AccessFlags(
         options.authorization,
         options.token_auth_file,
@@ -108,7 +97,7 @@ def run(options: argparse.Namespace) -> int:
             options.faults,
             options.data_dir,
             access,
-            plugins,
+            features,
             kubelet_options(options.stages, options.kubelet_config),
         )
     )

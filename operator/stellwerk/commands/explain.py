@@ -1,10 +1,9 @@
-"""`stellwerk explain pod NAME`: why a pod is where it is, and what would help.
+"""`stellwerk explain pod NAME` and `podgroup NAME`: why it is where it is, and what would help.
 
 The command line calls it; `kubectl stellwerk explain …` is the same. Invariant: it only reads.
 """
 
 import argparse
-import asyncio
 from typing import Final
 from urllib.parse import quote
 
@@ -19,10 +18,13 @@ from stellwerk.errors import ConfigurationError
 HELP: Final = "say why a pod is where it is, why it waits, and what would help"
 
 
+_KINDS: Final = ["pod", "pods", "po", "podgroup", "podgroups"]
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which pod, and how to print."""
-    parser.add_argument("kind", choices=["pod", "pods", "po"], help="what to explain")
-    parser.add_argument("name", help="the pod; NAMESPACE/NAME works, too")
+    parser.add_argument("kind", choices=_KINDS, help="what to explain")
+    parser.add_argument("name", help="its name; NAMESPACE/NAME works, too")
     parser.add_argument("-n", "--namespace", default="default", help="default: %(default)s")
     parser.add_argument(
         "-w", "--watch", action="store_true", help="print again whenever it has changed"
@@ -37,15 +39,21 @@ def run(options: argparse.Namespace) -> int:
     namespace, slash, name = options.name.rpartition("/")
     if not name:
         raise ConfigurationError(f"{options.name!r} names no pod")
-    path = f"/explain/{quote(namespace if slash else options.namespace)}/{quote(name)}"
+    inside = f"/explain/{quote(namespace if slash else options.namespace)}"
+    is_group = options.kind.startswith("podgroup")
+    path = f"{inside}/podgroups/{quote(name)}" if is_group else f"{inside}/{quote(name)}"
+    import asyncio  # noqa: PLC0415
+
     asyncio.run(_explain(port_address(options), path, options.output, watch=options.watch))
     return 0
 
 
 async def _explain(address: PortAddress, path: str, form: str, *, watch: bool) -> None:
+    from stellwerk.commands.group_tables import print_group  # noqa: PLC0415
     from stellwerk.commands.operator_port import open_port  # noqa: PLC0415
     from stellwerk.commands.output import show  # noqa: PLC0415
     from stellwerk.commands.tables import print_explanation  # noqa: PLC0415
 
+    print_it = print_group if "/podgroups/" in path else print_explanation
     async with open_port(address) as port:
-        await show(lambda: port.get(path), form, print_explanation, watch=watch)
+        await show(lambda: port.get(path), form, print_it, watch=watch)

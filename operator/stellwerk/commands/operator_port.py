@@ -1,6 +1,6 @@
 """The way from a user's machine to the operator's port, with the user's own credentials.
 
-`stellwerk explain` and `stellwerk what-if` ask through it. The API server's proxy strips
+`stellwerk explain`, `what-if` and `page` ask through it. The API server's proxy strips
 credentials, so that a port is forwarded to the pod that holds the lease, by kubectl, which knows
 every kind of kubeconfig. Invariant: a token is never sent over plain HTTP, nor to an address whose
 certificate was to be verified and could not be.
@@ -11,16 +11,16 @@ import contextlib
 import random  # noqa: TID251 spreads retries of one command
 import re
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
-import orjson
 
 from stellwerk.client.credentials import Credentials, load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.operator_port import OperatorPort
 from stellwerk.client.renewable_context import RenewableContext
 from stellwerk.clock import SystemClock
 from stellwerk.commands.port_arguments import PortAddress
@@ -33,49 +33,6 @@ _FORWARD_SECONDS: Final = 15.0
 _ANSWER_SECONDS: Final = 60.0
 
 
-class OperatorPort:
-    """Requests to one address."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
-        self._url = url.rstrip("/")
-
-    async def get(self, path: str) -> dict[str, Any]:
-        """Ask for a path.
-
-        Raises:
-            SchedulerError: there is no answer, or it is none that helps.
-        """
-        return await self._ask("GET", path, None)
-
-    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a body to a path; raises as `get`."""
-        return await self._ask("POST", path, orjson.dumps(body))
-
-    async def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        try:
-            async with self._session.request(method, self._url + path, data=body) as response:
-                text = await response.read()
-                if response.status == 200:  # noqa: PLR2004 OK
-                    answer: dict[str, Any] = orjson.loads(text)
-                    return answer
-        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
-            raise SchedulerError(f"no answer from {self._url}{path}: {error}") from error
-        raise SchedulerError(_refusal(response.status, text))
-
-
-def _refusal(status: int, text: bytes) -> str:
-    """What an answer that is no result says."""
-    try:
-        answer = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return f"{text.decode(errors='replace').strip()} ({status})"
-    leader = answer.get("leader") if isinstance(answer, dict) else None
-    if leader:
-        return f"this replica does not lead; ask {leader}"
-    return f"{answer.get('error', answer) if isinstance(answer, dict) else answer} ({status})"
-
-
 @asynccontextmanager
 async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
     """Yield the port, reachable inside.
@@ -85,36 +42,32 @@ async def open_port(address: PortAddress) -> AsyncIterator[OperatorPort]:
         SchedulerError: no pod holds the lease.
     """
     if address.url:
-        async with _session(address, address.url, verify=address.verify) as session:
-            yield OperatorPort(session, address.url)
+        async with _port_at(address, address.url, verify=address.verify) as port:
+            yield port
         return
     credentials = await load_credentials(address.kubeconfig, address.context)
     pod = await _leader(credentials, address)
-    async with _forwarded(address, pod) as port:
-        url = f"https://127.0.0.1:{port}"
-        # The API server has led us to the pod; the certificate is the pod's own.
-        async with _session(address, url, verify=False) as session:
-            yield OperatorPort(session, url)
+    # The API server has led us to the pod; the certificate is the pod's own.
+    async with (
+        _forwarded(address, pod) as number,
+        _port_at(address, f"https://127.0.0.1:{number}", verify=False) as port,
+    ):
+        yield port
 
 
 @asynccontextmanager
-async def _session(
-    address: PortAddress, url: str, *, verify: bool
-) -> AsyncIterator[aiohttp.ClientSession]:
-    headers, connector = {}, None
+async def _port_at(address: PortAddress, url: str, *, verify: bool) -> AsyncIterator[OperatorPort]:
+    """Yield the port at a URL; over TLS with the user's token, renewed when it expires."""
+    authorization, connector = None, None
     if url.startswith("https"):
         credentials = await load_credentials(address.kubeconfig, address.context)
-        authorization = await credentials.authorization()
-        if authorization:
-            headers["Authorization"] = authorization
+        authorization = credentials.authorization
         access = replace(credentials.access, server=url, verify=verify)
         context = RenewableContext.of(access)
         connector = aiohttp.TCPConnector(ssl=context) if context is not None else None
     timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
-    async with aiohttp.ClientSession(
-        headers=headers, connector=connector, timeout=timeout
-    ) as session:
-        yield session
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        yield OperatorPort(session, url, authorization)
 
 
 async def _leader(credentials: Credentials, address: PortAddress) -> str:

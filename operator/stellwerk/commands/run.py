@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.commands.arguments import seconds, seconds_or_none, share, truth
+from stellwerk.commands.journal_arguments import add_journal_arguments, journal_options
 from stellwerk.errors import ConfigurationError
 from stellwerk.garbage import collect_seldom
 
@@ -49,6 +50,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_port(parser)
     _add_limits(parser)
     _add_leader_election(parser)
+    _add_journal(parser)
+
+
+def _add_journal(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("recording")
+    group.add_argument(
+        "--record",
+        metavar="FILE",
+        type=Path,
+        help="write what happens and what is decided there, for `stellwerk simulate --replay`",
+    )
+    add_journal_arguments(group, "--record-")
 
 
 def _add_port(parser: argparse.ArgumentParser) -> None:
@@ -194,6 +207,9 @@ def run(options: argparse.Namespace) -> int:
                     resource_namespace=options.leader_elect_resource_namespace,
                 ),
                 max_pod_complexity=options.max_pod_complexity,
+                journal=None
+                if options.record is None
+                else journal_options(options.record, options),
             )
         )
     )

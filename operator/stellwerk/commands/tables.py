@@ -5,30 +5,43 @@ explanation's JSON.
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+from typing_extensions import override
 
 _WIDTH: Final = 100
 """Where there is no terminal."""
 _MOST_NODES: Final = 10
+_NODE_WIDTH: Final = 30
+"""What rank, name and total of a node take."""
+_WORD: Final = re.compile(r"[A-Z]+[a-z0-9]*|[^A-Z]+")
 
 Json = Mapping[str, Any]
+
+
+class _Tables(Console):
+    """A console whose closed pipe is the command line's to deal with: rich would exit with 1."""
+
+    @override
+    def on_broken_pipe(self) -> NoReturn:
+        raise BrokenPipeError
 
 
 def console(output: TextIO | None = None) -> Console:
     """Where tables go: a terminal's own width, otherwise $COLUMNS or a fixed one, and no colour."""
     output = output or sys.stdout
     if output.isatty():
-        return Console(file=output, highlight=False)
+        return _Tables(file=output, highlight=False)
     width = shutil.get_terminal_size((_WIDTH, 0)).columns if "COLUMNS" in os.environ else _WIDTH
-    return Console(file=output, highlight=False, width=width, no_color=True)
+    return _Tables(file=output, highlight=False, width=width, no_color=True)
 
 
 def print_explanation(explanation: Json, to: Console) -> None:
@@ -82,6 +95,10 @@ def _print_last_preemption(last: Json, to: Console) -> None:
     )
     if last["nominatedNode"] != last["node"]:
         to.print(escape(f"It is nominated to {last['nominatedNode'] or 'no node'} now."))
+    for each in last.get("tookPlace") or ():
+        got = "got" if each["bound"] else "was nominated to"
+        text = f"{each['pod']}, of priority {each['priority']}, {got} that node at"
+        to.print(escape(f"{text} {each['decidedAt']}."))
 
 
 def _print_decision(decision: Json, chosen: str, to: Console) -> None:
@@ -92,7 +109,7 @@ def _print_decision(decision: Json, chosen: str, to: Console) -> None:
     )
     best = decision["best"][:_MOST_NODES]
     if best:
-        to.print(_score_table(best, chosen))
+        to.print(_score_table(best, chosen, to.width))
         to.print("[dim]raw → normalised × weight = weighted[/]")
     elif decision["nominated"]:
         to.print("It went to the node that it was nominated to; no other was looked at.")
@@ -108,15 +125,17 @@ def _print_decision(decision: Json, chosen: str, to: Console) -> None:
         )
 
 
-def _score_table(best: Sequence[Json], chosen: str) -> Table:
-    """Nodes in rows, plugins in columns."""
+def _score_table(best: Sequence[Json], chosen: str, width: int) -> Table:
+    """Nodes in rows, plugins in columns; their names on several lines where they are too wide."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("#", justify="right")
     table.add_column("NODE", overflow="fold")
     table.add_column("TOTAL", justify="right")
     plugins = list(best[0]["scores"])
+    words = " " if sum(len(plugin) + 2 for plugin in plugins) < width - _NODE_WIDTH else "\n"
     for plugin in plugins:
-        table.add_column(plugin, justify="right", overflow="fold")
+        name = plugin if words == " " else words.join(_WORD.findall(plugin)) or plugin
+        table.add_column(escape(name), justify="right", overflow="fold")
     for node in best:
         cells = [_score_text(node["scores"][plugin]) for plugin in plugins]
         style = "bold green" if node["node"] == chosen else ""
@@ -137,10 +156,12 @@ def _reason_table(rows: Iterable[tuple[str, int, Sequence[str], Sequence[str]]])
     table.add_column("NODES", justify="right")
     table.add_column("PLUGIN")
     table.add_column("WHY", overflow="fold")
-    table.add_column("FOR EXAMPLE", overflow="fold", style="dim")
-    for plugin, nodes, reasons, examples in rows:
-        text = escape(", ".join(reasons))
-        table.add_row(f"{nodes}", escape(plugin), text, escape(", ".join(examples)))
+    listed = list(rows)
+    if any(examples for *_, examples in listed):
+        table.add_column("FOR EXAMPLE", overflow="fold", style="dim")
+    for plugin, nodes, reasons, examples in listed:
+        cells = (f"{nodes}", plugin, ", ".join(reasons), ", ".join(examples))
+        table.add_row(*map(escape, cells[: len(table.columns)]))
     return table
 
 
@@ -149,10 +170,12 @@ def _print_queue(explanation: Json, to: Console) -> None:
     place = f"In {queue['queue']} since {queue['since']}"
     if queue.get("position") is not None:
         place += f", {queue['position']} pods before it"
-    place += f"; {queue['attempts']} attempts"
+    place += f"; {queue['attempts']} attempt{'' if queue['attempts'] == 1 else 's'}"
     if "nextRetry" in queue:
         place += f", next at the latest at {queue['nextRetry']}"
     to.print(escape(f"{place}."))
+    if "gatedBy" in queue:
+        to.print(f"[yellow]Held back by {escape(queue['gatedBy'])}.[/]")
     last = explanation.get("lastAttempt")
     if last:
         message = f": {last['message']}" if last.get("message") else ""
@@ -182,7 +205,9 @@ def _print_verdicts(explanation: Json, to: Console) -> None:
             )
         )
     if "wouldGetNode" in explanation:
-        to.print(f"[green]It would get {escape(explanation['wouldGetNode'])} now.[/]")
+        held_back = "gatedBy" in explanation.get("queue", {})
+        when = "if it were not held back" if held_back else "now"
+        to.print(f"[green]It would get {escape(explanation['wouldGetNode'])} {when}.[/]")
         return
     _print_preemption(explanation.get("preemption") or {}, to)
     _print_suggestions(explanation.get("wouldFit") or (), to)

@@ -4,9 +4,9 @@ The command line calls it. Invariant: nothing of it is left when it ends.
 """
 
 import argparse
-from pathlib import Path
 from typing import Final
 
+from stellwerk.commands.arguments import add_cluster_arguments, add_feature_gates
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "start an embedded cluster with the scheduler on it, to try things"
@@ -14,22 +14,11 @@ HELP: Final = "start an embedded cluster with the scheduler on it, to try things
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the cluster is made of."""
+    add_cluster_arguments(parser)
     parser.add_argument(
-        "--nodes",
-        default="3",
-        metavar="N|FILE",
-        help="how many hollow nodes, or a file with node manifests (default: 3)",
+        "--page-port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
     )
-    parser.add_argument(
-        "--port", type=int, default=0, help="of the cluster, on 127.0.0.1 (default: a free one)"
-    )
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        type=Path,
-        default=Path("stellwerk.kubeconfig"),
-        help="written once the port answers (default: %(default)s)",
-    )
+    add_feature_gates(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -39,6 +28,9 @@ def run(options: argparse.Namespace) -> int:
     import uvloop  # noqa: PLC0415
 
     from stellwerk.demo.up import run_up  # noqa: PLC0415
+    from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
-    uvloop.run(run_up(options.nodes, options.port, options.kubeconfig.absolute()))
+    kubeconfig = options.kubeconfig.absolute()
+    features = api_features(gates=options.feature_gates)
+    uvloop.run(run_up(options.nodes, options.port, kubeconfig, options.page_port, features))
     return 0

@@ -19,7 +19,7 @@ from stellwerk.app import RunOptions, run
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
-from stellwerk_cluster.command import open_cluster
+from stellwerk_cluster.command import ApiFeatures, open_cluster
 
 _LOOPBACK: Final = PortOptions("127.0.0.1:0", plain_http=True)
 
@@ -57,9 +57,12 @@ def own_command() -> str:
 
 @asynccontextmanager
 async def open_sandbox(
-    nodes: str | int | list[dict[str, Any]], kubeconfig: Path | None = None, port: int = 0
+    nodes: str | int | list[dict[str, Any]],
+    kubeconfig: Path | None = None,
+    port: int = 0,
+    features: ApiFeatures | None = None,
 ) -> AsyncIterator[Sandbox]:
-    """Yield a cluster of these nodes with the operator running on it.
+    """Yield a cluster of these nodes with the operator on it; `features` are on in its API.
 
     Raises:
         ConfigurationError: the nodes cannot be read, or the operator cannot start.
@@ -70,7 +73,7 @@ async def open_sandbox(
             kubeconfig = Path(directory) / "kubeconfig"
         else:
             stack.callback(kubeconfig.unlink, missing_ok=True)
-        cluster = await stack.enter_async_context(open_cluster(nodes, port))
+        cluster = await stack.enter_async_context(open_cluster(nodes, port, features=features))
         cluster.write_kubeconfig(kubeconfig)
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         options = RunOptions(kubeconfig=str(kubeconfig), port=_LOOPBACK)

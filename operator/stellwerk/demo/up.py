@@ -7,18 +7,35 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
+import aiohttp
+
+from stellwerk.client.operator_port import OperatorPort
 from stellwerk.demo.sandbox import open_sandbox, own_command
+from stellwerk.page.server import open_page
+from stellwerk_cluster.command import ApiFeatures
 
 
-async def run_up(nodes: str, port: int, kubeconfig: Path, output: TextIO | None = None) -> None:
+async def run_up(
+    nodes: str,
+    port: int,
+    kubeconfig: Path,
+    page_port: int = 0,
+    features: ApiFeatures | None = None,
+    output: TextIO | None = None,
+) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
-    async with open_sandbox(nodes, kubeconfig, port) as sandbox:
+    async with (
+        open_sandbox(nodes, kubeconfig, port, features) as sandbox,
+        aiohttp.ClientSession() as session,
+        open_page(OperatorPort(session, sandbox.url), page_port) as page,
+    ):
         command, file = own_command(), sandbox.kubeconfig
         image = "registry.k8s.io/pause:3.10"
         print(f"Cluster:    {sandbox.cluster.url}", file=output)
         print(f"Kubeconfig: {file}", file=output)
         print(f"Scheduler:  {sandbox.url}", file=output)
+        print(f"Page:       {page}", file=output)
         print("\nTry, in another terminal:", file=output)
         print(f"  kubectl --kubeconfig {file} run hello --image={image}", file=output)
         print(f"  {command} explain pod hello --url {sandbox.url}", file=output)

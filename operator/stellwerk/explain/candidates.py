@@ -12,6 +12,7 @@ from stellwerk.explain.changes import (
     Change,
     EditPod,
     FreeResources,
+    GrowNode,
     RemoveTaints,
     SetLabels,
     Tolerate,
@@ -40,7 +41,8 @@ Labels: TypeAlias = dict[str, str | None]
 _HARD: Final = (NO_SCHEDULE, NO_EXECUTE)
 _CORDONED: Final = Taint(UNSCHEDULABLE_TAINT_KEY, "", NO_SCHEDULE)
 _FEW: Final = 4
-"""Label values that are tried."""
+"""So many label values are tried, volumes and claims."""
+_VOLUME_PLUGINS: Final = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
 
 
 class Candidates:
@@ -78,8 +80,9 @@ class Candidates:
         if not lacking:
             return
         offered, wanted = node.allocatable, self._wanted()
-        grow = any(offered.get(resource, 0) < wanted[resource] for resource in lacking)
-        yield FreeResources(node.name, tuple(lacking.items()), grow)
+        too_small = any(offered.get(resource, 0) < wanted[resource] for resource in lacking)
+        kind = GrowNode if too_small else FreeResources
+        yield kind(node.name, tuple(lacking.items()))
 
     def lacking(self, row: int) -> dict[str, int]:
         """Resource → how much of it the node lacks for the pod."""
@@ -166,10 +169,14 @@ class Candidates:
         """What the pod could ask less of."""
         for plugin in ("NodeName", "NodeAffinity", "PodTopologySpread", "InterPodAffinity"):
             yield from self.edits_for(plugin)
-        yield from self.edits_for("NodePorts")
+        for plugin in ("NodePorts", *_VOLUME_PLUGINS[:1], "DynamicResources"):
+            yield from self.edits_for(plugin)
 
     def edits_for(self, plugin: str) -> Sequence[EditPod]:
         """What the pod could ask less of, so that a plugin turns fewer nodes away."""
+        if plugin in _VOLUME_PLUGINS:
+            # One list, so that what two of them ask for is one change.
+            plugin = _VOLUME_PLUGINS[0]
         if plugin not in self._edits:
             self._edits[plugin] = list(self._edits_of(plugin))
         return self._edits[plugin]
@@ -186,6 +193,12 @@ class Candidates:
         elif plugin == "NodePorts":
             for port in spec.host_ports:
                 yield EditPod(f"drop host port {port.port}/{port.protocol}", _without_port(port))
+        elif plugin in _VOLUME_PLUGINS:
+            yield from self._volume_edits()
+        elif plugin == "DynamicResources":
+            for claim in spec.resource_claims[:_FEW]:
+                words = f"do without resource claim {claim.name}"
+                yield EditPod(words, _without_resource_claim(claim.name))
         else:
             yield from self._pairwise_edits_of(plugin)
 
@@ -201,6 +214,11 @@ class Candidates:
                 yield EditPod("drop the required pod affinity", _without_affinity)
             if spec.pod_affinity.required_anti:
                 yield EditPod("drop the required pod anti-affinity", _without_anti_affinity)
+
+    def _volume_edits(self) -> Iterator[EditPod]:
+        for volume in self._pod.volumes[:_FEW]:
+            claim = f" (claim {volume.claim_name})" if volume.claim_name else ""
+            yield EditPod(f"do without volume {volume.name}{claim}", _without_volume(volume.name))
 
     def smaller_request(self, rows: Iterable[int]) -> Iterator[EditPod]:
         """The request that the node with the most room could take, by resource."""
@@ -299,6 +317,21 @@ def _without_port(port: HostPort) -> Edit:
     def edit(pod: PodInfo) -> PodInfo:
         left = tuple(each for each in pod.spec.host_ports if each != port)
         return replace(pod, spec=replace(pod.spec, host_ports=left))
+
+    return edit
+
+
+def _without_volume(name: str) -> Edit:
+    def edit(pod: PodInfo) -> PodInfo:
+        return replace(pod, volumes=tuple(each for each in pod.volumes if each.name != name))
+
+    return edit
+
+
+def _without_resource_claim(name: str) -> Edit:
+    def edit(pod: PodInfo) -> PodInfo:
+        left = tuple(each for each in pod.spec.resource_claims if each.name != name)
+        return replace(pod, spec=replace(pod.spec, resource_claims=left))
 
     return edit
 

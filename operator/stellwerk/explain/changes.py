@@ -5,11 +5,12 @@ Invariant: a change alters the trial that it is applied to and nothing else, and
 says all that was altered.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 from fractions import Fraction
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from typing_extensions import override
 
@@ -48,10 +49,8 @@ class Cost(IntEnum):
 class Change(Protocol):
     """One change; equal changes compare equal."""
 
-    @property
-    def cost(self) -> Cost:
-        """How dear it is."""
-        ...
+    cost: ClassVar[Cost]
+    """How dear it is."""
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -98,29 +97,11 @@ def amounts_text(amounts: Mapping[str, int]) -> str:
     return " and ".join(amount_text(resource, amount) for resource, amount in amounts.items())
 
 
-def _node(snapshot: Snapshot, name: str) -> NodeInfo:
-    return snapshot.node_at(snapshot.row_of[name])
-
-
 @dataclass(frozen=True, slots=True)
-class FreeResources(Change):
-    """Pods on a node request less, or the node offers more where it never had enough."""
+class NodeChange(Change):
+    """A change to one node, which is written anew as `changed` says."""
 
     node_name: str
-    amounts: tuple[tuple[str, int], ...]
-    """(resource, how much is lacking)."""
-    grow: bool = False
-    """The node is too small for the pod even when empty."""
-
-    @property
-    @override
-    def cost(self) -> Cost:
-        return Cost.GROW if self.grow else Cost.FREE
-
-    @property
-    @override
-    def group(self) -> tuple[str, ...]:
-        return ("grow" if self.grow else "free", *(resource for resource, _ in self.amounts))
 
     @property
     @override
@@ -129,53 +110,81 @@ class FreeResources(Change):
 
     @override
     def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
-        node = _node(snapshot, self.node_name)
-        offered = dict(node.allocatable)
-        for resource, amount in self.amounts:
-            offered[resource] = offered.get(resource, 0) + amount
-        trial.set_node(replace(node, allocatable=offered))
+        node = snapshot.node_at(snapshot.row_of[self.node_name])
+        trial.set_node(self.changed(node))
         return pod
 
-    @override
-    def describe(self) -> str:
-        amounts = amounts_text(dict(self.amounts))
-        if self.grow:
-            return f"give {self.node_name} {amounts} more than it has"
-        return f"free {amounts} on {self.node_name}"
-
-    @override
-    def as_json(self) -> JsonObject:
-        kind = "growNode" if self.grow else "freeResources"
-        return {"kind": kind, "node": self.node_name, "amounts": dict(self.amounts)}
+    @abstractmethod
+    def changed(self, node: NodeInfo) -> NodeInfo:
+        """The node after the change."""
 
 
 @dataclass(frozen=True, slots=True)
-class Uncordon(Change):
-    """A node takes pods again, and loses the taint that comes with being cordoned."""
+class FreeResources(NodeChange):
+    """Pods on a node request less."""
 
-    node_name: str
+    cost: ClassVar[Cost] = Cost.FREE
+
+    amounts: tuple[tuple[str, int], ...]
+    """(resource, how much is lacking)."""
 
     @property
     @override
-    def cost(self) -> Cost:
-        return Cost.UNCORDON
+    def group(self) -> tuple[str, ...]:
+        return ("free", *(resource for resource, _ in self.amounts))
+
+    @override
+    def changed(self, node: NodeInfo) -> NodeInfo:
+        # For the pod it is all the same whether less is requested or more is offered.
+        offered = dict(node.allocatable)
+        for resource, amount in self.amounts:
+            offered[resource] = offered.get(resource, 0) + amount
+        return replace(node, allocatable=offered)
+
+    @override
+    def describe(self) -> str:
+        return f"free {amounts_text(dict(self.amounts))} on {self.node_name}"
+
+    @override
+    def as_json(self) -> JsonObject:
+        return {"kind": "freeResources", "node": self.node_name, "amounts": dict(self.amounts)}
+
+
+@dataclass(frozen=True, slots=True)
+class GrowNode(FreeResources):
+    """A node that is too small for the pod even when empty offers more."""
+
+    cost: ClassVar[Cost] = Cost.GROW
+
+    @property
+    @override
+    def group(self) -> tuple[str, ...]:
+        return ("grow", *(resource for resource, _ in self.amounts))
+
+    @override
+    def describe(self) -> str:
+        return f"give {self.node_name} {amounts_text(dict(self.amounts))} more than it has"
+
+    @override
+    def as_json(self) -> JsonObject:
+        return {"kind": "growNode", "node": self.node_name, "amounts": dict(self.amounts)}
+
+
+@dataclass(frozen=True, slots=True)
+class Uncordon(NodeChange):
+    """A node takes pods again, and loses the taint that comes with being cordoned."""
+
+    cost: ClassVar[Cost] = Cost.UNCORDON
 
     @property
     @override
     def group(self) -> tuple[str, ...]:
         return ("uncordon",)
 
-    @property
     @override
-    def target(self) -> str:
-        return self.node_name
-
-    @override
-    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
-        node = _node(snapshot, self.node_name)
+    def changed(self, node: NodeInfo) -> NodeInfo:
         taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT_KEY)
-        trial.set_node(replace(node, unschedulable=False, taints=taints))
-        return pod
+        return replace(node, unschedulable=False, taints=taints)
 
     @override
     def describe(self) -> str:
@@ -187,33 +196,22 @@ class Uncordon(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveTaints(Change):
+class RemoveTaints(NodeChange):
     """A node loses taints."""
 
-    node_name: str
-    taints: tuple[Taint, ...]
+    cost: ClassVar[Cost] = Cost.UNTAINT
 
-    @property
-    @override
-    def cost(self) -> Cost:
-        return Cost.UNTAINT
+    taints: tuple[Taint, ...]
 
     @property
     @override
     def group(self) -> tuple[str, ...]:
         return ("untaint", *map(taint_text, self.taints))
 
-    @property
     @override
-    def target(self) -> str:
-        return self.node_name
-
-    @override
-    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
-        node = _node(snapshot, self.node_name)
+    def changed(self, node: NodeInfo) -> NodeInfo:
         left = tuple(taint for taint in node.taints if taint not in self.taints)
-        trial.set_node(replace(node, taints=left))
-        return pod
+        return replace(node, taints=left)
 
     @override
     def describe(self) -> str:
@@ -226,38 +224,23 @@ class RemoveTaints(Change):
 
 
 @dataclass(frozen=True, slots=True)
-class SetLabels(Change):
+class SetLabels(NodeChange):
     """A node gets labels, or loses them (None)."""
 
-    node_name: str
-    labels: tuple[tuple[str, str | None], ...]
+    cost: ClassVar[Cost] = Cost.LABEL
 
-    @property
-    @override
-    def cost(self) -> Cost:
-        return Cost.LABEL
+    labels: tuple[tuple[str, str | None], ...]
 
     @property
     @override
     def group(self) -> tuple[str, ...]:
         return ("label", *(f"{key}={value}" for key, value in self.labels))
 
-    @property
     @override
-    def target(self) -> str:
-        return self.node_name
-
-    @override
-    def apply(self, trial: Trial, snapshot: Snapshot, pod: PodInfo) -> PodInfo:
-        node = _node(snapshot, self.node_name)
-        labels = dict(node.labels)
-        for key, value in self.labels:
-            if value is None:
-                labels.pop(key, None)
-            else:
-                labels[key] = value
-        trial.set_node(replace(node, labels=labels))
-        return pod
+    def changed(self, node: NodeInfo) -> NodeInfo:
+        labels: dict[str, str | None] = {**node.labels, **dict(self.labels)}
+        left = {key: value for key, value in labels.items() if value is not None}
+        return replace(node, labels=left)
 
     @override
     def describe(self) -> str:
@@ -275,12 +258,9 @@ class SetLabels(Change):
 class DeletePod(Change):
     """A pod on a node goes."""
 
-    pod: PodInfo
+    cost: ClassVar[Cost] = Cost.DELETE
 
-    @property
-    @override
-    def cost(self) -> Cost:
-        return Cost.DELETE
+    pod: PodInfo
 
     @property
     @override
@@ -310,12 +290,9 @@ class DeletePod(Change):
 class Tolerate(Change):
     """The pod stands a taint."""
 
-    taint: Taint
+    cost: ClassVar[Cost] = Cost.TOLERATE
 
-    @property
-    @override
-    def cost(self) -> Cost:
-        return Cost.TOLERATE
+    taint: Taint
 
     @property
     @override
@@ -349,13 +326,10 @@ class Tolerate(Change):
 class EditPod(Change):
     """The pod asks for less; `words` say what of."""
 
+    cost: ClassVar[Cost] = Cost.RELAX
+
     words: str
     edit: Callable[[PodInfo], PodInfo]
-
-    @property
-    @override
-    def cost(self) -> Cost:
-        return Cost.RELAX
 
     @property
     @override

@@ -17,7 +17,7 @@ from stellwerk.explain.candidates import Candidates
 from stellwerk.explain.changes import Change, DeletePod
 from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.pods_in_the_way import PodsInTheWay
-from stellwerk.explain.suggestions import Proof, Suggestion, grouped
+from stellwerk.explain.suggestions import ClosedDomain, Proof, Suggestion, grouped
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
 from stellwerk.world.decide import decide, find_nodes
@@ -38,7 +38,10 @@ _MOST_TOGETHER: Final = 6
 _MOST_LEAVING: Final = 16
 _PER_PLUGIN: Final = 2
 _SHOWN: Final = 5
-_DOMAIN_PLUGINS: Final = frozenset({"InterPodAffinity", "PodTopologySpread"})
+_SPREAD: Final = "PodTopologySpread"
+_DOMAIN_PLUGINS: Final = frozenset({"InterPodAffinity", _SPREAD})
+_DOMAINS: Final = 4
+"""So many domains of spread constraints are looked at."""
 
 
 class Counterfactuals:
@@ -126,6 +129,7 @@ class Counterfactuals:
             np.any(found.results[name].codes) for name in _DOMAIN_PLUGINS & found.results.keys()
         ):
             yield from in_the_way.gather()
+            yield from self._thinned(found, near)
         limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
         for at in near:
             for other in in_the_way.for_row(int(found.rows[at])):
@@ -134,8 +138,28 @@ class Counterfactuals:
 
     # --- several changes ------------------------------------------------------------------------
 
+    def _thinned(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
+        """For domains that only a spread constraint closes: so many pods less as they are over."""
+        tried: set[ClosedDomain] = set()
+        for at in near:
+            if found.failing(at) != [_SPREAD]:
+                continue
+            for constraint, value, pods in self._in_the_way.counted_beside(int(found.rows[at])):
+                if (constraint, value) in tried or len(tried) >= _DOMAINS:
+                    continue
+                tried.add((constraint, value))
+                before = len(self._proofs)
+                for count in range(1, min(_MOST_TOGETHER, len(pods)) + 1):
+                    leaving = tuple(map(DeletePod, pods[:count]))
+                    yield from self._smallest(leaving, (constraint, value))
+                    if len(self._proofs) > before:
+                        break
+
     def _together(self, found: Findings, near: Sequence[int]) -> Iterator[None]:
         """For each near node a change for every plugin that turns it away, less the needless."""
+        status = found.found.pre_filter
+        if not status.ok:
+            yield from self._smallest(tuple(self._candidates.edits_for(status.plugin)))
         limit = len(self._tried) + _TRIES_TOGETHER
         for at in near[:_NODES_TOGETHER]:
             row = int(found.rows[at])
@@ -158,17 +182,19 @@ class Counterfactuals:
                 together = (*leaving[:_MOST_LEAVING], *cheapest)
                 yield from self._smallest(tuple(dict.fromkeys(together)))
 
-    def _smallest(self, changes: tuple[Change, ...]) -> Iterator[None]:
+    def _smallest(
+        self, changes: tuple[Change, ...], closed: ClosedDomain | None = None
+    ) -> Iterator[None]:
         """If the changes help together, leave out one after the other for as long as they do."""
         before = len(self._proofs)
-        helps = self._try(changes)
+        helps = self._try(changes, closed)
         yield
         if not helps:
             return
         left = changes
         for change in sorted(changes, key=lambda each: -each.cost):
             fewer = tuple(each for each in left if each is not change)
-            helps = bool(fewer) and self._try(fewer)
+            helps = bool(fewer) and self._try(fewer, closed)
             yield
             if helps:
                 left = fewer
@@ -201,7 +227,7 @@ class Counterfactuals:
 
     # --- trying ---------------------------------------------------------------------------------
 
-    def _try(self, changes: tuple[Change, ...]) -> bool | None:
+    def _try(self, changes: tuple[Change, ...], closed: ClosedDomain | None = None) -> bool | None:
         """Whether a node takes the pod after these changes; None: they were tried already."""
         together = frozenset(changes)
         if together in self._tried:
@@ -216,5 +242,5 @@ class Counterfactuals:
             if not len(rows):
                 return False
             names = tuple(self._snapshot.names(rows[:_SHOWN].tolist()))
-        self._proofs.append(Proof(changes, len(rows), names))
+        self._proofs.append(Proof(changes, len(rows), names, closed))
         return True

@@ -5,7 +5,9 @@ bounded in number, and stay when the pods are gone, for it is then that they are
 """
 
 from collections import OrderedDict
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from stellwerk.framework.interface import Candidate
 from stellwerk.models.json_values import JsonObject
@@ -16,20 +18,40 @@ _MOST: Final = 4096
 _CANDIDATES: Final = 20
 
 
+Entry = TypeVar("Entry")
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """A node that victims were to leave for a preemptor."""
+
+    preemptor: PodInfo
+    node_name: str
+    decided_at_seconds: float
+    """Monotonic."""
+
+
 class Evictions:
     """The last preemptions by the names of victims and of preemptors."""
 
     def __init__(self) -> None:
         self._by_victim: OrderedDict[str, JsonObject] = OrderedDict()
         self._by_preemptor: OrderedDict[str, JsonObject] = OrderedDict()
+        self._nominations: OrderedDict[str, Nomination] = OrderedDict()
+        """The last one of each preemptor, in the order in which they were made."""
 
-    def keep(self, decision: Decision, decided_at: str) -> None:
-        """Keep what a decision that nominates a node means for its victims, and why that node."""
+    def keep(self, decision: Decision, decided_at: str, now_seconds: float) -> None:
+        """Keep what a decision that nominates a node means for its victims, and why that node.
+
+        `now_seconds`: monotonic, of the decision.
+        """
         chosen, preemptor = decision.candidate, decision.search.pod
         if chosen is None:
             return
         for victim in chosen.victims:
             _put(self._by_victim, victim.key, _for_victim(victim, preemptor, decided_at))
+        nomination = Nomination(preemptor, chosen.node_name, now_seconds)
+        _put(self._nominations, preemptor.key, nomination)
         others = decision.post_filter.candidates if decision.post_filter is not None else ()
         _put(
             self._by_preemptor,
@@ -52,8 +74,20 @@ class Evictions:
         """What was to go for a pod, and what else could have."""
         return self._by_preemptor.get(key)
 
+    def nomination_of(self, key: str) -> Nomination | None:
+        """The node that a preemptor was nominated to last, and when."""
+        return self._nominations.get(key)
 
-def _put(entries: OrderedDict[str, JsonObject], key: str, entry: JsonObject) -> None:
+    def later_on(self, nomination: Nomination) -> Iterator[Nomination]:
+        """What was nominated to the same node afterwards, the newest first."""
+        for other in reversed(self._nominations.values()):
+            if other.decided_at_seconds <= nomination.decided_at_seconds:
+                return
+            if other.node_name == nomination.node_name:
+                yield other
+
+
+def _put(entries: OrderedDict[str, Entry], key: str, entry: Entry) -> None:
     entries.pop(key, None)
     entries[key] = entry
     while len(entries) > _MOST:

@@ -4,13 +4,15 @@ The operator's port serves them. Invariant: a page is made in steps, and holds a
 entries as were asked for.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.queue_facts import QUEUES, at
-from stellwerk.explain.report import Steps
+from stellwerk.explain.records import DecisionRecords
+from stellwerk.explain.steps import Steps
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.world.world import World
@@ -61,8 +63,30 @@ def _queued(world: World, entry: QueuedPod) -> JsonObject:
     return item
 
 
-def profiles_page(world: World) -> Steps:
-    """Every profile that serves, and why others do not."""
+def decisions_page(world: World, records: DecisionRecords, page: Page) -> Steps:
+    """Pods that got a node, the last decision first, as many as are kept."""
+    yield
+    items = []
+    for number, record in enumerate(records.newest(page.offset, page.limit)):
+        if number % _AT_ONCE == 0:
+            yield
+        items.append(
+            {
+                "pod": record.key,
+                "node": record.node_name,
+                "schedulerName": record.scheduler_name,
+                "decidedAt": at(world.clock, record.decided_at_seconds),
+                "attempts": record.attempts,
+                "feasible": record.feasible,
+                "nodes": record.nodes,
+                "tied": record.tied,
+            }
+        )
+    return {"total": len(records), "items": items}
+
+
+def profiles_page(world: World, objects: Iterable[JsonObject]) -> Steps:
+    """Every profile that serves, why others do not, and what the objects' conditions say."""
     yield
     items = [
         {
@@ -82,7 +106,7 @@ def profiles_page(world: World) -> Steps:
         {"schedulerName": name, "reason": reason}
         for name, reason in world.profiles.refusals.items()
     ]
-    return {"items": items, "refused": refused}
+    return {"items": items, "refused": refused, "objects": list(objects)}
 
 
 def nodes_page(world: World, page: Page) -> Steps:

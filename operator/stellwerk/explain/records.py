@@ -2,21 +2,21 @@
 
 The scheduling cycle keeps one per decision, the explanation of a bound pod reads it. Invariant:
 records hold copies of a few entries of each column, never a column, because columns are written
-anew in the next cycle; texts are made only when a record is read.
+anew in the next cycle, and nothing of the pod, which may be huge; texts are made only when a record
+is read.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
 from stellwerk.framework.containment import is_trusted
 from stellwerk.framework.scoring import PluginScore, Scores
 from stellwerk.framework.status import Status
-from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
 
@@ -36,7 +36,6 @@ _COUNTING_SECONDS: Final = 0.05
 """and so much at once."""
 _RECORD_BYTES: Final = 1500
 """A record without its columns: names, keys, objects."""
-_NAME: Final = attrgetter("name")
 _NODE_BYTES: Final = 16
 """Of one node in one column, raw and normalised."""
 
@@ -53,29 +52,35 @@ class Rejections:
     """How many nodes were not feasible then."""
 
 
-@dataclass(slots=True)
-class KeptScore:
-    """What one plugin gave the kept nodes; raw and normalised are one number where all have it."""
+KeptScore: TypeAlias = tuple[str, int, IntColumn | int, IntColumn | int]
+"""(plugin, weight, raw, normalised) of the kept nodes; one number where all have it.
 
-    plugin: str
-    weight: int
-    raw: IntColumn | int
-    normalized: IntColumn | int
+A plain tuple: a decision makes one for each plugin, and the making of objects would cost as much as
+the columns.
+"""
 
-    def at(self, position: int) -> tuple[int, int]:
-        """(raw, normalised) of one kept node."""
-        raw, normalized = self.raw, self.normalized
-        return (
-            raw if isinstance(raw, int) else int(raw[position]),
-            normalized if isinstance(normalized, int) else int(normalized[position]),
-        )
+
+def score_at(score: KeptScore, position: int) -> tuple[int, int]:
+    """(raw, normalised) of one kept node."""
+    _, _, raw, normalized = score
+    return (
+        raw if isinstance(raw, int) else int(raw[position]),
+        normalized if isinstance(normalized, int) else int(normalized[position]),
+    )
 
 
 @dataclass(slots=True)
 class DecisionRecord:
-    """One decision that ended in a node; not frozen, for freezing costs at each decision."""
+    """One decision that ended in a node; not frozen, for freezing costs at each decision.
 
-    pod: PodInfo
+    Of the pod, which may be huge, it holds names alone.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int
+    scheduler_name: str
     node_name: str
     decided_at_seconds: float
     """Monotonic."""
@@ -98,6 +103,11 @@ class DecisionRecord:
 
     size_bytes: int
     """About what it holds in memory."""
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME of the pod."""
+        return f"{self.namespace}/{self.name}"
 
     def ranked(self) -> list[int]:
         """Positions of the best kept nodes: the highest total first, of equals the chosen one."""
@@ -134,6 +144,18 @@ class DecisionRecords:
         """The record of a pod; None: it was decided too long ago, or not here."""
         return self._records.get(uid)
 
+    def newest(self, offset: int, limit: int) -> list[DecisionRecord]:
+        """Some records, the last decision first."""
+        return list(islice(reversed(self._records.values()), offset, offset + limit))
+
+    def since(self, node_name: str, seconds: float) -> Iterator[DecisionRecord]:
+        """Decisions for a node after a moment of the monotonic clock, the last one first."""
+        for record in reversed(self._records.values()):
+            if record.decided_at_seconds <= seconds:
+                return
+            if record.node_name == node_name:
+                yield record
+
     def keep(self, decision: Decision, attempts: int, now: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""
         search = decision.search
@@ -141,21 +163,26 @@ class DecisionRecords:
         names: Sequence[str] = ()
         kept: Sequence[KeptScore] = ()
         if scores is not None and total is not None:
-            positions = self._best(search.profile.scheduler_name, total, decision.tied)
+            positions = self._best(search.profile.scheduler_name, total, decision.best)
             total = total[positions]
             names = _names(search, scores, positions)
             kept = [_kept(score, positions) for score in scores.by_plugin]
         nodes = search.snapshot.node_count
         others = nodes - decision.feasible
+        pod = search.pod
         record = DecisionRecord(
-            search.pod,
+            pod.uid,
+            pod.namespace,
+            pod.name,
+            pod.spec.priority,
+            search.profile.scheduler_name,
             decision.node_name,
             now,
             attempts,
             decision.feasible,
             found.evaluated,
             nodes,
-            decision.tied,
+            1 if decision.best is None else len(decision.best),
             search.nominated,
             names,
             total,
@@ -163,7 +190,7 @@ class DecisionRecords:
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
         )
-        self._put(search.pod.uid, record)
+        self._put(pod.uid, record)
 
     def _put(self, uid: str, record: DecisionRecord) -> None:
         before = self._records.pop(uid, None)
@@ -177,7 +204,7 @@ class DecisionRecords:
 
     # --- the best nodes -------------------------------------------------------------------------
 
-    def _best(self, profile: str, total: IntColumn, tied: int) -> RowColumn:
+    def _best(self, profile: str, total: IntColumn, best: RowColumn | None) -> RowColumn:
         """Positions of the best nodes, at least BEST of them and a few more, in no order.
 
         Ordering all totals would cost more than the rest of the record; totals change little from
@@ -185,9 +212,8 @@ class DecisionRecords:
         """
         if len(total) <= _MOST:
             return np.arange(len(total))
-        if tied >= BEST:
-            best: RowColumn = (total == total.max()).nonzero()[0][:_MOST]
-            return best
+        if best is not None and len(best) >= BEST:
+            return best[:_MOST].copy()
         above = (total >= self._floors.get(profile, 0)).nonzero()[0]
         if BEST <= len(above) <= _MOST:
             return above
@@ -229,17 +255,18 @@ class DecisionRecords:
 def _names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str]:
     view, nodes = scores.nodes, search.snapshot.nodes
     rows = positions if view.whole else view.row_numbers()[positions]
-    return list(map(_NAME, map(nodes.__getitem__, rows.tolist())))
+    # Rows of a decision hold nodes; a comprehension is twice as fast as calls for each name.
+    return [node.name for node in map(nodes.__getitem__, rows.tolist()) if node is not None]
 
 
 def _kept(score: PluginScore, positions: RowColumn) -> KeptScore:
     scored, raw = score.scored, score.raw
     if isinstance(scored, int):
         # All rows have the same raw score, too.
-        return KeptScore(score.plugin, score.weight, int(raw[0]), scored)
+        return score.plugin, score.weight, int(raw[0]), scored
     of_best = raw[positions]
     normalized = of_best if scored is raw else scored[positions]
-    return KeptScore(score.plugin, score.weight, of_best, normalized)
+    return score.plugin, score.weight, of_best, normalized
 
 
 def _may_be_asked_again(search: Search) -> bool:

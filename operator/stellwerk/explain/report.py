@@ -5,18 +5,23 @@ between. Invariant: what is recomputed says so, and is computed on a fork; the l
 read.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain, islice
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import Final, TypeAlias
+from typing import Final
+
+import numpy as np
 
 from stellwerk.backend.queued_pod import POPPED, QueuedPod
 from stellwerk.explain.counterfactuals import Counterfactuals
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
-from stellwerk.explain.records import DecisionRecord, DecisionRecords
+from stellwerk.explain.queue_history import QueueHistory
+from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
+from stellwerk.explain.steps import Steps
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.status import Status
@@ -26,9 +31,11 @@ from stellwerk.world.decide import Decision, decide
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
-Steps: TypeAlias = Generator[None, None, JsonObject]
-"""Yields between steps, returns the result."""
 _EXAMPLES: Final = 5
+_TAKERS: Final = 5
+"""So many pods are named that took another one's place."""
+_NEAREST: Final = 20
+"""So many nodes are shown one by one."""
 _NEAR: Final = 0.6
 
 
@@ -41,6 +48,11 @@ class Explanations:
     evictions: Evictions
     without_profile: Callable[[], Mapping[str, PodInfo]]
     """Unbound pods that no profile serves, by uid."""
+    history: QueueHistory
+    profile_objects: Callable[[], Iterable[JsonObject]]
+    """Every SchedulerProfile with its conditions."""
+    shadow: Callable[[str], JsonObject | None]
+    """What a profile with shadowOf would have decided otherwise; None: there is no such one."""
 
     def pod(self, namespace: str, name: str) -> Steps | None:
         """Explain a pod; None: there is none of that name."""
@@ -104,6 +116,8 @@ class Explanations:
         preempted = self.evictions.of_preemptor(pod.key)
         if preempted is not None:
             result["lastPreemption"] = preempted | {"nominatedNode": pod.nominated_node_name}
+            if pod.nominated_node_name != preempted["node"]:
+                result["lastPreemption"]["tookPlace"] = self._took_place(pod)
         profile = world.profiles.of(pod)
         if profile is None:
             return result | self._no_profile(pod)
@@ -112,6 +126,34 @@ class Explanations:
         yield
         served = fork.profiles.of(pod)
         return result if served is None else result | (yield from explain_on(fork, pod, served))
+
+    def _took_place(self, pod: PodInfo) -> list[JsonObject]:
+        """The pods that got, or were nominated to, the node that victims were to leave for one."""
+        nomination = self.evictions.nomination_of(pod.key)
+        if nomination is None:
+            return []
+        bound = self.records.since(nomination.node_name, nomination.decided_at_seconds)
+        later = self.evictions.later_on(nomination)
+        nominated: Iterable[tuple[PodInfo | DecisionRecord, float, bool]] = (
+            (it.preemptor, it.decided_at_seconds, False) for it in later
+        )
+        takers = {
+            each.uid: (each, seconds, is_bound)
+            for each, seconds, is_bound in chain(
+                nominated, ((it, it.decided_at_seconds, True) for it in bound)
+            )
+            # What has less priority has no place that a nominated pod waits for.
+            if each.priority >= pod.priority and each.uid != pod.uid
+        }
+        return [
+            {
+                "pod": each.key,
+                "priority": each.priority,
+                "bound": is_bound,
+                "decidedAt": at(self.world.clock, decided_at_seconds),
+            }
+            for each, decided_at_seconds, is_bound in islice(takers.values(), _TAKERS)
+        ]
 
     # --- without a profile ----------------------------------------------------------------------
 
@@ -205,7 +247,24 @@ def verdicts(world: World, found: Findings) -> JsonObject:
         result["onlyNodes"] = sorted(found.found.node_names)[:_EXAMPLES]
     if not found.fits.any():
         result["message"] = fit_error(found.diagnosis)
+    if found.results:
+        result["nearest"] = _nearest(found, names)
     return result
+
+
+def _nearest(found: Findings, names: Sequence[str]) -> list[JsonObject]:
+    """The nodes that fewest plugins turn away, each with what these say of it."""
+    order = np.argsort(found.fails, kind="stable")[:_NEAREST].tolist()
+    return [
+        {
+            "node": names[position],
+            "rejectedBy": {
+                plugin: list(found.status(plugin, position).reasons)
+                for plugin in found.failing(position)
+            },
+        }
+        for position in order
+    ]
 
 
 def preemption(decision: Decision) -> JsonObject:
@@ -242,9 +301,10 @@ def _reasons(counts: Iterable[tuple[Status, int]]) -> list[JsonObject]:
 def _ranked(record: DecisionRecord, rank: int, position: int) -> JsonObject:
     scores = {}
     for score in record.scores:
-        raw, normalized = score.at(position)
-        weighted = normalized * score.weight
-        scores[score.plugin] = {"raw": raw, "normalized": normalized, "weighted": weighted}
+        plugin, weight, *_ = score
+        raw, normalized = score_at(score, position)
+        weighted = normalized * weight
+        scores[plugin] = {"raw": raw, "normalized": normalized, "weighted": weighted}
     total = 0 if record.total is None else int(record.total[position])
     name = record.names[position]
     return {"node": name, "rank": rank, "total": total, "scores": scores}

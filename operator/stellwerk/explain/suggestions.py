@@ -6,11 +6,14 @@ suggestion names was tried on its own.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from stellwerk.explain.changes import Change, FreeResources, Tolerate, amounts_text
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_affinity import SpreadConstraint
 
+ClosedDomain: TypeAlias = tuple[SpreadConstraint, str]
+"""A constraint, and the value of its topology key where it lets no pod in."""
 _NAMED: Final = 2
 """So many objects are named; further ones are counted."""
 
@@ -24,6 +27,19 @@ class Proof:
     """How many nodes took the pod then."""
     node_names: tuple[str, ...]
     """Some of them."""
+    closed: ClosedDomain | None = None
+    """The domain that the changes open; None: they say themselves what they do."""
+
+    @property
+    def reason(self) -> str:
+        """Why as many pods have to go as do; empty where no pod has to."""
+        if self.closed is None:
+            return ""
+        constraint, value = self.closed
+        count = len(self.changes)
+        pods = "1 pod" if count == 1 else f"{count} pods"
+        key, skew = constraint.topology_key, constraint.max_skew
+        return f"{pods} too many in {key}={value} for maxSkew {skew}"
 
     @property
     def sort_key(self) -> tuple[object, ...]:
@@ -49,6 +65,8 @@ class Suggestion:
     def text(self) -> str:
         """The suggestion in one line."""
         words = " and ".join(change.describe() for change in self.proof.changes)
+        if self.proof.reason:
+            words = f"{self.proof.reason}: {words}"
         if self.others:
             named = [_alternative(self.proof, other) for other in self.others[: _NAMED - 1]]
             left = len(self.others) - len(named)
@@ -64,6 +82,7 @@ class Suggestion:
         """The suggestion as fields."""
         return {
             "text": self.text,
+            **({"reason": self.proof.reason} if self.proof.reason else {}),
             "changes": [change.as_json() for change in self.proof.changes],
             "feasibleNodes": self.proof.node_count,
             "nodes": list(self.proof.node_names),

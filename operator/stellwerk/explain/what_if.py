@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from stellwerk.backend.queued_pod import POPPED
 from stellwerk.errors import ConfigurationError, ProfileError
-from stellwerk.explain.report import Steps, explain_on
+from stellwerk.explain.report import explain_on
+from stellwerk.explain.steps import Steps
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node

@@ -11,6 +11,8 @@ from stellwerk.framework.status import Code, Status
 
 if TYPE_CHECKING:
     from stellwerk.models.pod import PodInfo
+    from stellwerk.models.pod_group_key import PodGroupKey
+    from stellwerk.snapshot.columns import Mask
 
 Value = TypeVar("Value")
 
@@ -31,7 +33,9 @@ class CycleState:
 
     __slots__ = (
         "_values",
+        "among",
         "broken_filter",
+        "group",
         "pods_to_activate",
         "point_runs",
         "sampled",
@@ -44,6 +48,10 @@ class CycleState:
         """`sampled`: plugins are timed one by one in this attempt."""
         self.sampled = sampled
         self._values: dict[str, Any] = {}
+        self.among: Mask | None = None
+        """(N,) bool, the only rows that exist for this attempt; None: all of them."""
+        self.group: PodGroupKey | None = None
+        """The group with which the pod is decided; None: it is decided by itself."""
         self.broken_filter: Status | None = None
         """What ends the attempt: a costly filter has an error for a node that others let pass."""
         self.skipped_filters: set[str] = set()

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+
+# np.unique looks into it, which would have it loaded while the first rejected pod waits.
+import numpy.ma
 import numpy.typing as npt
 
 from stellwerk.framework.status import OK, Status

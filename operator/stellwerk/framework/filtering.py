@@ -7,6 +7,7 @@ from a cached column, with the same result.
 
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
+
+_FEW_RESOURCES: Final = 4
+"""A pod that requests more has their rows made together, rather than one at its first use."""
 
 
 class FilterPhase:
@@ -76,6 +80,8 @@ class FilterPhase:
             PluginFailure: a plugin raised, or is without the PreFilter that it needs.
         """
         state = state or CycleState()
+        if len(pod.amounts.requests) > _FEW_RESOURCES:
+            self._snapshot.make_rows(pod.amounts.requests)
         found = Feasibility(state, self._snapshot.alive)
         everything = NodeView(self._snapshot)
         with self._pre_filters.timed(state) as timing:
@@ -105,6 +111,9 @@ class FilterPhase:
     def diagnose(self, found: Feasibility, pod: PodInfo) -> Diagnosis:
         """Why no row takes the pod, node by node, filter by filter in the profile's order."""
         rows, numbers = self._snapshot.rows
+        if found.state.among is not None:
+            numbers = numbers[found.state.among[numbers]]
+            rows = numbers.tolist()
         if not found.pre_filter.ok:
             return Diagnosis.of_pre_filter(rows, found.pre_filter)
         statuses = self._statuses(found, pod, numbers)
@@ -140,6 +149,8 @@ class FilterPhase:
         row = self._snapshot.row_of.get(pod.nominated_node_name)
         if row is None or (found.node_names and pod.nominated_node_name not in found.node_names):
             return False
+        if found.state.among is not None and not found.state.among[row]:
+            return False
         rows = np.array([row], dtype=np.intp)
         nodes = NodeView(self._snapshot, rows)
         if not self.filters.run_with_nominated_pods(found.state, pod, nodes).fits[0]:
@@ -151,10 +162,15 @@ class FilterPhase:
         """Write into `found` the rows that every filter passes, nominated pods counted."""
         snapshot = self._snapshot
         candidates = None if found.node_names is None else found.candidate_rows(snapshot)
+        among = found.state.among
+        if among is not None:
+            candidates = among if candidates is None else candidates & among
         nominated = bool(self._nominations.by_node)
         cached = self._cached_statuses(found, pod) if nominated else None
         if cached is not None:
             found.fits = cached.fits & snapshot.alive
+            if among is not None:
+                found.fits &= among
         else:
             found.fits = self._fitting(found.state, pod, candidates)
             if nominated:

@@ -21,10 +21,12 @@ from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
+    EvictedTogether,
     FilterRunner,
     Handle,
     Nominations,
     ObjectStore,
+    PodGroups,
     Recorder,
     VolumeCounts,
     WaitingPod,
@@ -95,6 +97,18 @@ class VolumesUncounted(VolumeCounts):
         pass
 
 
+class NoPodGroups(PodGroups):
+    """No pod is a member of any group: for decisions on pods alone."""
+
+    @override
+    def why_gated(self, pod: PodInfo) -> str:
+        return ""
+
+    @override
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """What all profiles share."""
@@ -124,6 +138,7 @@ class Services:
     stopwatch: StopwatchOf = _unmeasured
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
+    pod_groups: PodGroups = field(default_factory=NoPodGroups)
 
 
 class ProfileHandle(Handle):
@@ -140,6 +155,7 @@ class ProfileHandle(Handle):
         self.volume_counts = services.volume_counts
         self.preempting = services.preempting
         self.background = services.background
+        self.pod_groups = services.pod_groups
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

@@ -10,11 +10,18 @@ from typing import Any
 from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.handle import STANDING_CLOCK, RandomNumbers, Services, WaitingPods
+from stellwerk.framework.handle import (
+    STANDING_CLOCK,
+    NoPodGroups,
+    RandomNumbers,
+    Services,
+    WaitingPods,
+)
 from stellwerk.framework.services import (
     ClusterClient,
     Nominations,
     ObjectStore,
+    PodGroups,
     Recorder,
     WaitingPod,
 )
@@ -111,6 +118,7 @@ def offline_services(
     nominations: Nominations,
     random: RandomNumbers,
     now: Callable[[], datetime] = STANDING_CLOCK.now,
+    pod_groups: PodGroups | None = None,
 ) -> Services:
     """Services for `decide`, explain and what-if."""
     offline = Offline()
@@ -126,6 +134,7 @@ def offline_services(
         activate=_activate_none,
         waiting_pods=offline,
         wait_until=offline.wait_until,
+        pod_groups=pod_groups or NoPodGroups(),
     )
 
 

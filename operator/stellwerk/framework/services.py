@@ -7,6 +7,7 @@ the queue or another plugin.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -144,6 +145,27 @@ class Nominations(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EvictedTogether:
+    """A group whose members are evicted as a whole."""
+
+    priority: int
+    others: Sequence[PodInfo]
+    """The other members on nodes."""
+
+
+class PodGroups(Protocol):
+    """Which pods belong together."""
+
+    def why_gated(self, pod: PodInfo) -> str:
+        """Return why a member's group is not worth an attempt; empty if it is."""
+        ...
+
+    def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        """Return what goes when a member is evicted; None: it goes alone."""
+        ...
+
+
 class WaitingPod(Protocol):
     """A pod held by Permit plugins."""
 
@@ -207,6 +229,7 @@ class Handle(Protocol):
     """Uids of the pods that still have victims to be deleted."""
     background: Background
     """Computes what a plugin does not wait for."""
+    pod_groups: PodGroups
 
     @property
     def filters(self) -> FilterRunner:

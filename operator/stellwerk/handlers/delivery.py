@@ -206,7 +206,8 @@ class Delivery:
         """
         if self._unavailable != reason:
             self._unavailable = reason
-            logger.warning("%s is not watched: %s", self.watched.kind, reason)
+            level = logging.INFO if self.watched.optional else logging.WARNING
+            logger.log(level, "%s is not watched: %s", self.watched.kind, reason)
         self._met, self._changed = None, {}
         if absent:
             for uid in list(self._known):

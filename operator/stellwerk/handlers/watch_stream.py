@@ -95,7 +95,7 @@ class WatchStream:
 
     async def _list(self) -> str:
         """Hand the whole list to the delivery; its version."""
-        delivery, kind = self._delivery, self._delivery.watched.kind
+        delivery, kind = self._delivery, self._delivery.watched.api_kind
         since, count = "", 0
         delivery.begin_listing()
         async for page in pages(self._client.get, delivery.watched.path, limit=_PAGE_ITEMS):
@@ -115,7 +115,7 @@ class WatchStream:
         """Whether the server has come as far as we have seen it."""
         watched = self._delivery.watched
         page = await self._client.get(f"{watched.collection_path}?limit=1")
-        version = checked_page(page, watched.kind)["metadata"]["resourceVersion"]
+        version = checked_page(page, watched.api_kind)["metadata"]["resourceVersion"]
         self._delivery.heard()
         if _number(version) >= self._latest:
             return True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
 from stellwerk.models import profile
+from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,11 +32,20 @@ class WatchedKind:
     version: str
     plural: str
     field_selector: str | None = None
+    served_as: str = ""
+    """What the API calls it, where another kind of that name is watched; empty: `kind`."""
+    optional: bool = False
+    """Whether most clusters do without it: nothing waits for its first list."""
 
     @property
     def core(self) -> bool:
         """Whether every API server has the kind: where it seems absent, the answer is wrong."""
         return not self.group
+
+    @property
+    def api_kind(self) -> str:
+        """The kind as objects and lists say it."""
+        return self.served_as or self.kind
 
     @property
     def indispensable(self) -> bool:
@@ -99,4 +109,14 @@ WATCHED: Final = (
     WatchedKind("ResourceClaim", _DEVICES, "v1", "resourceclaims"),
     WatchedKind("ResourceSlice", _DEVICES, "v1", "resourceslices"),
     WatchedKind("DeviceClass", _DEVICES, "v1", "deviceclasses"),
+    # Groups of pods: kube-scheduler's are behind a gate, the coscheduling plugin's a definition.
+    WatchedKind("PodGroup", WORKLOAD_API, "v1alpha2", "podgroups", optional=True),
+    WatchedKind(
+        "CoschedulingPodGroup",
+        COSCHEDULING_API,
+        "v1alpha1",
+        "podgroups",
+        served_as="PodGroup",
+        optional=True,
+    ),
 )

@@ -32,14 +32,24 @@ _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _LARGEST_BINARY_STEP: Final = 1024
 
 
-@lru_cache(maxsize=1 << 14)
+_LONG: Final = 128
+
+
 def canonical_quantity(text: str | float) -> str:
     """The canonical form.
 
     Raises:
         ValueError: the text is no quantity.
     """
+    # A text of a megabyte is not kept.
+    return _made(text) if isinstance(text, str) and len(text) > _LONG else _known(text)
+
+
+def _made(text: str | float) -> str:
     return quantity_text(parse_quantity(text), str(text))
+
+
+_known: Final = lru_cache(maxsize=1 << 14)(_made)
 
 
 def quantity_text(value: Fraction, like: str = "") -> str:

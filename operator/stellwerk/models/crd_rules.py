@@ -88,6 +88,24 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             "must be at least podInitialBackoffSeconds",
             ".podMaxBackoffSeconds",
         ),
+        Rule(
+            "has(self.schedulerName) != has(self.shadowOf)",
+            "needs schedulerName, or shadowOf in its place",
+        ),
+        Rule(
+            "has(self.schedulerName) == has(oldSelf.schedulerName)",
+            "schedulerName is immutable; make a new profile",
+        ),
+        Rule(
+            "has(self.shadowOf) || !has(self.sampleOneIn) && !has(self.skipIfWaitedSeconds)",
+            "belongs to shadowOf",
+            ".sampleOneIn",
+        ),
+        Rule(
+            "!has(self.shadowOf) || !has(self.extenders) || self.extenders.size() == 0",
+            "a shadow asks no extenders",
+            ".extenders",
+        ),
     ),
     "SchedulerProfileSpec.schedulerName": (
         Rule("self == oldSelf", "schedulerName is immutable; make a new profile"),

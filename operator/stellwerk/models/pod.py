@@ -28,6 +28,12 @@ from stellwerk.models.pod_claims import (
     container_requests,
     generated_claims,
 )
+from stellwerk.models.pod_group_key import (
+    COSCHEDULING_API,
+    COSCHEDULING_LABEL,
+    WORKLOAD_API,
+    PodGroupKey,
+)
 from stellwerk.models.pod_resources import ResourceAmounts, is_resized, resource_amounts
 from stellwerk.models.scheduling_spec import (
     PREEMPT_LOWER_PRIORITY,
@@ -35,7 +41,7 @@ from stellwerk.models.scheduling_spec import (
     intern_spec,
     without_node_names,
 )
-from stellwerk.models.volumes import PodVolume, parse_volumes
+from stellwerk.models.volumes import PodUses, PodVolume, parse_volumes
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -82,6 +88,10 @@ class PodInfo:
     """The resource claims that were made for the pod; None: its status names none."""
     extended_requests: tuple[ContainerRequests, ...] = ()
     """What each container of a pod without a node requests, if any requests extended resources."""
+    volume_uses: PodUses | None = None
+    """What very many volumes use, as a whole; None: there are few."""
+    group: PodGroupKey | None = None
+    """The group that it is a member of, whether or not that exists."""
 
     @property
     def key(self) -> str:
@@ -148,8 +158,7 @@ def parse_pod(
     resource_version = text_or_empty(metadata.get("resourceVersion"))
     generation = number_or_none(metadata.get("generation")) or 0
     nominated_node_name = text_or_empty(status.get("nominatedNodeName"))
-    phase = text_or_empty(status.get("phase"))
-    start_time = text_or_empty(status.get("startTime"))
+    phase, start_time = text_or_empty(status.get("phase")), text_or_empty(status.get("startTime"))
     priority = number_or_none(spec.get("priority"))
     policy = text_or_empty(spec.get("preemptionPolicy"))
     if priority is None and resolve_priority is not None:
@@ -162,6 +171,7 @@ def parse_pod(
     # Of a pod that is going, preemption asks whether it was a victim.
     keeps_conditions = terminating or not node_name
     conditions = status.get("conditions") or ()
+    volumes = _volumes(name, spec, shared) if spec.get("volumes") else ()
     return PodInfo(
         uid=uid,
         name=name,
@@ -174,7 +184,7 @@ def parse_pod(
         node_name=node_name,
         nominated_node_name=nominated_node_name,
         node_names=node_names,
-        volumes=_volumes(name, spec, shared) if spec.get("volumes") else (),
+        volumes=volumes,
         phase=phase,
         terminating=terminating,
         start_time=start_time,
@@ -185,7 +195,19 @@ def parse_pod(
         gpu_devices=_gpu_devices(metadata.get("annotations")) if node_name else (),
         generated_claims=None if _CLAIM_REPORTS.isdisjoint(status) else generated_claims(status),
         extended_requests=() if node_name else _extended_requests(spec, shared),
+        volume_uses=PodUses.of(namespace, volumes) if volumes else None,
+        group=_group(spec, label_set),
     )
+
+
+def _group(spec: JsonObject, label_set: LabelSet) -> PodGroupKey | None:
+    """Membership by field, or by the label of the coscheduling plugin; the field goes first."""
+    field = spec.get("schedulingGroup")
+    name = text_or_empty(field.get("podGroupName")) if field else ""
+    if name:
+        return PodGroupKey(WORKLOAD_API, label_set.namespace, name)
+    name = label_set.labels.get(COSCHEDULING_LABEL, "")
+    return PodGroupKey(COSCHEDULING_API, label_set.namespace, name) if name else None
 
 
 def _volumes(name: str, spec: JsonObject, shared: SchedulingSpec) -> tuple[PodVolume, ...]:

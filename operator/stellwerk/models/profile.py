@@ -84,8 +84,8 @@ class LoadedProfile:
 
     @property
     def scheduler_name(self) -> str:
-        """The schedulerName that the profile serves."""
-        return self.spec.scheduler_name
+        """The schedulerName that the profile serves; of a shadow, what no pod can name."""
+        return self.spec.scheduler_name or f"shadow/{self.name}"
 
     @property
     def percentage_of_nodes_to_score(self) -> int | None:
@@ -103,7 +103,9 @@ def load_profile(
         ProfileError: the object cannot be used; the error names the field.
     """
     spec = parse_spec(obj.get("spec"))
-    plugins = resolve_plugins(spec.plugins, spec.weights, known_plugins)
+    plugins = resolve_plugins(
+        spec.plugins, spec.weights, known_plugins, gang_scheduling=spec.gang_scheduling
+    )
     args = _load_args(spec, plugins, known_plugins)
     metadata = obj.get("metadata") or {}
     loaded = LoadedProfile(

@@ -45,6 +45,9 @@ those of kube-scheduler v1.36 with its default feature gates."""
 REMOVED_PLUGINS: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits"})
 """Names that version v1 of the configuration refuses; NodeVolumeLimits does their work."""
 
+GANG_SCHEDULING: Final = "GangScheduling"
+"""The plugin that `gangScheduling: true` adds to the default ones, as its feature gate does."""
+
 ALL: Final = "*"
 """The name that disables every default plugin of a list."""
 
@@ -83,9 +86,15 @@ class _Entry:
 
 
 def resolve_plugins(
-    plugins: Plugins, weights: Mapping[str, int], known: KnownPlugins
+    plugins: Plugins,
+    weights: Mapping[str, int],
+    known: KnownPlugins,
+    *,
+    gang_scheduling: bool = False,
 ) -> ResolvedPlugins:
     """Return what a profile's lists and short weights make of the default plugins.
+
+    `gang_scheduling` adds the plugin of that name to the default ones.
 
     Precedence as upstream: a specific point over an explicit multiPoint over the default, and
     enabled over disabled (mergePluginSet and expandMultiPointPlugins, v1.36).
@@ -94,7 +103,8 @@ def resolve_plugins(
         ProfileError: an unknown or repeated plugin, one that does not implement the point, or a
             profile without exactly one QueueSort or without a Bind plugin.
     """
-    multi_point = _multi_point(plugins.multi_point, known)
+    defaults = {**DEFAULT_PLUGINS, GANG_SCHEDULING: None} if gang_scheduling else DEFAULT_PLUGINS
+    multi_point = _multi_point(plugins.multi_point, known, defaults)
     specific: dict[ExtensionPoint, list[_Entry]] = {}
     by_point: dict[ExtensionPoint, tuple[str, ...]] = {}
     for point in ExtensionPoint:
@@ -140,7 +150,9 @@ def known_plugin(name: str, known: KnownPlugins, field: str) -> PluginDescriptio
     raise UnknownPluginError(field, f'unknown plugin "{name}"{suggestion(name, known)}')
 
 
-def _multi_point(custom: PluginSet, known: KnownPlugins) -> list[_Entry]:
+def _multi_point(
+    custom: PluginSet, known: KnownPlugins, defaults: Mapping[str, int | None]
+) -> list[_Entry]:
     """Merge the user's multiPoint list into the default one (mergePluginSet).
 
     A default that is configured anew keeps its place, the others follow in the user's order.
@@ -150,7 +162,7 @@ def _multi_point(custom: PluginSet, known: KnownPlugins) -> list[_Entry]:
     disabled = {_canonical(entry.name, known) for entry in custom.disabled}
     merged: dict[str, _Entry] = {}
     if ALL not in disabled:
-        for name, weight in DEFAULT_PLUGINS.items():
+        for name, weight in defaults.items():
             # A name that this build lacks is a plugin whose feature gate is off.
             if name in known and name not in disabled:
                 merged[name] = by_name.get(name, _Entry(name, weight, f"{_FIELD}.multiPoint"))

@@ -23,6 +23,9 @@ from stellwerk.models.plugin_description import ExtensionPoint
 
 _LIST_ITEMS: Final = 64
 
+PROMOTION_ANNOTATION: Final = "scheduling.stellwerk.dev/promotion"
+"""On a shadow whose promotion is not finished: what is left to be written."""
+
 PluginName = Annotated[
     str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
 ]
@@ -150,9 +153,21 @@ class SchedulerProfileSpec(ConfigModel):
             max_length=63,
             pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
         ),
-    ]
+    ] = ""
     """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
     immutable."""
+
+    shadow_of: Annotated[str, Field(max_length=253)] = ""
+    """In place of schedulerName, the name of another SchedulerProfile. This one then decides beside
+    it, to be compared, and schedules no pod."""
+
+    sample_one_in: Annotated[int, Field(ge=1, le=INT32_MAX)] | None = None
+    """With shadowOf: one decision in so many is decided by this profile, too. By default one in
+    ten."""
+
+    skip_if_waited_seconds: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
+    """With shadowOf: decisions for pods that waited longer for their turn are not compared. By
+    default one second."""
 
     percentage_of_nodes_to_score: Annotated[int, Field(ge=0, le=INT32_MAX)] | None = None
     """Percentage of the nodes that have to be found feasible before the search ends. Unset scores
@@ -193,6 +208,24 @@ class SchedulerProfileSpec(ConfigModel):
     ] = "Random"
     """How to choose among nodes of equal score: at random, as kube-scheduler does, or the one that
     it would visit first: the oldest, a node of each zone in turn."""
+
+    gang_scheduling: bool = False
+    """Whether pods of one group (spec.schedulingGroup of a PodGroup, or the label of the
+    coscheduling plugin) are placed together. Short for enabling the plugin GangScheduling."""
+
+    @model_validator(mode="after")
+    def _schedules_or_shadows(self) -> "SchedulerProfileSpec":
+        if not self.scheduler_name and not self.shadow_of:
+            raise invalid("schedulerName", "required")
+        if self.scheduler_name and self.shadow_of:
+            raise invalid("shadowOf", "stands in place of schedulerName")
+        for field in ("sampleOneIn", "skipIfWaitedSeconds"):
+            given = self.sample_one_in if field == "sampleOneIn" else self.skip_if_waited_seconds
+            if given is not None and not self.shadow_of:
+                raise invalid(field, "belongs to shadowOf")
+        if self.shadow_of and self.extenders:
+            raise invalid("extenders", "a shadow asks no extenders")
+        return self
 
     @model_validator(mode="after")
     def _backoff_grows(self) -> "SchedulerProfileSpec":

@@ -15,7 +15,8 @@ class Condition(ConfigModel):
     """A statement about the profile."""
 
     type: Annotated[str, Field(min_length=1, max_length=316)]
-    """Accepted: the profile is valid and free of conflicts. Active: pods are scheduled by it."""
+    """Accepted: the profile is valid and free of conflicts. Active: pods are scheduled by it, or it
+    decides beside another."""
 
     status: Literal["True", "False", "Unknown"]
     """Whether the statement holds."""
@@ -52,6 +53,29 @@ class PendingPods(ConfigModel):
     """Pods that may not be scheduled yet."""
 
 
+class ShadowStatus(ConfigModel):
+    """What a profile with shadowOf has seen since the operator took up this version."""
+
+    decisions: Annotated[int, Field(ge=0)] = 0
+    """Decisions of the active profile."""
+
+    compared: Annotated[int, Field(ge=0)] = 0
+    """Those of them that this profile decided, too."""
+
+    differing: Annotated[int, Field(ge=0)] = 0
+    """Those of them that it would have made otherwise."""
+
+    skipped: Annotated[int, Field(ge=0)] = 0
+    """Left out because pods waited."""
+
+    failed: Annotated[int, Field(ge=0)] = 0
+    """This profile could not decide."""
+
+    mean_gain: Annotated[str, Field(max_length=32)] = "0.00"
+    """How much higher the total of its own node is than that of the active profile's node, by its
+    own scores, on the average of what was compared."""
+
+
 class SchedulerProfileStatus(ConfigModel):
     """What the operator says about the profile."""
 
@@ -71,6 +95,9 @@ class SchedulerProfileStatus(ConfigModel):
         None
     )
     """When a pod was last decided."""
+
+    shadow: ShadowStatus | None = None
+    """Of a profile with shadowOf."""
 
     last_good_generation: Annotated[int, Field(ge=0)] = 0
     """The generation of lastGoodSpec."""

@@ -4,7 +4,8 @@ Parsed with the pod; used by the volume plugins and counted per node by the snap
 `usage_keys` of two volumes share a key only if both name the same claim or disk.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, TypeAlias
@@ -38,7 +39,7 @@ _WATCHED_KINDS: Final = (
     "vsphereVolume",
 )
 MANY_USES: Final = 1000
-"""An image with more monitors is counted as a whole."""
+"""An image with more monitors is counted as a whole, and so is a pod with more uses."""
 _RANK: Final = {kind: rank for rank, kind in enumerate(_WATCHED_KINDS)}
 """Where a volume names two sources, the first counts."""
 _DISK_NAMES: Final = {
@@ -55,9 +56,13 @@ _DISK_NAMES: Final = {
 class MonitoredImage(Collection[UsageKey]):
     """The uses of an RBD image with very many monitors, one for each; equal ones are identical."""
 
-    __slots__ = ("__weakref__", "_image", "_mode", "_monitors", "_pool")
+    __slots__ = ("__weakref__", "_image", "_mode", "_monitors", "_pool", "key")
 
-    def __init__(self, pool: str, image: str, monitors: frozenset[str], mode: str) -> None:
+    def __init__(
+        self, key: str, pool: str, image: str, monitors: frozenset[str], mode: str
+    ) -> None:
+        self.key = key
+        """A digest of what it is."""
         self._pool, self._image, self._mode = pool, image, mode
         self._monitors = monitors
 
@@ -66,10 +71,10 @@ class MonitoredImage(Collection[UsageKey]):
         """The one of an RBD source."""
         pool, image = text_or_empty(source.get("pool")), text_or_empty(source.get("image"))
         monitors = frozenset(texts(source.get("monitors")))
-        key = sha256(orjson.dumps((pool, image, mode, sorted(monitors)))).digest()
+        key = sha256(orjson.dumps((pool, image, mode, sorted(monitors)))).hexdigest()
         found = _images.get(key)
         if found is None:
-            found = _images[key] = cls(pool, image, monitors, mode)
+            found = _images[key] = cls(key, pool, image, monitors, mode)
         return found
 
     @override
@@ -88,7 +93,7 @@ class MonitoredImage(Collection[UsageKey]):
         return len(self._monitors)
 
 
-_images: WeakValueDictionary[bytes, MonitoredImage] = WeakValueDictionary()
+_images: WeakValueDictionary[str, MonitoredImage] = WeakValueDictionary()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +134,41 @@ class PodVolume:
         if isinstance(uses, MonitoredImage):
             return any(key in uses for key in keys)
         return not keys.isdisjoint(uses)
+
+
+class PodUses:
+    """The uses of a pod with very many volumes; those of pods that are alike are identical."""
+
+    __slots__ = ("__weakref__", "counts", "images")
+
+    def __init__(self, counts: Mapping[UsageKey, int], images: tuple[MonitoredImage, ...]) -> None:
+        self.counts = counts
+        """How many of the pod's volumes use a claim or disk."""
+        self.images = images
+
+    @classmethod
+    def of(cls, namespace: str, volumes: Sequence[PodVolume]) -> "PodUses | None":
+        """Those of these volumes; None: they are few, and counted one by one."""
+        if len(volumes) + sum([len(volume.disk_uses) for volume in volumes]) <= MANY_USES:
+            return None
+        keys: list[UsageKey] = []
+        images = []
+        for volume in volumes:
+            uses = volume.usage_keys(namespace)
+            if isinstance(uses, MonitoredImage):
+                images.append(uses)
+            else:
+                keys += uses
+        if len(keys) <= MANY_USES:
+            return None
+        digest = sha256(orjson.dumps((keys, [image.key for image in images]))).digest()
+        found = _pod_uses.get(digest)
+        if found is None:
+            found = _pod_uses[digest] = cls(Counter(keys), tuple(images))
+        return found
+
+
+_pod_uses: WeakValueDictionary[bytes, PodUses] = WeakValueDictionary()
 
 
 def storage_class_name(obj: JsonObject) -> str:

@@ -6,7 +6,7 @@ victims and the texts are kube-scheduler's (v1.36).
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -31,13 +31,15 @@ from stellwerk.models.scheduling_spec import PREEMPT_NEVER
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run import NO_VICTIMS, DryRun
 from stellwerk.plugins.preemption.dry_run_results import DryRunResults
-from stellwerk.plugins.preemption.victim_order import best_candidates
+from stellwerk.plugins.preemption.victim_order import best_candidates, by_importance
 from stellwerk.plugins.shared.victims import is_leaving_as_victim
 from stellwerk.snapshot.columns import Mask, RowColumn
 
 _NAME: Final = "DefaultPreemption"
 ASKED: Final = "DefaultPreemptionAsked"
 """True under this key of the cycle state: the attempt has come to preemption."""
+LEFT_TO_GROUP: Final = "DefaultPreemptionLeftToGroup"
+"""Why a pod does not preempt by itself is under this key where it is decided with its group."""
 _SMALLEST_BATCH: Final = 32
 """Fewer nodes than this are hardly cheaper to dry-run together."""
 _NOT_HELPFUL: Final = unresolvable("", "Preemption is not helpful for scheduling")
@@ -93,11 +95,12 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis
     ) -> PostFilterResult:
         state.write(ASKED, True)  # noqa: FBT003 the value of a key
-        obstacle = self._why_not_eligible(pod, diagnosis)
+        obstacle = self._why_not_eligible(state, pod, diagnosis)
         if obstacle:
             return PostFilterResult(unschedulable(_NAME, f"preemption: {obstacle}"))
         resolvable = diagnosis.statuses.where(Code.UNSCHEDULABLE)
         found = self._find(state, pod, diagnosis.row_numbers()[resolvable])
+        found = replace(found, candidates=self._groups_whole(pod, found.candidates))
         if found.candidates:
             return PostFilterResult(OK, tuple(found.candidates), best_candidates)
         failures = [status for status in found.statuses.values() if status.code is Code.ERROR]
@@ -108,8 +111,11 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
             unschedulable(_NAME, f"preemption: {message}"), clear_nomination=True
         )
 
-    def _why_not_eligible(self, pod: PodInfo, diagnosis: Diagnosis) -> str:
+    def _why_not_eligible(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis) -> str:
         """Empty if the pod may preempt others (`PodEligibleToPreemptOthers`)."""
+        by_group = state.get(LEFT_TO_GROUP, str)
+        if by_group is not None:
+            return by_group
         if pod.spec.preemption_policy == PREEMPT_NEVER:
             return "not eligible due to preemptionPolicy=Never."
         row = self._handle.snapshot.row_of.get(pod.nominated_node_name)
@@ -151,6 +157,33 @@ class DefaultPreemption(PostFilterPlugin, PreEnqueuePlugin, EnqueueExtensions):
                 if harmless and len(harmless) + len(harmful) >= wanted:
                     return _Findings([*harmless, *harmful], statuses)
         return _Findings([*harmless, *harmful[:wanted]], statuses)
+
+    def _groups_whole(self, pod: PodInfo, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        """The candidates with the groups of their victims, where groups are evicted as a whole.
+
+        None of them is there whose victims' group is as important as the pod.
+        """
+        groups = self._handle.pod_groups
+        whole = []
+        for candidate in found:
+            others: dict[str, PodInfo] = {}
+            spared = False
+            for victim in candidate.victims:
+                unit = groups.evicted_with(victim)
+                if unit is not None:
+                    spared |= unit.priority >= pod.priority
+                    others |= {each.uid: each for each in unit.others}
+            known = {victim.uid for victim in candidate.victims}
+            added = [each for uid, each in others.items() if uid not in known]
+            if spared:
+                continue
+            if added:
+                victims = tuple(by_importance([*candidate.victims, *added]))
+                over = candidate.pdb_violations + sum(self._budgets.violating(added))
+                whole.append(Candidate(candidate.node_name, victims, over))
+            else:
+                whole.append(candidate)
+        return whole
 
     def _enough(self, nodes: int) -> int:
         """How many candidates are enough to choose from (`calculateNumCandidates`)."""

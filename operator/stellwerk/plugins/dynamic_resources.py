@@ -41,6 +41,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.plugins.devices.allocation import allocations
 from stellwerk.plugins.devices.attempt import Attempt, Decided
 from stellwerk.plugins.devices.binding import ClaimBinding, deallocated, delete_claim
@@ -58,6 +59,8 @@ from stellwerk.plugins.devices.patience import SearchTimeoutError
 from stellwerk.plugins.devices.pod_claims import (
     ClaimMissingError,
     claims_of,
+    consumer_of,
+    is_allocated,
     is_reserved_for,
     key_of,
     reserved_for,
@@ -136,17 +139,42 @@ class DynamicResources(
         backed = backed_resources(pod, self._finder.classes)
         if not claims and not backed:
             return SKIP_FILTER
-        found = self._examined(pod, claims, backed)
+        found = self._examined(pod, claims, backed, state.group)
         if isinstance(found, Status):
             return PreFilterResult(found)
         state.write(NAME, found)
         return GO_ON
 
+    def _with_shared(
+        self,
+        pod: PodInfo,
+        claims: Sequence[JsonObject],
+        backed: tuple[str, ...],
+        group: PodGroupKey | None,
+    ) -> Attempt:
+        """An attempt that sees what other members of the pod's group were given already."""
+        joined: set[str] = set()
+        shown: list[JsonObject] = []
+        for claim in claims:
+            given = None
+            if group is not None and not is_allocated(claim):
+                given = self._finder.in_flight.shared_with(uid_of(claim), pod.namespace, group)
+            if given is None:
+                shown.append(claim)
+            else:
+                joined.add(uid_of(claim))
+                shown.append({**claim, "status": {**claim.get("status", {}), "allocation": given}})
+        return Attempt(pod.namespace, shown, backed, joined=frozenset(joined))
+
     def _examined(
-        self, pod: PodInfo, claims: Sequence[JsonObject], backed: tuple[str, ...]
+        self,
+        pod: PodInfo,
+        claims: Sequence[JsonObject],
+        backed: tuple[str, ...],
+        group: PodGroupKey | None,
     ) -> Attempt | Status:
         """What is known of the pod's claims, or why no node can help."""
-        attempt = Attempt(pod.namespace, claims, backed)
+        attempt = self._with_shared(pod, claims, backed, group)
         for claim in attempt.to_allocate:
             if self._finder.in_flight.has(uid_of(claim), pod.namespace):
                 reason = f"resource claim {key_of(claim)} is in the process of being allocated"
@@ -260,7 +288,9 @@ class DynamicResources(
             return error(NAME, "claim allocation not found for node")
         attempt.decided = decided
         for each in decided:
-            self._finder.in_flight.mark(each.uid, pod.namespace, each.allocation)
+            self._finder.in_flight.mark(each.uid, pod.namespace, each.allocation, state.group)
+        for uid in attempt.joined:
+            self._finder.in_flight.join(uid, pod.namespace, consumer_of(pod))
         return OK
 
     def decide(self, attempt: Attempt, pod: PodInfo, node_name: str) -> list[Decided] | None:
@@ -301,6 +331,8 @@ class DynamicResources(
         if attempt is None or self._made is None:
             return
         binding = self._binding(attempt, pod, node_name)
+        for uid in attempt.joined:
+            self._finder.in_flight.leave(uid, pod.namespace, consumer_of(pod))
         for each in attempt.decided:
             if not binding.is_written(each):
                 self._finder.in_flight.forget(each.uid, pod.namespace)

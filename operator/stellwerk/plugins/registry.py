@@ -24,6 +24,7 @@ from stellwerk.plugins.default_binder import DefaultBinder
 from stellwerk.plugins.default_preemption import DefaultPreemption
 from stellwerk.plugins.dynamic_resources import DynamicResources
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
+from stellwerk.plugins.gang_scheduling import GangScheduling
 from stellwerk.plugins.gpu_best_fit import GpuBestFit
 from stellwerk.plugins.gpu_clustering import GpuClustering
 from stellwerk.plugins.gpu_dot_product import GpuDotProduct
@@ -91,6 +92,7 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     GpuPatternPlan,
     GpuBestFit,
     FragmentationGradientDescent,
+    GangScheduling,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 

@@ -20,6 +20,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_outcomes import BindingOutcomes
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.waiting_pods import PermitWaitingPod, WaitingPodsMap
@@ -49,6 +50,8 @@ class Attempt:
     """How many of them took the pod."""
     waiting: PermitWaitingPod | None = None
     """Set when Permit has answered Wait."""
+    quorum: BindingQuorum | None = None
+    """What its binding waits for, if it is placed with others; None: nothing."""
     announced: bool = False
     """Whether the node has been written into the pod's status ahead of the binding."""
 
@@ -90,6 +93,8 @@ class BindingCycle:
             if attempt.waiting is not None:
                 self.waiting_pods.remove(assumed.uid)
         if failure is not None:
+            if attempt.quorum is not None:
+                attempt.quorum.lose(failure.message)
             self._undo(attempt, failure)
             return
         self._bound(attempt)
@@ -120,7 +125,7 @@ class BindingCycle:
 
     # --- one after the other --------------------------------------------------------------------
 
-    async def _bind(self, attempt: Attempt) -> Failure | None:
+    async def _bind(self, attempt: Attempt) -> Failure | None:  # noqa: C901 point after point
         """Run the points up to Bind; returns what failed."""
         profile, state, assumed = attempt.profile, attempt.state, attempt.assumed
         points = profile.framework.binding
@@ -151,6 +156,8 @@ class BindingCycle:
             status = await self._pre_bind_cancellable(attempt)
         else:
             status = await points.pre_bind(state, assumed, node_name)
+        if status.ok and attempt.quorum is not None:
+            status = await self._wait_for_group(attempt.quorum, uid)
         if not status.ok:
             return Failure.not_bound(status)
         extenders = profile.extenders
@@ -158,6 +165,17 @@ class BindingCycle:
         status = by_extender or await points.bind(state, assumed, node_name)
         extended = by_extender is not None
         return None if status.ok else await self._not_bound(status, assumed, state, extended)
+
+    async def _wait_for_group(self, quorum: BindingQuorum, uid: str) -> Status:
+        """OK as soon as enough of the group is ready to be bound."""
+        if quorum.is_decided:
+            reason = await quorum.arrive()
+        else:
+            with self.bindings.slot_released(uid):
+                reason = await quorum.arrive()
+        if not reason:
+            return OK
+        return Status(Code.ERROR, (f"cannot bind enough pods of the group: {reason}",))
 
     async def _not_bound(
         self,

@@ -24,6 +24,7 @@ from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.raw_objects import RawObjects
+from stellwerk.scheduler.gangs.group_events import GROUP_KINDS, GroupEvents
 from stellwerk.scheduler.outbox import StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.prepared_object import PreparedObject
@@ -107,6 +108,7 @@ class EventHandlers(WatchHandlers):
     predicates: Predicates
     barrier: SyncBarrier
     metrics: Metrics
+    groups: GroupEvents
     max_pod_complexity: int = DEFAULT_MAX_POD_COMPLEXITY
     _unresolved: dict[str, JsonObject] = field(default_factory=dict)
     """Pods without a priority whose class has not been seen yet, by uid."""
@@ -131,6 +133,9 @@ class EventHandlers(WatchHandlers):
         pod = self._parsed(self._parse, obj)
         if pod.finished:
             return self._pod_gone(obj, now, deleted=False)
+        if pod.group is not None or pod.uid in self.world.pod_groups.key_of:
+            # Before the queue: its members count when PreEnqueue is asked.
+            self.groups.on_pod(pod)
         if self.raw.wants_any:
             profile = self.world.profiles.of(pod)
             self.raw.on_pod(pod, obj, profile.scheduler_name if profile else "")
@@ -250,6 +255,8 @@ class EventHandlers(WatchHandlers):
         self._unresolved.pop(uid, None)
         world.priority_classes.forget(uid)
         self.bindings.confirmed(uid)
+        if uid in world.pod_groups.key_of:
+            self.groups.on_pod_gone(uid, obj)
         waiting = self.waiting_pods.get_waiting(uid)
         if waiting is not None:
             waiting.reject("", "pod is deleted")
@@ -307,6 +314,8 @@ class EventHandlers(WatchHandlers):
             else:
                 known = _well_formed(self.world.priority_classes.set, obj)
                 self._priorities_known(known, started)
+        elif kind in GROUP_KINDS:
+            _well_formed(partial(self.groups.on_group, kind, gone=gone), obj)
         elif kind == "SchedulerProfile":
             self.loader.on_object(obj, gone=gone, parse=partial(self._parsed, self.loader.parse))
         else:

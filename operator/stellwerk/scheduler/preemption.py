@@ -269,7 +269,7 @@ class PreemptionExecutor:
         Raises:
             SchedulerError: it could not be evicted, in spite of retries.
         """
-        if self._binding_cancelled(victim):
+        if self.keep_from_node(victim):
             self._record(eviction, victim, " (in kube-scheduler memory).")
             return _Outcome.BINDING_CANCELLED
         client, pod = self._outbox.client, eviction.preemptor
@@ -284,8 +284,8 @@ class PreemptionExecutor:
         self._record(eviction, victim, "")
         return _Outcome.DELETED if gone else _Outcome.TERMINATING
 
-    def _binding_cancelled(self, victim: PodInfo) -> bool:
-        """Whether the victim was not on its node yet, and has been kept from getting there."""
+    def keep_from_node(self, victim: PodInfo) -> bool:
+        """Keep a victim from its node if it is not on it yet; returns whether that is so."""
         waiting = self._waiting_pods.get_waiting(victim.uid)
         if waiting is not None:
             return waiting.preempt(_PLUGIN, "preempted")

@@ -7,7 +7,7 @@ pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -23,15 +23,20 @@ from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.scheduler.gangs.group_cycle import GroupCycle
+from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
+from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.observers.decision_log import log_decision
-from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import apply
+from stellwerk.world.effects import Effects, apply
 from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
@@ -46,16 +51,16 @@ class ScheduleOne:
         self,
         world: World,
         loader: ProfileLoader,
-        outbox: Outbox,
         metrics: Metrics,
         bindings: BindingTasks,
         binding_cycle: BindingCycle,
         failures: AttemptFailures,
         fairness: Fairness,
+        reports: GroupReports,
     ) -> None:
         self._world = world
         self._loader = loader
-        self._outbox = outbox
+        self._outbox = binding_cycle.outbox
         self._metrics = metrics
         self._bindings = bindings
         self._binding_cycle = binding_cycle
@@ -66,16 +71,43 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
+        self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
+        """What follows a decision; a recording operator takes it down before."""
+        self.groups = GroupCycle(
+            world,
+            loader,
+            self._outbox,
+            bindings,
+            binding_cycle,
+            failures,
+            reports,
+            GroupEvictions(world, self._outbox, binding_cycle.preemption),
+            self.records,
+        )
 
     async def schedule_one(self, queued: QueuedPod) -> None:
-        """Decide for one pod; its binding goes on in a task."""
+        """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
+        pod = queued.pod
+        if pod.group is not None and await self._with_its_group(queued):
+            return
+        if pod.terminating or pod.uid in self._world.cache.assumed_pods:
+            self._skip_pod_schedule(queued)
+            return
+        await self._attempt(queued)
+
+    async def _with_its_group(self, queued: QueuedPod) -> bool:
+        """Decide for the group of a pod; False where its profile places no groups."""
+        profile = self._world.profiles.of(queued.pod)
+        if profile is None or not profile.places_groups:
+            return False
+        await self.groups.run(queued, profile)
+        return True
+
+    async def _attempt(self, queued: QueuedPod) -> None:
         world, pod = self._world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
             self._loader.without_profile.take_out(pod)
-            return
-        if pod.terminating or pod.uid in world.cache.assumed_pods:
-            self._skip_pod_schedule(pod, profile)
             return
         now = world.clock.monotonic
         started_seconds, foreign_seconds = now(), self._budget.taken_seconds
@@ -89,11 +121,7 @@ class ScheduleOne:
         state = CycleState(sampled=self._attempts % SAMPLED_ATTEMPTS == 0)
         decision: Decision | Failure
         try:
-            decision = (
-                Failure.too_complex(pod.spec)
-                if pod.spec.too_complex
-                else await self._scheduling_cycle(pod, profile, state)
-            )
+            decision = await self._scheduling_cycle(pod, profile, state)
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             decision = self._failures.unexpected(raised, pod, profile)
         decided_seconds = profile.activity.last_decision_seconds = now()
@@ -107,21 +135,38 @@ class ScheduleOne:
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
-        effects = apply(world, queued, decision)
+        queued_at_seconds = queued.queued_at
+        effects = self.apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
-            if effects.evict is not None:
-                self.evictions.keep(decision, rfc3339(world.clock.now()))
-            self._failures.carry_out(effects, queued, profile, started_seconds)
-            return
-        self.records.keep(decision, queued.attempts, decided_seconds)
-        # Permit is asked in the first step of the task, which comes before the next cycle: a plugin
-        # that waits for something there holds up no other pod.
-        evaluated, feasible = decision.search.found.evaluated, decision.feasible
-        attempt = Attempt(
-            queued, profile, state, effects.bind, started_seconds, evaluated, feasible
-        )
-        self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+            self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))
+        else:
+            self.records.keep(decision, queued.attempts, decided_seconds)
+            # Permit is asked in the first step of the task, which comes before the next cycle: a
+            # plugin that waits for something there holds up no other pod.
+            evaluated, feasible = decision.search.found.evaluated, decision.feasible
+            attempt = Attempt(
+                queued, profile, state, effects.bind, started_seconds, evaluated, feasible
+            )
+            self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
+        shadows = self._loader.shadows
+        if shadows.by_name:
+            # The columns are still those of the decision.
+            shadows.look(pod, decision, started_seconds - queued_at_seconds)
+
+    def _carry_out(
+        self,
+        effects: Effects,
+        queued: QueuedPod,
+        decision: Decision,
+        started_and_decided_seconds: tuple[float, float],
+    ) -> None:
+        """What follows where there is no node: victims, a condition, an event."""
+        started_seconds, decided_seconds = started_and_decided_seconds
+        if effects.evict is not None:
+            now = self._world.clock.now()
+            self.evictions.keep(decision, rfc3339(now), decided_seconds)
+        self._failures.carry_out(effects, queued, decision.search.profile, started_seconds)
 
     def _gives_way(self, pod: PodInfo, profile: ServedProfile) -> str:
         """Why a pod has to leave time to others, or an empty text."""
@@ -154,8 +199,12 @@ class ScheduleOne:
         self._metrics.slow_attempts.labels(profile.scheduler_name).inc()
         logger.warning("%s: deciding took %.0f ms", pod.key, 1000 * seconds)
 
-    def _skip_pod_schedule(self, pod: PodInfo, profile: ServedProfile) -> None:
+    def _skip_pod_schedule(self, queued: QueuedPod) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
+        pod = queued.pod
+        if self._world.profiles.of(pod) is None:
+            self._loader.without_profile.take_out(pod)
+            return
         if pod.terminating:
             self._outbox.recorder.event(
                 pod_reference(pod),
@@ -163,14 +212,16 @@ class ScheduleOne:
                 "FailedScheduling",
                 "Scheduling",
                 f"skip schedule deleting pod: {pod.key}",
-                reporting_controller=profile.scheduler_name,
+                reporting_controller=pod.spec.scheduler_name,
             )
         self._world.queue.done(pod.uid)
 
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState
-    ) -> Decision:
+    ) -> Decision | Failure:
         """Decide on what the cache has now. Awaits only where the profile has extenders."""
+        if pod.spec.too_complex:
+            return Failure.too_complex(pod.spec)
         world, extenders = self._world, profile.extenders
         world.cache.update_snapshot()
         if extenders is None:

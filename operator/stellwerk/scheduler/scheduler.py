@@ -134,6 +134,7 @@ class Scheduler:
                 tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
             await self._preemption.close()
+            await self._schedule_one.groups.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
 
     async def _schedule_forever(self) -> None:
@@ -206,6 +207,9 @@ class Scheduler:
         world = self._world
         world.queue.flush_backoff(world.clock.monotonic())
         self._heartbeat_seconds = world.clock.monotonic()
+        if not (self.deciding or self._barrier.is_applying or world.cache.unprepared):
+            # What was deleted is let go though no pod comes, and the next one waits for less.
+            world.cache.update_snapshot()
 
     def _flush_unschedulable(self) -> None:
         world = self._world

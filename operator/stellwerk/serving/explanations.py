@@ -15,14 +15,24 @@ import orjson
 from aiohttp import web
 
 from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.explain.listings import DEFAULT, MOST, Page, nodes_page, profiles_page, queue_page
+from stellwerk.explain.listings import (
+    DEFAULT,
+    MOST,
+    Page,
+    decisions_page,
+    nodes_page,
+    profiles_page,
+    queue_page,
+)
+from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.what_if import Supposition, what_if
 from stellwerk.serving.openapi import openapi_document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from stellwerk.explain.report import Explanations, Steps
+    from stellwerk.explain.report import Explanations
+    from stellwerk.explain.steps import Steps
     from stellwerk.models.json_values import JsonObject
 
 SLICE_SECONDS: Final = 0.005
@@ -53,8 +63,12 @@ class ExplanationRoutes:
         self._waiting = 0
         self.table = web.RouteTableDef()
         self.table.get("/explain/{namespace}/{pod}")(self._explain)
+        self.table.get("/explain/{namespace}/podgroups/{group}")(self._explain_group)
         self.table.get("/queue")(self._queue)
+        self.table.get("/queue/history")(self._history)
+        self.table.get("/decisions")(self._decisions)
         self.table.get("/profiles")(self._profiles)
+        self.table.get("/shadow/{profile}")(self._shadow)
         self.table.get("/nodes")(self._nodes)
         self.table.get("/openapi/v3")(self._openapi)
         self.table.post("/what-if")(self._what_if)
@@ -70,12 +84,43 @@ class ExplanationRoutes:
 
         return await self._answer(steps)
 
+    async def _explain_group(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["group"]
+
+        def steps() -> Steps:
+            found = explain_group(self._explanations.world, namespace, name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'there is no pod group "{namespace}/{name}" here\n')
+            return found
+
+        return await self._answer(steps)
+
     async def _queue(self, request: web.Request) -> web.Response:
         page = _page(request)
         return await self._answer(lambda: queue_page(self._explanations.world, page))
 
+    async def _history(self, _: web.Request) -> web.Response:
+        return await self._answer(self._explanations.history.page)
+
+    async def _decisions(self, request: web.Request) -> web.Response:
+        page, asked = _page(request), self._explanations
+        return await self._answer(lambda: decisions_page(asked.world, asked.records, page))
+
     async def _profiles(self, _: web.Request) -> web.Response:
-        return await self._answer(lambda: profiles_page(self._explanations.world))
+        asked = self._explanations
+        return await self._answer(lambda: profiles_page(asked.world, asked.profile_objects()))
+
+    async def _shadow(self, request: web.Request) -> web.Response:
+        name = request.match_info["profile"]
+
+        def steps() -> Steps:
+            yield
+            found = self._explanations.shadow(name)
+            if found is None:
+                raise web.HTTPNotFound(text=f'"{name}" decides beside no profile\n')
+            return found
+
+        return await self._answer(steps)
 
     async def _nodes(self, request: web.Request) -> web.Response:
         page = _page(request)

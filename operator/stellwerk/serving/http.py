@@ -11,6 +11,7 @@ import ipaddress
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -111,9 +112,9 @@ class HttpServer:
         guard = guard or Guard()
         self._certificate = guard.certificate
         self._slis = HealthcheckMetrics()
-        self._app = web.Application(
-            middlewares=[] if guard.access is None else [_guarded_by(guard.access)]
-        )
+        before: list[Middleware] = [_this_machine] if guard.certificate is None else []
+        before += [] if guard.access is None else [_guarded_by(guard.access)]
+        self._app = web.Application(middlewares=before)
         self._app.add_routes(
             [
                 web.get("/metrics", _text_of(metrics)),
@@ -212,6 +213,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+@web.middleware
+async def _this_machine(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Without credentials, a page elsewhere whose name leads here (DNS rebinding) gets nothing."""
+    try:
+        host = urlsplit(f"//{request.host}").hostname
+    except ValueError:
+        host = None
+    if not is_loopback(host or ""):
+        raise web.HTTPForbidden(text=f"{request.host!r} is not this machine\n")
+    return await handler(request)
 
 
 def _guarded_by(access: AccessControl) -> Middleware:

@@ -50,7 +50,8 @@ _SUGGESTION: Final = _object(
         "feasibleNodes": _NUMBER,
         "nodes": _list(_TEXT),
         "alternatives": _list(_list(_CHANGE)),
-    }
+    },
+    {"reason": _TEXT},
 )
 _QUEUE_FACTS: Final = _object(
     {
@@ -93,6 +94,7 @@ _VERDICTS: Final = _object(
             )
         ),
         "firstReasons": _map(_NUMBER),
+        "nearest": _list(_object({"node": _TEXT, "rejectedBy": _map(_list(_TEXT))})),
         "preFilter": _object({"plugin": _TEXT, "reasons": _list(_TEXT)}),
         "onlyNodes": _list(_TEXT),
     },
@@ -153,7 +155,14 @@ _EXPLANATION: Final = _object(
                 "others": _list(_object(_CANDIDATE)),
                 "nominatedNode": _TEXT,
                 **_CANDIDATE,
-            }
+            },
+            {
+                "tookPlace": _list(
+                    _object(
+                        {"pod": _TEXT, "priority": _NUMBER, "bound": _TRUTH, "decidedAt": _TIME}
+                    )
+                )
+            },
         ),
         "node": _TEXT,
         "note": _TEXT,
@@ -188,6 +197,52 @@ _QUEUE: Final = _object(
         ),
     }
 )
+_HISTORY: Final = _object(
+    {
+        "everySeconds": {"type": "number"},
+        "items": _list(
+            _object(
+                {
+                    "at": _TIME,
+                    "active": _NUMBER,
+                    "backoff": _NUMBER,
+                    "unschedulable": _NUMBER,
+                    "gated": _NUMBER,
+                    "scheduled": _NUMBER,
+                }
+            )
+        ),
+    }
+)
+_DECISIONS: Final = _object(
+    {
+        "total": _NUMBER,
+        "items": _list(
+            _object(
+                {
+                    "pod": _TEXT,
+                    "node": _TEXT,
+                    "schedulerName": _TEXT,
+                    "decidedAt": _TIME,
+                    "attempts": _NUMBER,
+                    "feasible": _NUMBER,
+                    "nodes": _NUMBER,
+                    "tied": _NUMBER,
+                }
+            )
+        ),
+    }
+)
+_CONDITION: Final = _object(
+    {
+        "type": _TEXT,
+        "status": _TEXT,
+        "reason": _TEXT,
+        "message": _TEXT,
+        "lastTransitionTime": _TIME,
+        "observedGeneration": _NUMBER,
+    }
+)
 _PROFILES: Final = _object(
     {
         "items": _list(
@@ -204,6 +259,9 @@ _PROFILES: Final = _object(
             )
         ),
         "refused": _list(_object({"schedulerName": _TEXT, "reason": _TEXT})),
+        "objects": _list(
+            _object({"name": _TEXT, "generation": _NUMBER, "conditions": _list(_CONDITION)})
+        ),
     }
 )
 _NODES: Final = _object(
@@ -240,16 +298,84 @@ _SUPPOSITION: Final = _object(
         "profile": _map({}),
     },
 )
+_SHADOW: Final = _object(
+    {
+        "profile": _TEXT,
+        "shadowOf": _TEXT,
+        "decisions": _NUMBER,
+        "compared": _NUMBER,
+        "differing": _NUMBER,
+        "skipped": _NUMBER,
+        "failed": _NUMBER,
+        "meanGain": _TEXT,
+        "differences": _list(
+            _object(
+                {
+                    "at": _TIME,
+                    "pod": _TEXT,
+                    "node": _TEXT,
+                    "shadowNode": _TEXT,
+                    "total": _NUMBER | {"nullable": True},
+                    "shadowTotal": _NUMBER | {"nullable": True},
+                    "plugin": _TEXT,
+                    "reason": _TEXT,
+                }
+            )
+        ),
+    }
+)
+_GROUP: Final = _object(
+    {
+        "podGroup": _TEXT,
+        "api": _TEXT,
+        "state": _TEXT,
+        "minCount": _NUMBER,
+        "exist": _NUMBER,
+        "placed": _NUMBER,
+        "running": _NUMBER,
+        "succeeded": _NUMBER,
+        "members": _list(
+            _object({"pod": _TEXT, "node": _TEXT}, {"queue": _TEXT, "message": _TEXT})
+        ),
+    },
+    {
+        "waitsFor": _TEXT,
+        "topology": _list(_TEXT),
+        "problems": _list(_TEXT),
+        "conditions": _list(_map({})),
+        "error": _TEXT,
+        "wouldHappen": _object(
+            {
+                "placed": _TRUTH,
+                "placements": _NUMBER,
+                "attempts": _NUMBER,
+                "placement": _TEXT,
+                "nodes": _map(_TEXT),
+            },
+            {"message": _TEXT, "reasons": _map(_TEXT), "victims": _list(_TEXT)},
+        ),
+        "wouldFit": _list(_object({"nodes": _NUMBER, "like": _TEXT, "allocatable": _map(_NUMBER)})),
+    },
+)
 SCHEMAS: Final[dict[str, Schema]] = {
     "Explanation": _EXPLANATION,
+    "GroupExplanation": _GROUP,
     "Queue": _QUEUE,
+    "QueueHistory": _HISTORY,
+    "Decisions": _DECISIONS,
     "Profiles": _PROFILES,
     "Nodes": _NODES,
+    "Shadow": _SHADOW,
     "WhatIf": _WHAT_IF,
     "Supposition": _SUPPOSITION,
 }
 _PATH_PARAMETERS: Final = [
     {"name": name, "in": "path", "required": True, "schema": _TEXT} for name in ("namespace", "pod")
+]
+_PROFILE_PARAMETER: Final = {"name": "profile", "in": "path", "required": True, "schema": _TEXT}
+_GROUP_PARAMETERS: Final = [
+    {"name": name, "in": "path", "required": True, "schema": _TEXT}
+    for name in ("namespace", "group")
 ]
 _PAGE_PARAMETERS: Final = [
     {"name": name, "in": "query", "schema": _NUMBER} for name in ("limit", "offset")
@@ -263,8 +389,14 @@ def openapi_document() -> Schema:
         "info": {"title": "Stellwerk", "version": __version__},
         "paths": {
             "/explain/{namespace}/{pod}": _get("Explanation", "why a pod is where it is"),
+            "/explain/{namespace}/podgroups/{group}": _get(
+                "GroupExplanation", "what a group of pods waits for, and what would make it fit"
+            ),
             "/queue": _get("Queue", "pods that wait"),
+            "/queue/history": _get("QueueHistory", "how many pods waited over the last hour"),
+            "/decisions": _get("Decisions", "pods that got a node, the last one first"),
             "/profiles": _get("Profiles", "profiles that serve"),
+            "/shadow/{profile}": _get("Shadow", "what a profile would have decided otherwise"),
             "/nodes": _get("Nodes", "nodes and what is used of them"),
             "/openapi/v3": {
                 "get": {
@@ -283,7 +415,14 @@ def openapi_document() -> Schema:
 
 
 def _get(schema: str, summary: str) -> Schema:
-    parameters = {"Explanation": _PATH_PARAMETERS, "Profiles": []}.get(schema, _PAGE_PARAMETERS)
+    named = {
+        "Explanation": _PATH_PARAMETERS,
+        "GroupExplanation": _GROUP_PARAMETERS,
+        "Shadow": [_PROFILE_PARAMETER],
+        "Profiles": [],
+        "QueueHistory": [],
+    }
+    parameters = named.get(schema, _PAGE_PARAMETERS)
     return {"get": _operation(schema, summary) | {"parameters": parameters}}
 
 
@@ -296,8 +435,8 @@ def _operation(schema: str, summary: str, body: str = "") -> Schema:
             "503": {"description": "another replica leads; the answer names it"},
         },
     }
-    if schema == "Explanation":
-        operation["responses"]["404"] = {"description": "there is no such pod"}
+    if schema in {"Explanation", "GroupExplanation"}:
+        operation["responses"]["404"] = {"description": "nothing of that name is known"}
     if body:
         operation["requestBody"] = {"required": True, "content": _content(body)}
     return operation

@@ -5,7 +5,7 @@ outer map, however much the values hold. Invariant: a value is changed in place 
 alone holds it.
 """
 
-from collections.abc import Collection, Hashable, ItemsView, Iterator, Mapping
+from collections.abc import Collection, Hashable, ItemsView, Iterator, KeysView, Mapping
 from typing import Generic, Protocol, Self, TypeVar
 
 
@@ -44,6 +44,10 @@ class CopyOnWrite(Generic[Key, Value]):
     def items(self) -> ItemsView[Key, Value]:
         """Keys and values in order of arrival; values to be read only."""
         return self._values.items()
+
+    def keys(self) -> KeysView[Key]:
+        """The keys in order of arrival."""
+        return self._values.keys()
 
     def get(self, key: Key) -> Value | None:
         """The value, to be read only."""

@@ -5,6 +5,8 @@ nodes reported until no node holds it. Invariant: all rows of an image show the 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Final
 
 from typing_extensions import override
 
@@ -12,22 +14,31 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.snapshot.book import Book
 from stellwerk.snapshot.copy_on_write import CopyOnWrite
 
+MANY_NAMES: Final = 1000
+"""Names of a node with more are looked up in the node: a kubelet reports fifty images."""
+
 
 class Images(Book):
     """Which rows hold an image, and how large it is."""
 
     def __init__(self) -> None:
         self._bytes: CopyOnWrite[str, dict[int, int]] = CopyOnWrite()
+        """Of rows with few images."""
+        self._large: dict[int, Mapping[str, int]] = {}
+        """Rows with very many images; the sizes that are shown, by name."""
         self.version = 0
         """Grows when what ImageLocality reads changes: images of a node, or the number of nodes."""
 
     def rows(self, image: str) -> Mapping[int, int]:
         """Bytes by row, only rows that hold the image."""
-        return self._bytes.get(image) or {}
+        rows = self._bytes.get(image) or {}
+        if not self._large:
+            return rows
+        return rows | {row: held[image] for row, held in self._large.items() if image in held}
 
     def __iter__(self) -> Iterator[str]:
         """Every image that some node holds."""
-        return iter(self._bytes)
+        return iter(dict.fromkeys(chain(self._bytes, *self._large.values())))
 
     def with_sizes_kept(self, row: int, images: Mapping[str, int]) -> Mapping[str, int]:
         """Images of a row with the sizes that are shown, not those that the node reported.
@@ -42,12 +53,10 @@ class Images(Book):
             return
         if before is not None:
             self._take_out(row, before.images)
-        for image, size_bytes in node.images.items():
-            rows = self._bytes.to_change(image)
-            if rows is None:
-                self._bytes.put(image, {row: size_bytes})
-            else:
-                rows[row] = next(iter(rows.values()))
+        if len(node.images) > MANY_NAMES:
+            self._large[row] = self._as_shown(node.images)
+        else:
+            self._put_in(row, node.images)
         self.version += 1
 
     @override
@@ -59,9 +68,34 @@ class Images(Book):
     def fork(self) -> "Images":
         fork = Images()
         fork._bytes, fork.version = self._bytes.fork(), self.version
+        fork._large = self._large.copy()
         return fork
 
+    def _as_shown(self, images: Mapping[str, int]) -> Mapping[str, int]:
+        """The images with the sizes that other rows show."""
+        if not self._large and self._bytes.keys().isdisjoint(images):
+            return images
+        return {image: self._shown(image, size) for image, size in images.items()}
+
+    def _shown(self, image: str, size_bytes: int) -> int:
+        """What other rows show of an image, or the size that it has where none does."""
+        rows = self._bytes.get(image)
+        if rows is not None:
+            return next(iter(rows.values()))
+        return next((held[image] for held in self._large.values() if image in held), size_bytes)
+
+    def _put_in(self, row: int, images: Mapping[str, int]) -> None:
+        for image, size_bytes in images.items():
+            rows = self._bytes.to_change(image)
+            if rows is None:
+                shown = self._shown(image, size_bytes) if self._large else size_bytes
+                self._bytes.put(image, {row: shown})
+            else:
+                rows[row] = next(iter(rows.values()))
+
     def _take_out(self, row: int, images: Iterable[str]) -> None:
+        if self._large.pop(row, None) is not None:
+            return
         for image in images:
             rows = self._bytes.to_change(image)
             if rows is not None:

@@ -6,8 +6,12 @@ Invariant: a resource without a row is offered by no node, or has not been asked
 """
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from stellwerk.snapshot.usage import NATIVE_RESOURCES
+
+MANY_RESOURCES: Final = 1000
+"""A node that offers more is kept as a whole, and looked at when a pod asks."""
 
 
 class ResourceRows:
@@ -22,10 +26,15 @@ class ResourceRows:
         """Rows in use or once used."""
         self._free: list[int] = []
         self._nodes_offering: dict[str, int] = {}
+        """How many nodes offer a resource, those with very many left out."""
+        self._large: dict[int, Mapping[str, int]] = {}
+        """What nodes with very many resources offer, by the node's row."""
 
     def is_offered(self, resource: str) -> bool:
         """Whether some node has a resource that is not native."""
-        return resource in self._nodes_offering
+        return resource in self._nodes_offering or any(
+            resource in offer for offer in self._large.values()
+        )
 
     def take(self, resource: str) -> int:
         """A row for a resource that has none, zero everywhere."""
@@ -34,22 +43,53 @@ class ResourceRows:
         self.row_of[resource] = row
         return row
 
-    def change_node(self, before: Mapping[str, int], after: Mapping[str, int]) -> list[int]:
+    def change_node(
+        self, node_row: int, before: Mapping[str, int], after: Mapping[str, int]
+    ) -> list[int]:
         """Another offer of a node; returns the rows that are free now, to be zeroed."""
+        if node_row in self._large or len(after) > MANY_RESOURCES:
+            return self._change_large(node_row, before, after)
         if before.keys() == after.keys():
             return []
-        offering, freed = self._nodes_offering, []
-        for resource in _extended(after):
+        self._count(after)
+        return self._freed(self._uncounted(before))
+
+    def _change_large(
+        self, node_row: int, before: Mapping[str, int], after: Mapping[str, int]
+    ) -> list[int]:
+        """The same of a node that has, or had, very many; only those in rows are looked at."""
+        if self._large.pop(node_row, None) is None:
+            lost = self._uncounted(before)
+        else:
+            lost = [resource for resource in _extended(self.row_of) if resource in before]
+        if len(after) > MANY_RESOURCES:
+            self._large[node_row] = after
+        else:
+            self._count(after)
+        return self._freed(lost)
+
+    def _count(self, offer: Mapping[str, int]) -> None:
+        offering = self._nodes_offering
+        for resource in _extended(offer):
             offering[resource] = offering.get(resource, 0) + 1
-        for resource in _extended(before):
+
+    def _uncounted(self, offer: Mapping[str, int]) -> list[str]:
+        """Take out an offer; returns the resources that were offered by no other counted node."""
+        offering, lost = self._nodes_offering, []
+        for resource in _extended(offer):
             nodes = offering[resource] - 1
             if nodes:
                 offering[resource] = nodes
-                continue
-            del offering[resource]
-            row = self.row_of.pop(resource, None)
-            if row is not None:
-                freed.append(row)
+            else:
+                del offering[resource]
+                lost.append(resource)
+        return lost
+
+    def _freed(self, lost: Iterable[str]) -> list[int]:
+        """Take away the rows of those resources that no node offers."""
+        row_of = self.row_of
+        gone = [each for each in lost if each in row_of and not self.is_offered(each)]
+        freed = [row_of.pop(resource) for resource in gone]
         self._free += freed
         return freed
 
@@ -65,7 +105,7 @@ class ResourceRows:
         """A copy."""
         fork = ResourceRows()
         fork.row_of, fork.used, fork._free = self.row_of.copy(), self.used, self._free.copy()
-        fork._nodes_offering = self._nodes_offering.copy()
+        fork._nodes_offering, fork._large = self._nodes_offering.copy(), self._large.copy()
         return fork
 
 

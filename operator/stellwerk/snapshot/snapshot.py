@@ -196,8 +196,15 @@ class Snapshot:
         """The row of a resource in the (R, N) columns; None: no node offers it."""
         row = self.resource_row.get(resource)
         if row is None and self._resources.is_offered(resource):
-            return self._add_resource(resource)
+            return self._add_resources([resource])[resource]
         return row
+
+    def make_rows(self, resources: Iterable[str]) -> None:
+        """Make the rows of all that some node offers in one look at the nodes."""
+        rows, offered = self._resources.row_of, self._resources.is_offered
+        missing = [each for each in resources if each not in rows and offered(each)]
+        if missing:
+            self._add_resources(missing)
 
     def requested_extended(self, row: int) -> Mapping[str, int]:
         """What the row's pods request of resources that are not native, offered or not."""
@@ -275,7 +282,7 @@ class Snapshot:
         self.nodes[row], self.pods[row] = None, {}
         self._alive[row] = False
         self._unschedulable[row] = False
-        self._free_resources(node.allocatable, {})
+        self._free_resources(row, node.allocatable, {})
         self._allocatable[:, row] = 0
         self._requested[:, row] = 0
         self._extended[row] = _NOTHING
@@ -344,39 +351,45 @@ class Snapshot:
 
     def _write_allocatable(self, row: int, before: NodeInfo | None, node: NodeInfo) -> None:
         offer = node.allocatable
-        self._free_resources({} if before is None else before.allocatable, offer)
+        self._free_resources(row, {} if before is None else before.allocatable, offer)
         self._allocatable[:, row] = 0
         for resource, index in self.resource_row.items():
             amount = offer.get(resource)
             if amount:
                 self._allocatable[index, row] = amount
 
-    def _free_resources(self, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    def _free_resources(
+        self, row: int, before: Mapping[str, int], after: Mapping[str, int]
+    ) -> None:
         """Another offer of a node: rows of resources that no node offers now are zeroed."""
-        freed = self._resources.change_node(before, after)
+        freed = self._resources.change_node(row, before, after)
         if not freed:
             return
-        self._allocatable[freed] = 0
-        self._requested[freed] = 0
         if _SPARSE * len(self.resource_row) < len(self._allocatable):
             rows = self._resources.compact()
             self._allocatable, self._requested = self._allocatable[rows], self._requested[rows]
             self._publish()
+        else:
+            self._allocatable[freed] = 0
+            self._requested[freed] = 0
 
-    def _add_resource(self, resource: str) -> int:
-        """A row for a resource that some node offers."""
-        index = self._resources.take(resource)
-        if index == len(self._allocatable):
-            self._allocatable = _with_rows(self._allocatable)
-            self._requested = _with_rows(self._requested)
+    def _add_resources(self, resources: Iterable[str]) -> Mapping[str, int]:
+        """Rows for resources that have none and that some node offers."""
+        added = {resource: self._resources.take(resource) for resource in resources}
+        rows = self._resources.used
+        if rows > len(self._allocatable):
+            rows = max(rows, 2 * len(self._allocatable))
+            self._allocatable = _with_rows(self._allocatable, rows)
+            self._requested = _with_rows(self._requested, rows)
         for row, node in enumerate(self.nodes):
-            if node is not None and resource in node.allocatable:
-                self._allocatable[index, row] = node.allocatable[resource]
+            if node is not None:
+                for resource in added.keys() & node.allocatable.keys():
+                    self._allocatable[added[resource], row] = node.allocatable[resource]
         for row, extended in enumerate(self._extended):
-            if resource in extended:
-                self._requested[index, row] = min(extended[resource], MAX_REQUESTED)
+            for resource in added.keys() & extended.keys() if extended else ():
+                self._requested[added[resource], row] = min(extended[resource], MAX_REQUESTED)
         self._publish()
-        return index
+        return added
 
     def _write_extended(self, row: int, extended: Mapping[str, int]) -> None:
         self._extended[row] = dict(extended) if extended else _NOTHING
@@ -401,9 +414,11 @@ class Snapshot:
             self._free_taint_sets.append(before)
 
 
-def _with_rows(columns: IntColumn) -> IntColumn:
-    """A copy with twice as many resources."""
-    return np.vstack([columns, np.zeros_like(columns)])
+def _with_rows(columns: IntColumn, rows: int) -> IntColumn:
+    """A copy with more resources; memory for them is taken where one is written."""
+    larger = np.zeros((rows, columns.shape[1]), np.int64)
+    larger[: len(columns)] = columns
+    return larger
 
 
 def _read_only(view: npt.NDArray[Element]) -> npt.NDArray[Element]:

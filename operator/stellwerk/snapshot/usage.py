@@ -64,5 +64,8 @@ class Usage:
         amount = self.extended.get(name, 0) + change
         if amount:
             self.extended[name] = amount
-        else:
-            self.extended.pop(name, None)
+            return
+        self.extended.pop(name, None)
+        if not self.extended:
+            # A map keeps the room of a pod that invented a hundred thousand resources.
+            self.extended = {}

@@ -87,8 +87,8 @@ class Decision:
     """None: there was nothing to choose."""
     total: IntColumn | None = None
     """(n,) int64, the scores' total with what extenders added; None as `scores`."""
-    tied: int = 1
-    """How many nodes share the best total."""
+    best: RowColumn | None = None
+    """Positions in `total` that share the best one, in their order; None as `scores`."""
     diagnosis: Diagnosis | None = None
     post_filter: PostFilterResult | None = None
     """What PostFilter found; None: it was not run."""
@@ -190,12 +190,12 @@ def choose(
         row = int(search.found.fits.argmax())
         return Decision(search, snapshot.node_at(row).name, feasible=1)
     total = scores.total if by_extenders is None else scores.total + by_extenders
-    best = np.flatnonzero(total == total.max())
+    best: RowColumn = (total == total.max()).nonzero()[0]
     view = scores.nodes
     position = int(best[_broken_tie(search, view, best) if len(best) > 1 else 0])
     row = position if view.whole else int(view.row_numbers()[position])
     name = snapshot.node_at(row).name
-    return Decision(search, name, None, None, view.size, scores, total, len(best))
+    return Decision(search, name, None, None, view.size, scores, total, best)
 
 
 def _broken_tie(search: Search, view: NodeView, best: RowColumn) -> int:

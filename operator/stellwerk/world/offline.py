@@ -14,6 +14,7 @@ from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
 from stellwerk.framework.background import Background
 from stellwerk.framework.offline import offline_services
+from stellwerk.framework.services import PodGroups
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.world.profiles import RecordedRandom, ServedProfile
@@ -26,6 +27,7 @@ def offline_profile(
     nominator: Nominator,
     random: RecordedRandom,
     clock: Clock,
+    pod_groups: PodGroups | None = None,
     background: Background | None = None,
 ) -> ServedProfile:
     """A profile with plugin instances of its own, on this state; without its extenders.
@@ -35,7 +37,7 @@ def offline_profile(
     Raises:
         ProfileError: a plugin refuses its arguments.
     """
-    services = offline_services(cache.snapshot, objects, nominator, random, clock.now)
+    services = offline_services(cache.snapshot, objects, nominator, random, clock.now, pod_groups)
     if background is not None:
         services = replace(services, background=background, now_seconds=clock.monotonic)
     return ServedProfile(loaded, Assembly(loaded, services).framework, random=random)

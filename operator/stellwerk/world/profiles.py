@@ -25,6 +25,7 @@ from stellwerk.framework.status import OK, Code, Status
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.extenders import Extenders
 from stellwerk.world.failure import POD_COMPLEXITY, complexity_hints
 
@@ -82,6 +83,8 @@ class ServedProfile:
         self.activity = activity or ProfileActivity()
         self.queue_sorts = QUEUE_SORT.among(framework.plugins)
         self.pre_enqueues = PRE_ENQUEUE.among(framework.plugins)
+        self.places_groups = any(each.name == GANG_SCHEDULING for each in self.pre_enqueues)
+        """Whether pods of one group are decided together."""
 
 
 class Profiles(QueueingPolicy):

@@ -12,6 +12,7 @@ from typing import Self
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
+from stellwerk.backend.pod_groups import PodGroupBook
 from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.clock import Clock
@@ -40,6 +41,8 @@ class World:
     """Breaks ties for every profile without a seed of its own."""
     preempting: set[str] = field(default_factory=set)
     """Uids of preemptors that still have victims to be evicted; PreEnqueue gates them."""
+    pod_groups: PodGroupBook = field(default_factory=PodGroupBook)
+    """Which pods belong together."""
 
     def on_forgotten(self, assumed: PodInfo, *, except_itself: bool = False) -> None:
         """An assumption was undone: move the pods that this may help, perhaps not itself."""
@@ -72,6 +75,7 @@ class World:
         """
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
         profiles, random = Profiles(), RecordedRandom(numbers)
+        pod_groups = self.pod_groups.fork()
         fork = type(self)(
             cache=cache,
             objects=objects,
@@ -82,11 +86,14 @@ class World:
             clock=clock or self.clock,
             random=random,
             preempting=self.preempting.copy(),
+            pod_groups=pod_groups,
         )
         served = self.profiles.served.values()
         profiles.serve(
             [
-                offline_profile(each.loaded, cache, objects, nominator, random, fork.clock)
+                offline_profile(
+                    each.loaded, cache, objects, nominator, random, fork.clock, pod_groups
+                )
                 for each in served
             ],
             self.profiles.refusals,

@@ -8,8 +8,6 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from stellwerk_cluster.admission.checks import config_key, immutable
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
@@ -18,6 +16,8 @@ from stellwerk_cluster.apimachinery.failures import (
     required,
     too_long,
 )
+from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
+from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
 if TYPE_CHECKING:
@@ -86,13 +86,14 @@ def validate_secret(secret: JsonObject) -> Iterator[Cause]:
 
 def _json_causes(text: str, field: str) -> Iterator[Cause]:
     try:
-        found = orjson.loads(base64.b64decode(text))
-    except orjson.JSONDecodeError:
-        yield bad_value(field, "<secret contents redacted>", "unexpected end of JSON input")
+        found = read_json(base64.b64decode(text))
+    except JsonError as error:
+        yield bad_value(field, "<secret contents redacted>", str(error))
         return
-    if not isinstance(found, dict):
-        text = "json: cannot unmarshal into Go value of type map[string]interface {}"
-        yield bad_value(field, "<secret contents redacted>", text)
+    if not isinstance(found, (dict, type(None))):
+        into = "Go value of type map[string]interface {}"
+        why = f"json: cannot unmarshal {json_name(found)} into {into}"
+        yield bad_value(field, "<secret contents redacted>", why)
 
 
 def validate_config_map_update(

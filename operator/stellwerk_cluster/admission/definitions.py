@@ -9,6 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission.definition_rules import rule_causes
+from stellwerk_cluster.admission.definition_spec import (
+    conversion_causes,
+    head_causes,
+    immutable_causes,
+    is_shared,
+    list_causes,
+    name_causes,
+    shared_causes,
+    version_causes,
+)
 from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
@@ -18,7 +28,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
 
-_SCOPES: Final = ("Cluster", "Namespaced")
+_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 
 
 def default_definition(definition: JsonObject) -> None:
@@ -48,28 +58,39 @@ def validate_definition(definition: JsonObject) -> list[Cause]:
     causes: list[Cause] = []
     if name != f"{spec['names']['plural']}.{spec['group']}":
         causes.append(bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    if spec["scope"] not in _SCOPES:
-        causes.append(unsupported("spec.scope", spec["scope"], _SCOPES))
+    causes += head_causes(spec)
     versions = spec.get("versions") or []
-    if sum(1 for each in versions if each["storage"]) != 1:
-        text = "must have exactly one version marked as storage version"
-        causes.append(bad_value("spec.versions", versions, text))
     for position, version in enumerate(versions):
-        schema = (version.get("schema") or EMPTY).get("openAPIV3Schema")
-        if schema is None:
-            causes.append(required(f"spec.versions[{position}].schema.openAPIV3Schema"))
-        else:
-            path = _schema_path(versions, position)
-            causes += [*_untyped_causes(schema, path), *rule_causes(schema, path)]
+        causes += version_causes(version, versions, f"spec.versions[{position}]")
+        if not is_shared(versions, "schema"):
+            causes += _schema_causes(version, f"spec.versions[{position}].schema.openAPIV3Schema")
+    causes += list_causes(versions)
+    causes += name_causes(spec["names"])
+    if versions and is_shared(versions, "schema"):
+        causes += _schema_causes(versions[0], "spec.validation.openAPIV3Schema")
+    causes += shared_causes(versions)
+    causes += conversion_causes(spec["conversion"])
+    if not any(each["storage"] for each in versions) and not _stored_versions(definition):
+        text = "must have at least one stored version"
+        causes.append(bad_value("status.storedVersions", None, text))
     return [*causes, *_protected_group_causes(definition)]
 
 
-def _schema_path(versions: list[JsonObject], position: int) -> str:
-    """Where errors place the schema of a version; all versions may share one."""
-    schemas = [each.get("schema") for each in versions]
-    if all(each == schemas[0] for each in schemas):
-        return "spec.validation.openAPIV3Schema"
-    return f"spec.versions[{position}].schema.openAPIV3Schema"
+def _stored_versions(definition: JsonObject) -> list[str]:
+    stored: list[str] = (definition.get("status") or EMPTY).get("storedVersions") or []
+    return stored
+
+
+def _schema_causes(version: JsonObject, path: str) -> Iterator[Cause]:
+    schema = (version.get("schema") or EMPTY).get("openAPIV3Schema")
+    if schema is None:
+        return
+    if not schema.get("type"):
+        yield required(f"{path}.type", "must not be empty at the root")
+    elif schema["type"] != "object":
+        yield bad_value(f"{path}.type", schema["type"], "must be object at the root")
+    yield from _untyped_causes(schema, path)
+    yield from rule_causes(schema, path)
 
 
 def _untyped_causes(schema: JsonObject, path: str) -> Iterator[Cause]:
@@ -80,6 +101,8 @@ def _untyped_causes(schema: JsonObject, path: str) -> Iterator[Cause]:
         )
         if not part.get("type") and not free:
             yield required(f"{where}.type", "must not be empty for specified object fields")
+        elif part.get("type") and part["type"] not in _TYPES:
+            yield unsupported(f"{where}.type", part["type"], _TYPES)
         yield from _untyped_causes(part, where)
         if isinstance(part.get("items"), dict):
             yield from _untyped_causes(part["items"], f"{where}.items")
@@ -111,6 +134,12 @@ def prepare_definition_update(new: JsonObject, _old: JsonObject, subresource: st
 def validate_definition_update(new: JsonObject, old: JsonObject, subresource: str) -> list[Cause]:
     """As for a new definition, and every version that objects may be stored in stays."""
     causes = [] if subresource == "status" else validate_definition(new)
+    if subresource != "status":
+        established = any(
+            each["type"] == "Established" and each["status"] == "True"
+            for each in (old.get("status") or EMPTY).get("conditions") or ()
+        )
+        causes += immutable_causes(new["spec"], old["spec"], established=established)
     versions = {each["name"] for each in new["spec"].get("versions") or ()}
     stored = (new.get("status") or EMPTY).get("storedVersions") or ()
     for position, name in enumerate(stored):

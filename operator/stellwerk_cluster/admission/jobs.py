@@ -15,8 +15,16 @@ from stellwerk_cluster.admission.placement_validation import label_selector_caus
 from stellwerk_cluster.admission.pod_defaults import default_pod_spec
 from stellwerk_cluster.admission.pod_validation import template_causes
 from stellwerk_cluster.admission.pod_warnings import template_warnings
+from stellwerk_cluster.admission.scheduling_groups import drop_group_of_template
 from stellwerk_cluster.apimachinery.cron_schedules import parse_schedule
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.failures import (
+    Cause,
+    bad_value,
+    forbidden,
+    required,
+    unsupported,
+)
+from stellwerk_cluster.apimachinery.feature_gates import JOBS
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of
 
@@ -25,6 +33,7 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
+    from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 _JOB_NAME: Final = "batch.kubernetes.io/job-name"
 _JOB_UID: Final = "batch.kubernetes.io/controller-uid"
@@ -230,3 +239,28 @@ def _zone_causes(zone: str | None) -> Iterator[Cause]:
         )
     elif zone not in available_timezones():
         yield bad_value("spec.timeZone", zone, f"unknown time zone {zone}")
+
+
+def runs_all_at_once(spec: JsonObject) -> bool:
+    """Whether the pods of a Job are a gang: each has an index of its own, and all run together."""
+    return (
+        spec.get("completionMode") == "Indexed"
+        and (spec.get("parallelism") or 0) > 1
+        and spec.get("completions") == spec.get("parallelism")
+        and (spec["template"].get("spec") or EMPTY).get("schedulingGroup") is None
+    )
+
+
+def admit_job_update(new: JsonObject, old: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """The size of a gang is said once: its Workload and its group never change.
+
+    Raises:
+        StatusError: the change would make it another one (403).
+    """
+    drop_group_of_template(new, old, cluster, kind)
+    gang = cluster.feature(JOBS) and cluster.enabled("JobValidation")
+    if gang and runs_all_at_once(old["spec"]):
+        parallelism = new["spec"].get("parallelism")
+        if parallelism != old["spec"]["parallelism"]:
+            why = "spec.parallelism: field is immutable for a Job whose pods are a gang"
+            raise forbidden(kind, old["metadata"]["name"], why)

@@ -282,21 +282,3 @@ def validate_endpoints(endpoints: JsonObject) -> Iterator[Cause]:
                 yield required(f"{where}.name")
             yield from port_number(port.get("port", 0), f"{where}.port")
             yield from one_of(port.get("protocol", ""), PROTOCOLS, f"{where}.protocol")
-
-
-def validate_autoscaler(autoscaler: JsonObject) -> Iterator[Cause]:
-    """What is wrong with a HorizontalPodAutoscaler."""
-    spec = autoscaler["spec"]
-    least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
-    if least is not None and least < 1:
-        text = "must be greater than or equal to 1"
-        yield bad_value("spec.minReplicas", least, text)
-    if most < 1:
-        yield bad_value("spec.maxReplicas", most, "must be greater than 0")
-    if least is not None and most < least:
-        text = "must be greater than or equal to `minReplicas`"
-        yield bad_value("spec.maxReplicas", most, text)
-    target = spec.get("scaleTargetRef") or EMPTY
-    for name in ("kind", "name"):
-        if not target.get(name):
-            yield required(f"spec.scaleTargetRef.{name}")

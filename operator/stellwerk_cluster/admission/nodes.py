@@ -44,7 +44,9 @@ def default_node(node: JsonObject) -> None:
         allocatable = {**status["capacity"], **(status.get("allocatable") or {})}
         if allocatable != status.get("allocatable"):
             node["status"] = {**status, "allocatable": dict(sorted(allocatable.items()))}
-    if spec.get("podCIDR") and not spec.get("podCIDRs"):
+    blocks = spec.get("podCIDRs") or ()
+    if spec.get("podCIDR") and (not blocks or blocks[0] != spec["podCIDR"]):
+        # Clients that know one block alone say which one.
         spec["podCIDRs"] = [spec["podCIDR"]]
     elif spec.get("podCIDRs") and not spec.get("podCIDR"):
         spec["podCIDR"] = spec["podCIDRs"][0]

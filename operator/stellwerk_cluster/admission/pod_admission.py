@@ -17,6 +17,7 @@ from stellwerk_cluster.admission.optional_plugins import (
     tolerate_extended_resources,
 )
 from stellwerk_cluster.admission.pod_defaults import qos_class
+from stellwerk_cluster.admission.scheduling_groups import drop_group_of_pod
 from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
 
@@ -39,6 +40,7 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
         StatusError: one of them refuses the pod (403).
     """
     spec = pod["spec"]
+    drop_group_of_pod(pod, None, cluster)
     if cluster.enabled("LimitRanger") and give_default_limits(pod, cluster):
         pod["status"] = {**pod["status"], "qosClass": qos_class(spec)}
     if cluster.enabled("Priority"):
@@ -69,14 +71,13 @@ def check_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
         check_tolerations(pod, cluster, kind)
 
 
-def admit_pod_update(
-    new: JsonObject, _old: JsonObject, cluster: Reader, kind: ResourceKind
-) -> None:
+def admit_pod_update(new: JsonObject, old: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     """Put back tolerations that an update takes away, where a plugin gives them.
 
     Raises:
         StatusError: a plugin refuses the change (403).
     """
+    drop_group_of_pod(new, old, cluster)
     if cluster.enabled("DefaultTolerationSeconds"):
         _add_default_tolerations(new["spec"])
     if cluster.enabled("PodTolerationRestriction"):
@@ -99,7 +100,7 @@ def _gated_condition(cluster: Reader) -> JsonObject:
 
 def _admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     spec = pod["spec"]
-    priority_class = _priority_class(spec, cluster)
+    priority_class = chosen_priority_class(spec, cluster)
     if priority_class is None and spec.get("priorityClassName"):
         why = f"no PriorityClass with name {spec['priorityClassName']} was found"
         raise _forbidden_pod(pod, kind, why)
@@ -125,7 +126,8 @@ def _admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> Non
     spec["priority"], spec["preemptionPolicy"] = priority, policy
 
 
-def _priority_class(spec: JsonObject, cluster: Reader) -> JsonObject | None:
+def chosen_priority_class(spec: JsonObject, cluster: Reader) -> JsonObject | None:
+    """The PriorityClass that a specification names, or the default one; None without any."""
     name = spec.get("priorityClassName")
     if name:
         return cluster.find(PRIORITY_CLASSES, "", name)

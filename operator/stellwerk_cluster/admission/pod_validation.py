@@ -42,6 +42,7 @@ from stellwerk_cluster.admission.pod_security import (
     pod_security_causes,
 )
 from stellwerk_cluster.admission.pod_volumes import volume_causes
+from stellwerk_cluster.admission.scheduling_groups import scheduling_group_causes
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
     bad_value,
@@ -211,6 +212,7 @@ def _late_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         overhead = {"limits": spec["overhead"]}
         yield from container_resource_causes(overhead, f"{field}.overhead")
     yield from operating_system_causes(spec, field)
+    yield from scheduling_group_causes(spec, field)
 
 
 def _host_network_causes(spec: JsonObject, field: str, *, in_pod: bool) -> Iterator[Cause]:

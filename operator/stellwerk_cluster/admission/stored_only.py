@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.autoscaling import default_behavior
+
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
@@ -21,6 +23,7 @@ def default_autoscaler(autoscaler: JsonObject) -> None:
     if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": _CPU_PERCENT}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    default_behavior(autoscaler)
 
 
 def default_network_policy(policy: JsonObject) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.admission import (
     access_rules,
+    autoscaling,
     claims,
     cluster_objects,
     config_data,
@@ -22,12 +23,14 @@ from stellwerk_cluster.admission import (
     nodes,
     pod_admission,
     pod_defaults,
+    pod_groups,
     pod_preparation,
     pod_updates,
     pod_validation,
     pod_warnings,
     quotas,
     scheduling_classes,
+    scheduling_groups,
     service_addresses,
     services,
     storage,
@@ -71,7 +74,9 @@ def _workload(
 
     return Strategy(
         default=default,
+        admit_create=scheduling_groups.drop_group_of_new_template,
         validate=validate,
+        admit_update=scheduling_groups.drop_group_of_template,
         validate_update=validate_update,
         warn=workload_validation.workload_warnings,
         metadata_layers=layers,
@@ -271,21 +276,25 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "Job": Strategy(
         default=jobs.default_job,
         prepare_create=jobs.label_job,
+        admit_create=scheduling_groups.drop_group_of_new_template,
         validate=jobs.validate_job,
+        admit_update=jobs.admit_job_update,
         validate_update=jobs.validate_job_update,
         warn=jobs.job_warnings,
     ),
     "CronJob": Strategy(
         default=workloads.default_cron_job,
+        admit_create=scheduling_groups.drop_group_of_new_template,
         validate=jobs.validate_cron_job,
+        admit_update=scheduling_groups.drop_group_of_template,
         validate_update=jobs.validate_cron_job_update,
         metadata_layers=(1, 0),
     ),
     "HorizontalPodAutoscaler": _stored(
-        networking.validate_autoscaler, stored_only.default_autoscaler
+        autoscaling.validate_autoscaler, stored_only.default_autoscaler
     ),
     "HorizontalPodAutoscalerV1": _stored(
-        networking.validate_autoscaler, stored_only.default_autoscaler
+        autoscaling.validate_autoscaler, stored_only.default_autoscaler
     ),
     "Ingress": replace(_stored(networking.validate_ingress), admit_create=networking.admit_ingress),
     "NetworkPolicy": _stored(
@@ -323,6 +332,21 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate_update=access_rules.validate_cluster_role_binding_update,
         name_errors=access_rules.path_segment_errors,
         metadata_layers=(1, 2),
+    ),
+    "PodGroup": Strategy(
+        default=pod_groups.default_pod_group,
+        prepare_create=pod_groups.prepare_pod_group,
+        admit_create=pod_groups.admit_pod_group,
+        check_create=pod_groups.check_pod_group,
+        validate=pod_groups.validate_pod_group,
+        admit_update=pod_groups.admit_pod_group_update,
+        validate_update=pod_groups.validate_pod_group_update,
+    ),
+    "Workload": Strategy(
+        prepare_create=pod_groups.prepare_workload,
+        validate=pod_groups.validate_workload,
+        admit_update=pod_groups.admit_workload_update,
+        validate_update=pod_groups.validate_workload_update,
     ),
     "PodTemplate": Strategy(default=workloads.default_pod_template),
 }

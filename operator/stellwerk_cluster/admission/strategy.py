@@ -36,6 +36,10 @@ class Reader(Protocol):
         """Whether an admission plugin is on."""
         ...
 
+    def feature(self, gate: str) -> bool:
+        """Whether a feature gate is on."""
+        ...
+
     def now(self) -> datetime:
         """The wall-clock time."""
         ...

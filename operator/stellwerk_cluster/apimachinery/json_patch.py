@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery.failures import (
+    StatusError,
     bad_request,
     patch_rejected,
     too_many_operations,
 )
+from stellwerk_cluster.apimachinery.mismatches import json_name
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 MOST_OPERATIONS: Final = 10_000
 _MOST_BYTES: Final = 3 << 20
 """What copies may grow a document to: a copy of a copy doubles it."""
+_OPERATION: Final = "handlers.jsonPatchOp"
+_TEXTS: Final = ("op", "path", "from")
 _INDEX: Final = re.compile(r"-?\d{1,9}")
 
 
@@ -35,12 +39,8 @@ def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
         StatusError: the patch is no list of operations (400), has too many (413), or one of them is
             malformed, its path is missing or its test fails (422).
     """
-    if not isinstance(operations, list):
-        message = (
-            "error decoding patch: json: cannot unmarshal object "
-            "into Go value of type []handlers.jsonPatchOp"
-        )
-        raise bad_request(message)
+    _check_types(operations)
+    operations = operations or []
     if len(operations) > MOST_OPERATIONS:
         raise too_many_operations(MOST_OPERATIONS, len(operations))
     document: JsonValue = copy.deepcopy(target)
@@ -57,6 +57,34 @@ def json_patch(target: JsonObject, operations: JsonValue) -> JsonObject:
     if not isinstance(document, dict):
         raise patch_rejected()
     return document
+
+
+def _check_types(operations: JsonValue) -> None:
+    """Refuse what the API server cannot read as a list of operations."""
+    if not isinstance(operations, (list, type(None))):
+        raise _undecodable(operations, f"Go value of type []{_OPERATION}")
+    for operation in operations or ():
+        if not isinstance(operation, (dict, type(None))):
+            raise _undecodable(operation, f"Go value of type {_OPERATION}")
+        for name in _TEXTS:
+            value = (operation or {}).get(name)
+            if not isinstance(value, (str, type(None))):
+                raise _undecodable(value, f"Go struct field jsonPatchOp.{name} of type string")
+
+
+def _undecodable(value: JsonValue, place: str) -> StatusError:
+    found = json_name(value)
+    return bad_request(f"error decoding patch: json: cannot unmarshal {found} into {place}")
+
+
+def unknown_fields(operations: JsonValue) -> list[str]:
+    """The paths of the fields of operations that no operation has."""
+    return [
+        f"[{position}].{name}"
+        for position, operation in enumerate(operations if isinstance(operations, list) else ())
+        for name in (operation if isinstance(operation, dict) else ())
+        if name not in (*_TEXTS, "value")
+    ]
 
 
 def _apply_operation(document: JsonValue, operation: JsonObject) -> JsonValue:

@@ -15,7 +15,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from stellwerk.models.json_values import JsonObject
 
@@ -82,6 +82,8 @@ class ResourceKind:
     """Kind of a list; empty: the kind and `List`."""
     warning: str = ""
     """What every answer about the kind warns of."""
+    gate: str = ""
+    """The feature gate that serves it; empty: it is always served."""
     custom: bool = False
     """Whether a CustomResourceDefinition added the kind."""
     scale_paths: tuple[str, str, str] = (".spec.replicas", ".status.replicas", "")
@@ -187,13 +189,14 @@ def _checked(name: str, facts: JsonObject) -> JsonObject:
 class KindTable:
     """All kinds that are served now: the built-in ones and those of CustomResourceDefinitions."""
 
-    def __init__(self) -> None:
-        """Start with the built-in kinds."""
+    def __init__(self, gates: Collection[str] = ()) -> None:
+        """Start with the built-in kinds that are always served, or that one of `gates` serves."""
         self._by_resource: dict[tuple[str, str, str], ResourceKind] = {}
         self.changes = 0
         """Grows with every change, so that documents derived from the table can be cached."""
         for row in built_in_kinds():
-            self.add(row)
+            if not row.gate or row.gate in gates:
+                self.add(row)
 
     def __iter__(self) -> Iterator[ResourceKind]:
         """All rows, in the order they were added."""

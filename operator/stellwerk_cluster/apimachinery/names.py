@@ -63,6 +63,13 @@ _NAME: Final = _Syntax(
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end "
     "with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc'",
 )
+_RFC_1035_LABEL: Final = _Syntax(
+    63,
+    "must be no more than 63 characters",
+    re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?"),
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an "
+    "alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123'",
+)
 _LABEL_VALUE: Final = _Syntax(
     63,
     "must be no more than 63 bytes",
@@ -89,10 +96,23 @@ def label_errors(text: str) -> tuple[str, ...]:
     return _RFC_1123_LABEL.errors(text)
 
 
+def dns_1035_errors(text: str) -> tuple[str, ...]:
+    """What keeps a text from being an RFC 1035 label."""
+    return _RFC_1035_LABEL.errors(text)
+
+
 @lru_cache(maxsize=1 << 14)
 def qualified_name_errors(text: str) -> tuple[str, ...]:
     """What keeps a text from being a qualified name (the key of a label)."""
     prefix, slash, name = text.rpartition("/")
+    if "/" in prefix:
+        what = _NAME.malformed.replace("name part", "a valid label key", 1)
+        return (
+            (
+                f"{what}, regex used for validation is '{_NAME_PART}') with an optional DNS "
+                "subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            ),
+        )
     errors = []
     if slash:
         if not prefix:

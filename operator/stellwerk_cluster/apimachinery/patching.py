@@ -15,6 +15,7 @@ from stellwerk_cluster.apimachinery.failures import (
     patch_rejected,
 )
 from stellwerk_cluster.apimachinery.json_patch import json_patch, pointer
+from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import go_text
 from stellwerk_cluster.apimachinery.patch_directives import check_directives
 from stellwerk_cluster.apimachinery.schema import Field, types
@@ -57,15 +58,26 @@ def patched(
     """
     if media_type == JSON_PATCH:
         return json_patch(document, patch)
-    if not isinstance(patch, dict):
-        message = "error decoding patch: the patch must be an object"
+    if media_type == STRATEGIC_PATCH and not type_name:
+        return None
+    if patch is not None and not isinstance(patch, dict):
+        raise undecodable(
+            media_type,
+            f"json: cannot unmarshal {json_name(patch)} into Go value of type "
+            "map[string]interface {}",
+        )
+    if media_type == STRATEGIC_PATCH:
+        return strategic_patch(document, patch or {}, type_name)
+    if patch is None:
+        message = "Invalid JSON Patch"
         raise bad_request(message)
-    if media_type == MERGE_PATCH:
-        merged: JsonObject = merge_patch(document, patch)
-        return merged
-    if media_type == STRATEGIC_PATCH and type_name:
-        return strategic_patch(document, patch, type_name)
-    return None
+    merged: JsonObject = merge_patch(document, patch)
+    return merged
+
+
+def undecodable(media_type: str, why: str) -> StatusError:
+    """The refusal of a patch that cannot be read."""
+    return bad_request(why if media_type == STRATEGIC_PATCH else f"error decoding patch: {why}")
 
 
 def as_patched(document: JsonObject, patch: JsonValue) -> JsonObject:

@@ -13,28 +13,20 @@ types they should have, in canonical form.
 
 from __future__ import annotations
 
-import base64
 import copy
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from typing_extensions import override
-
-from stellwerk.models.canonical_quantity import canonical_quantity
-from stellwerk_cluster.apimachinery.objects import JsonValue, parse_timestamp
-from stellwerk_cluster.apimachinery.quantities import SYNTAX
+from stellwerk_cluster.apimachinery.go_types import go_element, go_type, plain_go_type
+from stellwerk_cluster.apimachinery.mismatches import MismatchError
+from stellwerk_cluster.apimachinery.objects import JsonValue
+from stellwerk_cluster.apimachinery.scalars import scalar
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-
-
-class DecodeError(Exception):
-    """A body that does not have the form of its kind; the text is what the API says about it."""
 
 
 @dataclass(slots=True)
@@ -112,10 +104,10 @@ def decode(type_name: str, body: JsonObject) -> tuple[JsonObject, list[str]]:
     """The canonical form of a body, and the paths of its unknown fields.
 
     Raises:
-        DecodeError: a field has a value of the wrong type.
+        MismatchError: a field has a value of the wrong type.
     """
     findings = Decoding()
-    decoded: JsonObject = _decoder(type_name)(body, findings, "")
+    decoded: JsonObject = _decoder(type_name, plain_go_type(type_name))(body, findings, "")
     return decoded, findings.unknown
 
 
@@ -140,25 +132,24 @@ def zero(type_name: str) -> JsonValue:
 
 
 @cache
-def _decoder(type_name: str) -> Decoder:
+def _decoder(type_name: str, named: str, *, keeps_zero: bool = False) -> Decoder:
+    """The decoder of a type of types.txt that the API server's program calls `named`."""
     if type_name.startswith("["):
-        return _list_decoder(type_name[1:-1])
+        return _list_decoder(type_name[1:-1], named)
     if type_name.startswith("{"):
-        return _map_decoder(type_name[1:-1])
+        return _map_decoder(type_name[1:-1], named)
     if type_name in types():
-        return _struct_decoder(type_name)
-    return _SCALARS[type_name]
-
-
-def _struct_decoder(type_name: str) -> Decoder:
-    return _StructDecoder(type_name).decode
+        return _StructDecoder(type_name, named).decode
+    decode_scalar = scalar(type_name, named, keeps_zero=keeps_zero)
+    return lambda value, _findings, path: decode_scalar(value, path)
 
 
 class _StructDecoder:
     """Decodes objects of one struct type, field by field, and fills in what is missing."""
 
-    def __init__(self, type_name: str) -> None:
+    def __init__(self, type_name: str, named: str) -> None:
         self._type_name = type_name
+        self._named = named
         self._fields = types()[type_name]
         # Filled on first use of a field: types refer to themselves (JSONSchemaProps).
         self._decoders: dict[str, Decoder] = {}
@@ -170,11 +161,11 @@ class _StructDecoder:
 
     def decode(self, value: JsonValue, findings: Decoding, path: str) -> JsonValue:
         if type(value) is not dict:
-            raise _MismatchError(value, path, self._type_name)
+            raise MismatchError(value, path, self._named, "struct")
         try:
             result = self._decode_fields(value, findings, path)
-        except _MismatchError as error:
-            error.owner = error.owner or self._type_name
+        except MismatchError as error:
+            error.owner = error.owner or self._named.rpartition(".")[2]
             raise
         for name, make in self._missing:
             if name not in result:
@@ -200,7 +191,10 @@ class _StructDecoder:
         known = self._fields.get(name)
         if known is None:
             return None
-        decoder = _field_decoder(known)
+        named = go_type(self._type_name, name, known.type)
+        decoder = _decoder(
+            known.type, named, keeps_zero=bool(known.flags & {"pointer", "required"})
+        )
         self._decoders[name] = decoder
         return decoder
 
@@ -218,18 +212,12 @@ def _fresh(empty: JsonValue) -> JsonValue:
     return {} if isinstance(empty, dict) else empty
 
 
-def _field_decoder(known: Field) -> Decoder:
-    if known.flags & {"pointer", "required"}:
-        return _KEEPING_ZERO.get(known.type) or _decoder(known.type)
-    return _decoder(known.type)
-
-
-def _list_decoder(element: str) -> Decoder:
-    decode_element = _KEEPING_ZERO.get(element) or _decoder(element)
+def _list_decoder(element: str, named: str) -> Decoder:
+    decode_element = _decoder(element, go_element(named, element), keeps_zero=True)
 
     def decode_list(value: JsonValue, findings: Decoding, path: str) -> JsonValue:
         if type(value) is not list:
-            raise _MismatchError(value, path, f"[]{element}")
+            raise MismatchError(value, path, named, "slice")
         if not value:
             return None
         return [
@@ -240,12 +228,12 @@ def _list_decoder(element: str) -> Decoder:
     return decode_list
 
 
-def _map_decoder(element: str) -> Decoder:
-    decode_element = _KEEPING_ZERO.get(element) or _decoder(element)
+def _map_decoder(element: str, named: str) -> Decoder:
+    decode_element = _decoder(element, go_element(named, element), keeps_zero=True)
 
     def decode_map(value: JsonValue, findings: Decoding, path: str) -> JsonValue:
         if type(value) is not dict:
-            raise _MismatchError(value, path, f"map[string]{element}")
+            raise MismatchError(value, path, named, "map")
         if not value:
             return None
         # The API writes the keys of maps in order, and so do tables and describe.
@@ -255,182 +243,9 @@ def _map_decoder(element: str) -> Decoder:
                 decoded[name] = decode_element(
                     "" if item is None else item, findings, f"{path}.{name}"
                 )
-            except _MismatchError as error:
+            except MismatchError as error:
                 error.leave_out(f"{path}.{name}", path)
                 raise
         return decoded
 
     return decode_map
-
-
-_JSON_NAMES: Final[dict[type, str]] = {
-    str: "string",
-    bool: "bool",
-    int: "number",
-    float: "number",
-    list: "array",
-    dict: "object",
-}
-_GO_NAMES: Final = {
-    "int": "int32",
-    "Time": "v1.Time",
-    "MicroTime": "v1.MicroTime",
-    "bytes": "[]uint8",
-}
-
-
-def json_name(value: JsonValue) -> str:
-    """What the API calls a value of the wrong JSON type."""
-    return _JSON_NAMES.get(type(value), "null")
-
-
-class _MismatchError(DecodeError):
-    """A value of the wrong JSON type; the struct around it is filled in on the way out."""
-
-    def __init__(self, value: JsonValue, path: str, wanted: str) -> None:
-        super().__init__(path)
-        self._found = json_name(value)
-        self._path = re.sub(r"\[\d+\]", "", path)
-        self._wanted = wanted
-        self.owner = ""
-
-    def leave_out(self, entry: str, above: str) -> None:
-        """Name the map in place of one of its entries, as Go does."""
-        self._path = above + self._path.removeprefix(re.sub(r"\[\d+\]", "", entry))
-
-    @override
-    def __str__(self) -> str:
-        prefix, element = (
-            ("[]", self._wanted[2:]) if self._wanted.startswith("[]") else ("", self._wanted)
-        )
-        go_name = _GO_NAMES.get(element, f"v1.{element}" if element in types() else element)
-        return (
-            f"json: cannot unmarshal {self._found} into Go struct field {self.owner}.{self._path} "
-            f"of type {prefix}{go_name}"
-        )
-
-
-def _string(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) is not str:
-        raise _MismatchError(value, path, "string")
-    return value or None
-
-
-def _any_string(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) is not str:
-        raise _MismatchError(value, path, "string")
-    return value
-
-
-def _integer(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    return _any_integer(value, _findings, path) or None
-
-
-def _any_integer(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) is float and value.is_integer():
-        return int(value)
-    if type(value) is not int:
-        raise _MismatchError(value, path, "int")
-    return value
-
-
-def _boolean(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    return _any_boolean(value, _findings, path) or None
-
-
-def _any_boolean(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) is not bool:
-        raise _MismatchError(value, path, "bool")
-    return value
-
-
-def _number(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) not in (int, float):
-        raise _MismatchError(value, path, "float64")
-    return value
-
-
-def _quantity(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) not in (str, int, float):
-        raise _MismatchError(value, path, "resource.Quantity")
-    try:
-        return canonical_quantity(value or "0")
-    except ValueError:
-        message = f"quantities must match the regular expression '{SYNTAX}'"
-        raise DecodeError(message) from None
-
-
-def _int_or_string(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) not in (str, int):
-        raise _MismatchError(value, path, "intstr.IntOrString")
-    return value
-
-
-def _time(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) is not str:
-        raise _MismatchError(value, path, "Time")
-    if _WHOLE_SECONDS.fullmatch(value):
-        return value
-    return _parsed_time(value).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _micro_time(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) is not str:
-        raise _MismatchError(value, path, "MicroTime")
-    if _MICROSECONDS.fullmatch(value):
-        return value
-    if "." not in value:
-        message = (
-            f'parsing time "{value}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse '
-            f'"{value[19:]}" as ".000000"'
-        )
-        raise DecodeError(message)
-    return _parsed_time(value).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-_WHOLE_SECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_MICROSECONDS: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
-
-
-def _parsed_time(text: str) -> datetime:
-    try:
-        return parse_timestamp(text).astimezone(UTC)
-    except ValueError:
-        message = (
-            f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
-        )
-        raise DecodeError(message) from None
-
-
-def _bytes(value: JsonValue, _findings: Decoding, path: str) -> JsonValue:
-    if type(value) is not str:
-        raise _MismatchError(value, path, "bytes")
-    try:
-        base64.b64decode(value, validate=True)
-    except ValueError:
-        message = "illegal base64 data at input byte 0"
-        raise DecodeError(message) from None
-    return value
-
-
-def _anything(value: JsonValue, _findings: Decoding, _path: str) -> JsonValue:
-    return value
-
-
-_SCALARS: Final[dict[str, Decoder]] = {
-    "string": _string,
-    "int": _integer,
-    "float": _number,
-    "bool": _boolean,
-    "Quantity": _quantity,
-    "IntOrString": _int_or_string,
-    "Time": _time,
-    "MicroTime": _micro_time,
-    "bytes": _bytes,
-    "any": _anything,
-}
-_KEEPING_ZERO: Final[dict[str, Decoder]] = {
-    "string": _any_string,
-    "int": _any_integer,
-    "bool": _any_boolean,
-}

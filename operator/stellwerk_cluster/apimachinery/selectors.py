@@ -1,4 +1,4 @@
-"""Label and field selectors of list, watch and deletecollection requests.
+"""What list, watch and deletecollection requests select: labels, fields, a namespace.
 
 Parsed once per request, then asked for every object; what a requirement means is written in
 `models.selectors`. Invariant: the texts of the errors are those of the API server.
@@ -10,32 +10,20 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from stellwerk.models.selectors import EVERYTHING, LabelSelector, Requirement, parse_integer
+from stellwerk.models.selectors import EVERYTHING, LabelSelector
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.failures import StatusError
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue, Key
 
 Trigger: TypeAlias = tuple[str, str]
 """A field and the value that everything selected has there."""
-
-_WORD: Final = re.compile(r"\s*(==|!=|=|!|,|\(|\)|<|>|[^\s=!,()<>]+)")
-_END: Final = ""
-_OPERATORS: Final = {
-    "=": "In",
-    "==": "In",
-    "!=": "NotIn",
-    "in": "In",
-    "notin": "NotIn",
-    ">": "Gt",
-    "<": "Lt",
-}
-
 
 _NAME: Final = ("metadata", "name")
 _NAMESPACE: Final = ("metadata", "namespace")
@@ -122,97 +110,6 @@ class Selection:
         return all(field.selects(entry) for field in self.fields)
 
 
-def parse_labels(text: str) -> LabelSelector:
-    """A label selector as requests write it.
-
-    Raises:
-        StatusError: the text is no selector (400).
-    """
-    words = _Words(text)
-    found: list[Requirement] = []
-    while words.peek() != _END:
-        found.append(_requirement(words))
-        separator = words.take()
-        if separator not in (",", _END):
-            raise _parse_error(f"found '{separator}', expected: ',' or 'end of string'")
-        if separator == "," and words.peek() == _END:
-            raise _parse_error("found '', expected: identifier after ','")
-    return LabelSelector(tuple(found))
-
-
-class _Words:
-    """The words of a selector, with a look at the next one."""
-
-    def __init__(self, text: str) -> None:
-        self._words = self._split(text)
-        self._next = next(self._words, _END)
-
-    @staticmethod
-    def _split(text: str) -> Iterator[str]:
-        text = text.strip()
-        position = 0
-        while position < len(text) and (match := _WORD.match(text, position)):
-            yield match[1]
-            position = match.end()
-
-    def peek(self) -> str:
-        return self._next
-
-    def take(self) -> str:
-        word, self._next = self._next, next(self._words, _END)
-        return word
-
-
-def _parse_error(detail: str) -> StatusError:
-    return bad_request(f"unable to parse requirement: {detail}")
-
-
-def _requirement(words: _Words) -> Requirement:
-    negated = words.peek() == "!"
-    if negated:
-        words.take()
-    key = words.take()
-    if key in ("=", "==", "!=", ",", "(", ")", "<", ">"):
-        raise _parse_error(f"found '{key}', expected: !, identifier, or 'end of string'")
-    if negated:
-        return Requirement(key, "DoesNotExist")
-    operator = words.peek()
-    if operator in (",", _END):
-        return Requirement(key, "Exists")
-    words.take()
-    if operator in ("in", "notin"):
-        return Requirement(key, _OPERATORS[operator], _set_of_values(words))
-    if operator not in _OPERATORS:
-        raise _parse_error(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
-    return Requirement(key, _OPERATORS[operator], frozenset({_value(operator, words)}))
-
-
-def _set_of_values(words: _Words) -> frozenset[str]:
-    if words.take() != "(":
-        raise _parse_error("found '', expected: '('")
-    values: set[str] = set()
-    while True:
-        word = words.take()
-        if word == ")":
-            break
-        values.add("" if word == "," else word)
-        separator = words.take() if word != "," else ","
-        if separator == ")":
-            break
-        if separator != ",":
-            raise _parse_error(f"found '{separator}', expected: ',' or ')'")
-    return frozenset(values)
-
-
-def _value(operator: str, words: _Words) -> str:
-    value = "" if words.peek() in (",", _END) else words.take()
-    if operator in ("<", ">") and parse_integer(value) is None:
-        raise _parse_error(
-            f"for 'Gt', 'Lt' operators, the value must be an integer, found '{value}'"
-        )
-    return value
-
-
 def parse_fields(
     text: str, kind: ResourceKind, prefix_of: Callable[[str], tuple[str, ...]]
 ) -> tuple[FieldRequirement, ...]:
@@ -226,11 +123,56 @@ def parse_fields(
         match = re.match(r"([^=!]*)(!=|==|=)(.*)$", part)
         if match is None:
             raise bad_request(f"invalid selector: '{text}'; can't understand '{part}'")
-        name, operator, value = match[1], match[2], re.sub(r"\\(.)", r"\1", match[3])
+        name, operator, value = match[1], match[2], _unescaped(match[3])
         if name not in kind.fields:
-            raise bad_request(f"field label not supported: {name}")
+            raise _unknown_field(kind, name)
         found.append(FieldRequirement(prefix_of(name), value, equal=operator != "!="))
     return tuple(found)
+
+
+_OTHERWISE_KNOWN: Final = frozenset(
+    (
+        ("", "Pod"),
+        ("", "Node"),
+        ("", "ReplicationController"),
+        ("", "Event"),
+        ("", "Namespace"),
+        ("", "Secret"),
+        ("", "Service"),
+        ("events.k8s.io", "Event"),
+        ("resource.k8s.io", "ResourceSlice"),
+    )
+)
+"""Kinds with a list of field labels of their own in the API server."""
+
+
+def _unknown_field(kind: ResourceKind, name: str) -> StatusError:
+    if kind.custom or (kind.group, kind.kind) in _OTHERWISE_KNOWN:
+        return bad_request(f"field label not supported: {name}")
+    if kind.group == "batch":
+        return bad_request(f'field label "{name}" not supported for {kind.kind}')
+    return bad_request(
+        f'"{name}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    )
+
+
+def _unescaped(text: str) -> str:
+    """A value without the backslashes before commas, equals signs and backslashes.
+
+    Raises:
+        StatusError: a backslash stands before something else, or an equals sign alone (400).
+    """
+    found = []
+    parts = iter(text)
+    for each in parts:
+        following = next(parts, "") if each == "\\" else ""
+        if each == "\\" and following not in ("\\", ",", "="):
+            raise bad_request(f"invalid field selector: invalid escape sequence: \\{following}")
+        if each == "=":
+            message = "invalid field selector: unescaped character in value: ="
+            raise bad_request(message)
+        found.append(following or each)
+    return "".join(found)
 
 
 def selector_text(selector: JsonObject, *, plain: bool = False) -> str:

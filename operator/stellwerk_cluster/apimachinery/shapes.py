@@ -25,8 +25,8 @@ def same_shape(form: Form | None, one: JsonValue, other: JsonValue) -> bool:
     if isinstance(part, str) or part.atomic:
         return bool(one) == bool(other)  # what is as empty as in no object was not written
     if isinstance(part, ListForm):
-        return _same_items(part, one, other)
-    return _same_fields(part, one, other)
+        return isinstance(one, list) and isinstance(other, list) and _same_items(part, one, other)
+    return isinstance(one, dict) and isinstance(other, dict) and _same_fields(part, one, other)
 
 
 def _same_fields(form: MapForm, one: JsonObject, other: JsonObject) -> bool:

@@ -236,11 +236,12 @@ def whole(form: Form, value: JsonValue) -> FieldSet:
     """The node of a value that was added or removed as a whole: every part of it is a member."""
     part = form.part(value)
     node: FieldSet = {}
-    if isinstance(part, MapForm) and not part.atomic and value:
+    # What has not its form is refused by the rules of its kind, after this.
+    if isinstance(part, MapForm) and not part.atomic and isinstance(value, dict):
         for name, item in value.items():
             inner = part.field(name)
             node[f"f:{name}"] = whole(inner, item) if inner is not None else {}
-    elif isinstance(part, ListForm) and not part.atomic and value:
+    elif isinstance(part, ListForm) and not part.atomic and isinstance(value, list):
         for element, items in indexed(part, value).items():
             node[element] = whole(part.element, items[0]) if len(items) == 1 else {}
     if node:

@@ -18,7 +18,7 @@ from stellwerk_cluster.apimachinery.objects import (
     pick,
 )
 from stellwerk_cluster.apimachinery.selectors import selector_text
-from stellwerk_cluster.apiserver import stored_cells
+from stellwerk_cluster.apiserver import group_cells, stored_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -303,6 +303,8 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         readiness_gates,
         restarts,
         selector,
+        group_cells.group_policy,
+        group_cells.group_status,
         stored_cells.autoscaler_reference,
         stored_cells.autoscaler_targets,
         stored_cells.endpoint_addresses,

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import orjson
 from aiohttp import web
 
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     StatusError,
-    bad_request,
     internal,
     method_not_allowed,
     no_process,
@@ -27,6 +25,7 @@ from stellwerk_cluster.apimachinery.failures import (
     too_large_revision,
     unsupported_patch,
 )
+from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
 from stellwerk_cluster.apimachinery.query import version_error
 from stellwerk_cluster.apimachinery.users import User
 from stellwerk_cluster.apiserver.answers import (
@@ -36,17 +35,17 @@ from stellwerk_cluster.apiserver.answers import (
     no_page,
     streamed_answer,
 )
-from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
-from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
-from stellwerk_cluster.apiserver.requests import (
-    Target,
+from stellwerk_cluster.apiserver.bodies import (
     apply_body,
+    delete_options_body,
     note_duplicates,
     object_body,
-    parse_path,
     plain_body,
-    write_options,
 )
+from stellwerk_cluster.apiserver.computed import Readings
+from stellwerk_cluster.apiserver.listing import Page, list_page, parse_list_options
+from stellwerk_cluster.apiserver.rendering import PLAIN, Form, Renderer, negotiate
+from stellwerk_cluster.apiserver.requests import Target, parse_path, write_options
 from stellwerk_cluster.identity.attributes import Attributes
 from stellwerk_cluster.identity.reviews import REVIEW_GROUPS, Reviewer
 from stellwerk_cluster.identity.token_requests import issue_token
@@ -59,12 +58,13 @@ from stellwerk_cluster.registry.deletion import (
     parse_delete_options,
 )
 from stellwerk_cluster.registry.eviction import evict
-from stellwerk_cluster.registry.scale import apply_scale, read_scale, write_scale
+from stellwerk_cluster.registry.scale import apply_scale, patch_scale, read_scale, write_scale
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apiserver.access import Access
     from stellwerk_cluster.apiserver.documents import Documents
+    from stellwerk_cluster.apiserver.pod_logs import PodLogs
     from stellwerk_cluster.apiserver.watching import WatchServer
     from stellwerk_cluster.registry.api import Api
     from stellwerk_cluster.registry.entries import Entry
@@ -103,7 +103,6 @@ _DOCUMENT_DEPTH: Final = {"api": 2, "apis": 3}
 """Up to so many parts, a path names a discovery document; beyond, a resource."""
 
 Method: TypeAlias = Callable[[web.BaseRequest, Target], Awaitable[Answer]]
-PodLog: TypeAlias = Callable[["JsonObject", Mapping[str, str]], str]
 
 
 class HttpServer:
@@ -124,8 +123,10 @@ class HttpServer:
         self._renderer = renderer
         self._watches = watches
         self._documents = documents
-        self.pod_log: PodLog | None = None
-        """The log of a pod with the options of the request; None: no kubelet keeps any."""
+        self.readings = Readings(api)
+        """Where objects are read; kinds whose objects are computed are added here."""
+        self.pod_logs: PodLogs | None = None
+        """Answers requests for logs; None: no kubelet keeps any."""
         self._methods: dict[str, Method] = {
             "GET": self._read,
             "HEAD": self._read,
@@ -160,9 +161,8 @@ class HttpServer:
             method = self._methods.get(request.method)
             if method is None:
                 raise method_not_allowed()
-            if target.subresource == "log" and self.pod_log and request.method == "GET":
-                pod = self._api.get(target.kind, *target.key).obj
-                return web.Response(text=self.pod_log(pod, request.query))
+            if target.subresource == "log" and self.pod_logs and request.method == "GET":
+                return await self.pod_logs.answer(request, target.kind, target.key)
             if target.subresource in _NEEDS_PROCESS:
                 raise self._without_process(target)
             answer = await method(request, target)
@@ -188,12 +188,15 @@ class HttpServer:
         if target.watch:
             query["watch"] = "true"
         options = parse_list_options(kind, target.namespace, target.name, query)
+        kept = self._api.kept_leases
+        kept.before_read(kind, target.namespace, target.name, watch=options.watch)
         if options.watch:
+            self.readings.check_watch(kind)
             # Streams are JSON for every client that takes JSON at all.
             form = negotiate(accept).including(query)
             return await self._watches.stream(request, kind, options, form)
         await self._wait_for_revision(options.revision)
-        page = list_page(self._api.store, kind, options)
+        page = self.readings.page(kind, options)
         return await streamed_answer(request, self._renderer.many(kind, page, form), form)
 
     async def _read_one(self, target: Target, query: dict[str, str], form: Form) -> Answer:
@@ -202,7 +205,7 @@ class HttpServer:
         version = query.get("resourceVersion", "")
         if version and not version_error(version):
             await self._wait_for_revision(int(version))
-        entry = self._api.get(target.kind, *target.key)
+        entry = self.readings.one(target.kind, target.key)
         form = form.for_one(target.kind).including(query)
         return body_answer(self._renderer.one(target.kind, entry, form), form)
 
@@ -281,9 +284,7 @@ class HttpServer:
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
             scale = plain_body(content, media_type, "Scale")
-            return json_answer(
-                write_scale(self._api, kind, target.key, scale, options, merge=False)
-            )
+            return json_answer(write_scale(self._api, kind, target.key, scale, options))
         body = object_body(content, media_type, kind, self._api.kinds)
         note_duplicates(content, media_type, body, options)
         known = self._api.store.collection(kind.storage_name).get(target.key)
@@ -322,12 +323,13 @@ class HttpServer:
             return self._apply(content, target, form, options)
         content = await request.read()
         try:
-            patch = orjson.loads(content)
-        except orjson.JSONDecodeError as error:
-            raise bad_request(f"error decoding patch: {error}") from error
+            patch = read_json(content)
+        except JsonError as error:
+            raise patching.undecodable(media_type, str(error)) from error
         note_duplicates(content, media_type, patch, options)
         if target.subresource == "scale":
-            return json_answer(write_scale(self._api, kind, target.key, patch, options, merge=True))
+            scale = patch_scale(self._api, kind, target.key, patch, media_type, options)
+            return json_answer(scale)
         entry = self._api.patch(
             kind, target.key, patch, media_type, options, subresource=target.subresource
         )
@@ -349,17 +351,19 @@ class HttpServer:
         if verb == "deletecollection" and kind.namespaced and target.namespace is None:
             raise method_not_allowed()
         content = await request.read()
-        body = plain_body(content, _media_type(request), "DeleteOptions") if content else {}
+        body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
         options = parse_delete_options(body, query)
         if not target.name:
-            return self._delete_many(target, query, options)
+            return await self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
         if deletion.gone and not kind.answers_delete_with_object:
             return json_answer(_deleted_status(target, deletion.entry))
         return self._answer_one(target, deletion.entry, PLAIN, 200, [])
 
-    def _delete_many(self, target: Target, query: dict[str, str], options: DeleteOptions) -> Answer:
+    async def _delete_many(
+        self, target: Target, query: dict[str, str], options: DeleteOptions
+    ) -> Answer:
         kind = target.kind
         wanted = parse_list_options(
             kind,
@@ -367,6 +371,7 @@ class HttpServer:
             "",
             {name: query[name] for name in _CHOOSES if name in query},
         )
+        await self._wait_for_revision(wanted.revision)
         page = list_page(self._api.store, kind, wanted)
         deleted = delete_collection(self._api, kind, page.entries, options)
         pieces = self._renderer.many(kind, Page(deleted, page.revision), PLAIN)

@@ -6,18 +6,13 @@ collection at the version of its first page, or the answer is that this version 
 
 from __future__ import annotations
 
-import base64
-import binascii
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
-
-import orjson
 
 from stellwerk_cluster.apimachinery.event_views import field_path
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
-    StatusError,
     bad_request,
     expired,
     forbidden_field,
@@ -25,13 +20,14 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     unsupported,
 )
+from stellwerk_cluster.apimachinery.label_selectors import parse_labels
 from stellwerk_cluster.apimachinery.query import flag, integer, version_error
 from stellwerk_cluster.apimachinery.selectors import (
     FieldRequirement,
     Selection,
     parse_fields,
-    parse_labels,
 )
+from stellwerk_cluster.apiserver.continue_tokens import ContinueToken, read_token, write_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,9 +37,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import Entry
     from stellwerk_cluster.registry.store import Collection, Store
 
-_FORMAT: Final = "meta.k8s.io/v1"
 _MATCHES: Final = ("Exact", "NotOlderThan", "")
-_INCONSISTENT: Final = -1
 _EXPIRED: Final = (
     "The provided continue parameter is too old to display a consistent list result. "
     "You can start a new list without the continue parameter, or use the continue token in this "
@@ -59,7 +53,7 @@ class ListOptions:
 
     selection: Selection
     limit: int = 0
-    token: str = ""
+    token: ContinueToken | None = None
     resource_version: str = ""
     match: str = ""
     watch: bool = False
@@ -70,6 +64,8 @@ class ListOptions:
     @property
     def revision(self) -> int:
         """The version asked for; 0: any."""
+        if self.token is not None:
+            return max(self.token.revision, 0)
         return int(self.resource_version or 0)
 
 
@@ -100,7 +96,6 @@ def parse_list_options(
     options = ListOptions(
         selection=selection,
         limit=max(integer(query, "limit") or 0, 0),
-        token=query.get("continue", ""),
         resource_version=query.get("resourceVersion", ""),
         match=query.get("resourceVersionMatch", ""),
         watch=flag(query, "watch"),
@@ -110,14 +105,21 @@ def parse_list_options(
         if "sendInitialEvents" in query
         else None,
     )
-    cause = _contradiction(options)
+    continues = query.get("continue", "")
+    cause = _contradiction(options, continues=bool(continues))
     if cause is not None:
         raise invalid_as("ListOptions", "meta.k8s.io", "", [cause])
-    _check_revision(options)
-    return options
+    if not continues or options.watch:
+        _check_revision(options)
+        return options
+    token = read_token(continues, namespace)
+    if options.resource_version not in ("", "0"):
+        message = "specifying resource version is not allowed when using continue"
+        raise bad_request(message)
+    return replace(options, token=token)
 
 
-def _contradiction(options: ListOptions) -> Cause | None:
+def _contradiction(options: ListOptions, *, continues: bool) -> Cause | None:
     field = "resourceVersionMatch"
     if options.watch:
         if options.send_initial_events is None and options.match:
@@ -132,14 +134,14 @@ def _contradiction(options: ListOptions) -> Cause | None:
         return None
     if options.send_initial_events is not None:
         return forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
-    return _match_contradiction(options)
+    return _match_contradiction(options, continues=continues)
 
 
-def _match_contradiction(options: ListOptions) -> Cause | None:
+def _match_contradiction(options: ListOptions, *, continues: bool) -> Cause | None:
     field = "resourceVersionMatch"
     if not options.match:
         return None
-    if options.token:
+    if continues:
         return forbidden_field(field, "resourceVersionMatch is forbidden when continue is provided")
     if not options.resource_version:
         return forbidden_field(
@@ -168,19 +170,15 @@ def list_page(store: Store, kind: ResourceKind, options: ListOptions) -> Page:
     """The objects a list shows. The caller has waited until the version asked for exists.
 
     Raises:
-        StatusError: the version asked for is no longer known (410), or the token is malformed
-            (400).
+        StatusError: the version asked for is no longer known (410).
     """
     collection = store.collection(kind.storage_name)
     revision, after = store.revision, None
-    if options.token:
-        if options.resource_version not in ("", "0"):
-            message = "specifying resource version is not allowed when using continue"
-            raise bad_request(message)
-        asked, after = _read_token(options.token)
-        revision = store.revision if asked == _INCONSISTENT else asked
+    if options.token is not None:
+        after = options.token.after
+        revision = store.revision if options.token.of_present else options.token.revision
         if revision < collection.compacted:
-            token = _make_token(_INCONSISTENT, after)
+            token = write_token(options.token.of_present_instead, options.selection.namespace)
             raise expired(_EXPIRED, metadata={"continue": token})
     elif options.match == "Exact":
         revision = options.revision
@@ -219,7 +217,8 @@ def _cut(
         # Selectors leave the rest unknown; without one, the present is counted without a look.
         count = collection.count(selection.namespace, last)
         remaining = count if at_present else 1 + sum(1 for _ in selected)
-    return Page(entries, revision, _make_token(revision, last), remaining)
+    token = write_token(ContinueToken(revision, last), selection.namespace)
+    return Page(entries, revision, token, remaining)
 
 
 def _present(collection: Collection, selection: Selection, after: Key | None) -> Iterator[Entry]:
@@ -248,27 +247,3 @@ def _past(
     ]
     known = (was[key] if key in was else collection.get(key) for key in sorted([*keys, *vanished]))
     return filter(None, known)
-
-
-def _make_token(revision: int, after: Key | None) -> str:
-    start = "/".join(after or ("", ""))
-    payload = orjson.dumps({"v": _FORMAT, "rv": revision, "start": start})
-    return base64.urlsafe_b64encode(payload).decode().rstrip("=")
-
-
-def _read_token(token: str) -> tuple[int, Key]:
-    try:
-        payload = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-    except (binascii.Error, ValueError):
-        raise _bad_token("illegal base64 data at input byte 0") from None
-    try:
-        content = orjson.loads(payload)
-        namespace, _, name = content["start"].rpartition("/")
-        return int(content["rv"]), (namespace, name)
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        first = payload[:1].decode("latin-1")
-        raise _bad_token(f"invalid character '{first}' looking for beginning of value") from None
-
-
-def _bad_token(why: str) -> StatusError:
-    return bad_request(f"invalid continue token: continue key is not valid: {why}")

@@ -8,6 +8,7 @@ or an ERROR event that says 410.
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -178,8 +179,8 @@ class WatchFeed:
         return event_line("ERROR", orjson.dumps(expired(message).body()))
 
 
-class _Signal:
-    """Wakes the reader of one watch: for news, and at a time."""
+class Signal:
+    """Wakes the reader of one stream: for news, and at a time."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -214,11 +215,26 @@ class WatchServer:
         self._random = random
         self._renderer = renderer
         self._closed = False
-        self._signals: set[_Signal] = set()
+        self._signals: set[Signal] = set()
 
     def open(self) -> None:
         """Serve streams (again)."""
         self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether streams are to end."""
+        return self._closed
+
+    @contextmanager
+    def signal(self) -> Iterator[Signal]:
+        """A signal that is also set when the server closes."""
+        signal = Signal()
+        self._signals.add(signal)
+        try:
+            yield signal
+        finally:
+            self._signals.discard(signal)
 
     def close(self) -> None:
         """End all streams, and those that begin before it is opened again."""
@@ -234,7 +250,7 @@ class WatchServer:
         response.enable_chunked_encoding()
         await response.prepare(request)
         feed = WatchFeed(self._store, kind, options, form, self._renderer)
-        signal = _Signal()
+        signal = Signal()
         watcher = Watcher(signal.set, partial(_abort, request), trigger=options.selection.trigger)
         watchers = self._store.collection(kind.storage_name).watchers
         lines, goes_on = feed.first_lines()
@@ -258,7 +274,7 @@ class WatchServer:
         response: web.StreamResponse,
         feed: WatchFeed,
         watcher: Watcher,
-        signal: _Signal,
+        signal: Signal,
         options: ListOptions,
     ) -> None:
         timeout = options.timeout_seconds or self._random.randint(

@@ -80,8 +80,10 @@ class Adoption:
         return claimed
 
     def _adopt(self, namespace: str, selector: LabelSelector, reference: JsonObject) -> None:
-        for entry in self._api.store.collection(self._child.storage_name).entries(namespace):
-            if not selector.matches(entry.labels):
+        collection = self._api.store.collection(self._child.storage_name)
+        for key in self._index.orphans(self._child.storage_name, namespace):
+            entry = collection.get(key)
+            if entry is None or not selector.matches(entry.labels):
                 continue
             obj = entry.obj
             if controller_of(obj) is None and not is_terminating(obj):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.apimachinery.feature_gates import GENERIC_WORKLOAD
 from stellwerk_cluster.controllers.cluster_role_aggregation import (
     ClusterRoleAggregationController,
 )
@@ -26,6 +27,7 @@ from stellwerk_cluster.controllers.job import JobController
 from stellwerk_cluster.controllers.namespaces import NamespaceController
 from stellwerk_cluster.controllers.node_lifecycle import NodeLifecycleController
 from stellwerk_cluster.controllers.pod_gc import PodGarbageCollector
+from stellwerk_cluster.controllers.pod_group_protection import PodGroupProtectionController
 from stellwerk_cluster.controllers.replica_set import (
     ReplicaSetController,
     ReplicationControllerController,
@@ -66,6 +68,7 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "persistentvolume-binder-controller": VolumeBinder,
     "persistentvolumeclaim-protection-controller": ClaimProtectionController,
     "persistentvolume-protection-controller": VolumeProtectionController,
+    "podgroup-protection-controller": PodGroupProtectionController,
     "ephemeral-volume-controller": EphemeralVolumeController,
     "endpoints-controller": EndpointsController,
     "endpointslice-controller": EndpointSliceController,
@@ -75,11 +78,18 @@ _MAKERS: Final[dict[str, Callable[[Api, Index], Worker]]] = {
     "serviceaccount-controller": lambda api, _index: ServiceAccountController(api),
     "clusterrole-aggregation-controller": lambda api, _index: ClusterRoleAggregationController(api),
 }
+_GATES: Final = {"podgroup-protection-controller": GENERIC_WORKLOAD}
+"""Controllers that need a feature gate."""
 CONTROLLERS: Final = tuple(_MAKERS)
 """Their names, which are those in kube-controller-manager."""
 
 
 def make_controllers(api: Api, chosen: Collection[str] = CONTROLLERS) -> list[Worker]:
-    """Those of the names that are chosen, following the store of `api`."""
+    """Those of the names that are chosen, as far as gates allow, following the store of `api`."""
     index = Index(api)
-    return [make(api, index) for name, make in _MAKERS.items() if name in chosen]
+    wanted = [
+        name
+        for name in _MAKERS
+        if name in chosen and (name not in _GATES or api.feature(_GATES[name]))
+    ]
+    return [_MAKERS[name](api, index) for name in wanted]

@@ -20,10 +20,10 @@ from stellwerk_cluster.apimachinery.objects import (
     parse_timestamp,
     timestamp,
 )
-from stellwerk_cluster.controllers.events import WARNING
 from stellwerk_cluster.controllers.job import finished_at
 from stellwerk_cluster.controllers.workload import WorkloadController
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
+from stellwerk_cluster.registry.event_recorder import WARNING
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

@@ -19,7 +19,6 @@ from stellwerk_cluster.controllers.daemon_nodes import (
     wanted_and_allowed,
     with_tolerations,
 )
-from stellwerk_cluster.controllers.events import WARNING
 from stellwerk_cluster.controllers.revisions import RevisionHistory
 from stellwerk_cluster.controllers.workload import (
     REVISION_LABEL,
@@ -29,6 +28,7 @@ from stellwerk_cluster.controllers.workload import (
     seconds_until_available,
 )
 from stellwerk_cluster.registry.entries import DELETED
+from stellwerk_cluster.registry.event_recorder import WARNING
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

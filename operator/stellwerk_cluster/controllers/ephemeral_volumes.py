@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.objects import is_terminating, meta
-from stellwerk_cluster.controllers.events import WARNING, EventWriter
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class EphemeralVolumeController(Worker):
         """Follow the pods in the store of `api`."""
         self._api = api
         self._kind = api.kinds.resource(_CLAIMS)
-        self._events = EventWriter(api, "ephemeral_volume")
+        self._events = EventRecorder(api, "ephemeral_volume")
         self.queue = WorkQueue(api.clock)
         pods = api.store.collection("pods")
         pods.listeners.append(self._on_pod)
@@ -65,7 +65,7 @@ class EphemeralVolumeController(Worker):
             if all(each["uid"] != metadata["uid"] for each in owners):
                 text = f"PVC {namespace}/{name} was not created for pod {namespace}"
                 text = f"{text}/{metadata['name']} (pod is not owner)"
-                self._events.write(pod, "ConflictingClaim", text, WARNING)
+                self._events.record(pod, "ConflictingClaim", text, WARNING)
             return
         owner = {
             "apiVersion": "v1",

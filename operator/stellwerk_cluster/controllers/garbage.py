@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, meta, with_value
-from stellwerk_cluster.controllers.events import WARNING, EventWriter
 from stellwerk_cluster.controllers.index import Location
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
+from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class GarbageCollector(Worker):
         """Follow everything in the store of `api`."""
         self._api = api
         self._index = index
-        self._events = EventWriter(api, "garbage-collector-controller")
+        self._events = EventRecorder(api, "garbage-collector-controller")
         self.queue = WorkQueue(api.clock)
         api.store.listeners.append(self._on_change)
         for storage_name in api.store.names():
@@ -101,7 +101,7 @@ class GarbageCollector(Worker):
             return False
         if location.key[0] not in ("", meta(obj).get("namespace", "")):
             text = f"ownerRef {location.storage_name} {reference['name']} is in another namespace"
-            self._events.write(obj, "OwnerRefInvalidNamespace", text, WARNING)
+            self._events.record(obj, "OwnerRefInvalidNamespace", text, WARNING)
             return False
         return not self._is_waiting(reference)
 

@@ -6,15 +6,18 @@ is updated with each change before a controller sees it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from stellwerk_cluster.apimachinery.objects import meta
+from stellwerk_cluster.apimachinery.objects import controller_of, meta
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
     from stellwerk_cluster.registry.api import Api
+
+_ADOPTABLE: Final = ("pods", "replicasets.apps", "controllerrevisions.apps", "jobs.batch")
+"""The resources that workloads adopt."""
 
 
 class Location(NamedTuple):
@@ -33,6 +36,8 @@ class Index:
         self.by_uid: dict[str, Location] = {}
         self._dependents: dict[str, dict[Location, None]] = {}
         self._pods_by_node: dict[str, dict[Key, None]] = {}
+        self._orphans: dict[str, dict[Key, None]] = {name: {} for name in _ADOPTABLE}
+        """Resource → the objects that no controller manages."""
         for storage_name in api.store.names():
             for entry in api.store.collection(storage_name).entries():
                 self._on_change(storage_name, StoreEvent(ADDED, entry, None))
@@ -42,6 +47,10 @@ class Index:
         """The objects that name this uid among their owners."""
         return list(self._dependents.get(uid, ()))
 
+    def count(self, uid: str) -> int:
+        """How many objects name this uid among their owners."""
+        return len(self._dependents.get(uid, ()))
+
     def owned(self, uid: str, storage_name: str) -> list[JsonObject]:
         """The objects of one resource that name this uid among their owners, oldest first."""
         found = [
@@ -50,6 +59,10 @@ class Index:
             if location.storage_name == storage_name
         ]
         return [obj for obj in found if obj is not None]
+
+    def orphans(self, storage_name: str, namespace: str) -> list[Key]:
+        """The objects of a resource that no controller manages, in one namespace."""
+        return [key for key in self._orphans[storage_name] if key[0] == namespace]
 
     def pods_on(self, node_name: str) -> list[JsonObject]:
         """The pods that are bound to a node."""
@@ -76,12 +89,15 @@ class Index:
         self.by_uid[meta(obj)["uid"]] = location
         for owner in meta(obj).get("ownerReferences") or ():
             self._dependents.setdefault(owner["uid"], {})[location] = None
+        if location.storage_name in self._orphans and controller_of(obj) is None:
+            self._orphans[location.storage_name][location.key] = None
         node_name = _node_name(location, obj)
         if node_name:
             self._pods_by_node.setdefault(node_name, {})[location.key] = None
 
     def _remove(self, location: Location, obj: JsonObject) -> None:
         self.by_uid.pop(meta(obj)["uid"], None)
+        self._orphans.get(location.storage_name, {}).pop(location.key, None)
         for owner in meta(obj).get("ownerReferences") or ():
             dependents = self._dependents.get(owner["uid"], {})
             dependents.pop(location, None)

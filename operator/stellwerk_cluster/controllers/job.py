@@ -22,7 +22,8 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.controllers.events import NORMAL, WARNING
+from stellwerk_cluster.controllers.deletion_order import by_deletion
+from stellwerk_cluster.controllers.job_groups import JobGroups
 from stellwerk_cluster.controllers.job_outcome import (
     INDEX_FAILURES,
     INDEX_KEY,
@@ -40,11 +41,11 @@ from stellwerk_cluster.controllers.job_outcome import (
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
-    deletion_rank,
     is_active,
     ready_count,
     stamped_conditions,
 )
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -77,6 +78,12 @@ class JobController(WorkloadController):
         """Follow Jobs and their pods."""
         self._failures: dict[str, tuple[int, float]] = {}
         """Job uid → failures since its last success, and the time of the last one, monotonic."""
+        self._groups = JobGroups(
+            api,
+            lambda job, name: self.report(
+                job, "WorkloadCreated", f"Created Workload {name} for Job {job['metadata']['name']}"
+            ),
+        )
         super().__init__(api, index)
 
     @override
@@ -200,7 +207,7 @@ class JobController(WorkloadController):
             wanted = min(parallelism, len(active))
         surplus = len(active) - wanted
         if surplus > 0:
-            self._stop(workload, sorted(active, key=deletion_rank)[:surplus])
+            self._stop(workload, by_deletion(active, self.api.now())[:surplus])
         held = [pod for pod in pods if not is_active(pod) and not has_ended(workload, pod)]
         self._start(workload, tally, [*active, *held], wanted - len(active) - len(held))
 
@@ -215,14 +222,16 @@ class JobController(WorkloadController):
             return
         if missing > MOST_CREATED_AT_ONCE:
             self.queue.add(key_of(workload))
+        is_new = not present and not tally.succeeded and not tally.failed
+        group = self._groups.group_of(workload, self.owner_reference(workload), is_new=is_new)
         if workload["spec"].get("completionMode") == "Indexed":
             used = {*tally.completed, *tally.failed_indexes, *map(index_of, present)}
             free = (each for each in range(workload["spec"]["completions"]) if each not in used)
             for index, _ in zip(free, range(min(missing, MOST_CREATED_AT_ONCE)), strict=False):
-                self._create(workload, index)
+                self._create(workload, index, group)
         else:
             for _ in range(min(missing, MOST_CREATED_AT_ONCE)):
-                self._create(workload, None)
+                self._create(workload, None, group)
 
     def _backoff_seconds(self, workload: JsonObject) -> float:
         """How long no pod follows the last that failed: ten seconds, then ever longer."""
@@ -232,7 +241,7 @@ class JobController(WorkloadController):
         delay = min(_FIRST_BACKOFF_SECONDS * 2.0 ** min(failures - 1, 16), _LONGEST_BACKOFF_SECONDS)
         return last + delay - self.api.clock.monotonic()
 
-    def _create(self, workload: JsonObject, index: int | None) -> None:
+    def _create(self, workload: JsonObject, index: int | None, group: str) -> None:
         name = workload["metadata"]["name"]
         if index is None:
             pod = self.pod_from_template(workload, generateName=f"{name}-")
@@ -242,6 +251,8 @@ class JobController(WorkloadController):
             pod["metadata"]["annotations"] |= {**labels, **self._index_failures(workload, index)}
             _tell_index(pod, f"{name}-{index}")
         pod["metadata"]["finalizers"] = [TRACKING]
+        if group:
+            pod["spec"] = {**pod["spec"], "schedulingGroup": {"podGroupName": group}}
         self.create_pod(workload, pod)
 
     def _index_failures(self, workload: JsonObject, index: int) -> dict[str, str]:

@@ -174,15 +174,30 @@ def _verdicts(
     if most_failed is not None and len(tally.failed_indexes) > most_failed:
         text = "Job has exceeded the specified maximal number of failed indexes"
         yield Verdict(failed=True, reason="MaxFailedIndexesExceeded", message=text)
-    completions = spec.get("completions")
+    completions, failed = spec.get("completions"), len(tally.failed_indexes)
+    if completions is not None and failed and tally.succeeded + failed >= completions:
+        yield Verdict(failed=True, reason="FailedIndexes", message="Job has failed indexes")
+    rule = _met_rule(spec.get("successPolicy") or EMPTY, tally.completed)
+    if rule is not None:
+        text = f"Matched rules at index {rule}"
+        yield Verdict(failed=False, reason="SuccessPolicy", message=text)
     if completions is None:
         active = any(not has_ended(job, pod) for pod in pods)
         if tally.succeeded and not active:
             yield _completed()
     elif tally.succeeded >= completions:
         yield _completed()
-    elif tally.failed_indexes and tally.succeeded + len(tally.failed_indexes) >= completions:
-        yield Verdict(failed=True, reason="FailedIndexes", message="Job has failed indexes")
+
+
+def _met_rule(policy: JsonObject, completed: set[int]) -> int | None:
+    """The first rule of a successPolicy that the completed indexes meet."""
+    for number, rule in enumerate(policy.get("rules") or ()):
+        named, count = rule.get("succeededIndexes"), rule.get("succeededCount")
+        wanted = completed if named is None else parse_indexes(named)
+        enough = len(wanted) if count is None else count
+        if len(wanted & completed) >= enough:
+            return number
+    return None
 
 
 def _is_late(job: JsonObject, now: datetime) -> bool:

@@ -24,6 +24,7 @@ from stellwerk_cluster.apimachinery.pods import is_ready
 from stellwerk_cluster.controllers.zones import Zones
 from stellwerk_cluster.registry.entries import DELETED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
+from stellwerk_cluster.registry.kept_leases import LEASE_NAMESPACE, LEASES
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 NODE_MONITOR_GRACE_SECONDS: Final = 50.0
 """How long a lease may go without renewal."""
-_LEASES: Final = "leases.coordination.k8s.io"
-_LEASE_NAMESPACE: Final = "kube-node-lease"
 _PREFIX: Final = "node.kubernetes.io/"
 _PRESSURE_TAINTS: Final = {
     "MemoryPressure": f"{_PREFIX}memory-pressure",
@@ -67,7 +66,8 @@ class _Waiting:
 class NodeLifecycleController(Worker):
     """Writes nodes off that are not heard of, and sets the taints of all nodes.
 
-    A node without a lease is not watched: nothing has promised to renew one.
+    A node without a lease is not watched: nothing has promised to renew one. Nor is one whose lease
+    is kept, until it is released.
     """
 
     def __init__(self, api: Api) -> None:
@@ -81,13 +81,14 @@ class NodeLifecycleController(Worker):
         self._renewed: dict[str, float] = {}
         """Node → when its lease was last seen to change, monotonic: clocks may differ."""
         self._all_disrupted = False
-        nodes, leases = api.store.collection("nodes"), api.store.collection(_LEASES)
+        nodes, leases = api.store.collection("nodes"), api.store.collection(LEASES)
         nodes.listeners.append(self._on_node)
         leases.listeners.append(self._on_lease)
         for entry in nodes.entries():
             self.queue.add(entry.key[1])
-        for entry in leases.entries(_LEASE_NAMESPACE):
-            self._saw(entry.key[1])
+        api.kept_leases.on_released.append(self._saw)
+        for entry in leases.entries(LEASE_NAMESPACE):
+            self._saw(entry.key[1], api.clock.monotonic())
 
     def _on_node(self, event: StoreEvent) -> None:
         name = event.entry.key[1]
@@ -99,17 +100,19 @@ class NodeLifecycleController(Worker):
 
     def _on_lease(self, event: StoreEvent) -> None:
         namespace, name = event.entry.key
-        if namespace == _LEASE_NAMESPACE:
+        if namespace == LEASE_NAMESPACE:
             if event.type == DELETED:
                 self._renewed.pop(name, None)
-            else:
-                self._saw(name)
+            elif self._api.kept_leases.renewed(name) is None:
+                self._saw(name, self._api.clock.monotonic())
 
-    def _saw(self, name: str) -> None:
+    def _saw(self, name: str, renewed: float) -> None:
+        """The lease of a node was renewed then, monotonic."""
         watched = name in self._renewed
-        self._renewed[name] = self._api.clock.monotonic()
+        self._renewed[name] = renewed
         if not watched:
-            self.queue.add_after(_Lease(name), NODE_MONITOR_GRACE_SECONDS)
+            left = renewed + NODE_MONITOR_GRACE_SECONDS - self._api.clock.monotonic()
+            self.queue.add_after(_Lease(name), left)
 
     @override
     def reconcile(self, key: Hashable) -> None:
@@ -124,7 +127,8 @@ class NodeLifecycleController(Worker):
     def _look_at_lease(self, lease: _Lease) -> None:
         renewed = self._renewed.get(lease.node_name)
         node = self._api.find("nodes", "", lease.node_name)
-        if renewed is None or node is None:
+        kept = self._api.kept_leases.renewed(lease.node_name) is not None
+        if renewed is None or node is None or kept:
             self._renewed.pop(lease.node_name, None)
             return
         left = renewed + NODE_MONITOR_GRACE_SECONDS - self._api.clock.monotonic()
@@ -184,14 +188,14 @@ class NodeLifecycleController(Worker):
         """Say so, and that its pods are not ready either."""
         name = meta(node)["name"]
         text = f"Node {name} status is now: NodeNotReady"
-        self._events.record("Node", node, "NodeNotReady", text)
+        self._events.record(node, "NodeNotReady", text)
         now = timestamp(self._api.now())
         for entry in self._api.store.collection("pods").on_node(name):
             if is_ready(entry.obj):
                 pod = self._api.modify(
                     self._pods, entry.key, lambda obj: _unready(obj, now), owned_under="status"
                 ).obj
-                self._events.record("Pod", pod, "NodeNotReady", "Node is not ready", WARNING)
+                self._events.record(pod, "NodeNotReady", "Node is not ready", WARNING)
 
 
 def _ready(node: JsonObject) -> str | None:

@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, parse_timestamp
+from stellwerk_cluster.controllers.deletion_order import by_deletion
 from stellwerk_cluster.controllers.workload import (
     MOST_CREATED_AT_ONCE,
     WorkloadController,
-    deletion_rank,
     has_labels,
     is_active,
     ready_count,
@@ -52,7 +52,7 @@ class ReplicaSetController(WorkloadController):
             self._write_counts(workload, self._present(workload), failure)
             raise
         if surplus > 0:
-            for pod in sorted(active, key=deletion_rank)[:surplus]:
+            for pod in by_deletion(active, self.api.now())[:surplus]:
                 self.delete_pod(workload, pod)
         self._write_counts(workload, self._present(workload))
         if -surplus > MOST_CREATED_AT_ONCE:

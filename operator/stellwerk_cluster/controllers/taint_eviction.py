@@ -95,7 +95,7 @@ class TaintEvictionController(Worker):
         if seconds is None:
             if self._doomed_since.pop(uid, None) is not None:
                 text = f"Cancelling deletion of Pod {key[0]}/{key[1]}"
-                self._events.record("Pod", pod, _REASON, text)
+                self._events.record(pod, _REASON, text)
             return
         # Counted from here and not from timeAdded, which taints set by users do not have.
         left = self._doomed_since.setdefault(uid, now) + seconds - now
@@ -107,7 +107,7 @@ class TaintEvictionController(Worker):
     def _evict(self, pod: JsonObject) -> None:
         key, uid = key_of(pod), meta(pod)["uid"]
         text = f"Marking for deletion Pod {key[0]}/{key[1]}"
-        self._events.record("Pod", pod, _REASON, text)
+        self._events.record(pod, _REASON, text)
         condition = {**_DISRUPTION, "lastTransitionTime": timestamp(self._api.now())}
         self._api.modify(self._kind, key, lambda obj: _with_condition(obj, condition))
         delete(self._api, self._kind, key, DeleteOptions(uid=uid))

@@ -20,7 +20,6 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.controllers.events import NORMAL, WARNING, EventWriter
 from stellwerk_cluster.controllers.volume_matching import (
     SELECTED_NODE,
     best_volume,
@@ -33,6 +32,7 @@ from stellwerk_cluster.controllers.volume_matching import (
 )
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class VolumeBinder(Worker):
         self._api = api
         self._claims = api.kinds.resource(_CLAIMS)
         self._volumes = api.kinds.resource(_VOLUMES)
-        self._events = EventWriter(api, "persistentvolume-controller")
+        self._events = EventRecorder(api, "persistentvolume-controller")
         self.queue = WorkQueue(api.clock)
         for storage_name, listener in (
             (_CLAIMS, self._on_claim),
@@ -281,7 +281,7 @@ class VolumeBinder(Worker):
             )
 
     def _report(self, obj: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
-        self._events.write(obj, reason, message, type_)
+        self._events.record(obj, reason, message, type_)
 
 
 def _with_phase(volume: JsonObject, phase: str, now: str) -> JsonObject:

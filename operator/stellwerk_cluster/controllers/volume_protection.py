@@ -65,7 +65,7 @@ class ClaimProtectionController(Worker):
             name in claims_of(pod) and not is_finished(pod)
             for pod in self._api.all("pods", namespace)
         ):
-            _release(self._api, self._kind, key, CLAIM_FINALIZER)
+            release(self._api, self._kind, key, CLAIM_FINALIZER)
 
 
 class VolumeProtectionController(Worker):
@@ -93,7 +93,7 @@ class VolumeProtectionController(Worker):
         if volume is None or not is_terminating(volume):
             return
         if volume["status"].get("phase") != "Bound":
-            _release(self._api, self._kind, key, VOLUME_FINALIZER)
+            release(self._api, self._kind, key, VOLUME_FINALIZER)
 
 
 def claims_of(pod: JsonObject) -> list[str]:
@@ -109,7 +109,8 @@ def _claims_of(pod: JsonObject) -> Iterator[str]:
             yield f"{pod['metadata']['name']}-{volume['name']}"
 
 
-def _release(api: Api, kind: ResourceKind, key: Key, finalizer: str) -> None:
+def release(api: Api, kind: ResourceKind, key: Key, finalizer: str) -> None:
+    """Take a finalizer off an object."""
     has = meta(api.get(kind, *key).obj).get("finalizers") or []
     left = [each for each in has if each != finalizer]
     if left != has:

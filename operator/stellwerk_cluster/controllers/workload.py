@@ -29,9 +29,9 @@ from stellwerk_cluster.apimachinery.objects import (
 )
 from stellwerk_cluster.apimachinery.pods import is_finished, is_ready
 from stellwerk_cluster.controllers.adoption import Adoption
-from stellwerk_cluster.controllers.events import NORMAL, WARNING, EventWriter
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.event_recorder import NORMAL, WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
@@ -48,6 +48,10 @@ _HASH_LENGTH: Final = 10
 _OWN: Final = ("resourceVersion", "managedFields")
 """What of the metadata every write changes."""
 MOST_CREATED_AT_ONCE: Final = 200
+_FEW_CHILDREN: Final = 100
+_PAUSE_SECONDS: Final = 0.001
+"""For each child, between two looks at a workload with many."""
+_LONGEST_PAUSE_SECONDS: Final = 5.0
 """Pods created in one go, so that a large workload does not keep the event loop from other work."""
 
 
@@ -66,7 +70,7 @@ class WorkloadController(Worker):
         self.queue = WorkQueue(api.clock)
         self.kind = api.kinds.resource(self.plural, self.group)
         self.pods = api.kinds.resource("pods")
-        self.events = EventWriter(api, f"{self.kind.kind.lower()}-controller")
+        self.events = EventRecorder(api, f"{self.kind.kind.lower()}-controller")
         self.adoptions = {
             child: Adoption(api, index, self.kind, _kind_stored_as(api, child))
             for child in self.children
@@ -92,9 +96,20 @@ class WorkloadController(Worker):
         for obj in (event.entry.obj, event.previous.obj if event.previous else EMPTY):
             owner = controller_of(obj)
             if owner is not None and owner["kind"] == self.kind.kind:
-                self.queue.add((event.entry.key[0], owner["name"]))
+                self._child_changed((event.entry.key[0], owner["name"]), owner["uid"])
         for key in self.adoptions[child].candidates(event):
             self.queue.add(key)
+
+    def _child_changed(self, key: Key, uid: str) -> None:
+        """Look at a workload: at once, or where it has many children, at most every so often.
+
+        A look goes through all of them: one for each change of each would take their square.
+        """
+        children = self.index.count(uid)
+        if children <= _FEW_CHILDREN:
+            self.queue.add(key)
+        else:
+            self.queue.add_within(key, min(children * _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS))
 
     @override
     def reconcile(self, key: Hashable) -> None:
@@ -186,27 +201,12 @@ class WorkloadController(Worker):
 
     def report(self, workload: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
         """Write an event about the workload."""
-        self.events.write(workload, reason, message, type_)
+        self.events.record(workload, reason, message, type_)
 
 
 def is_active(pod: JsonObject) -> bool:
     """Whether a pod counts: neither finished nor terminating."""
     return not is_terminating(pod) and not is_finished(pod)
-
-
-def deletion_rank(pod: JsonObject) -> tuple[bool, bool, bool, str]:
-    """Sorts pods so that those to be deleted first come first.
-
-    Unbound, pending, not ready, youngest.
-    """
-    created: str = pod["metadata"]["creationTimestamp"]
-    inverted = "".join(chr(0x10FFFF - ord(letter)) for letter in created)
-    return (
-        bool(pod["spec"].get("nodeName")),
-        pod["status"].get("phase") == "Running",
-        is_ready(pod),
-        inverted,
-    )
 
 
 def ready_count(pods: list[JsonObject]) -> int:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import yaml
 from pydantic import ValidationError
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.models.yaml_file import read_one_yaml
 from stellwerk_cluster.faults.table import FaultTable, title_of
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ def read_fault_table(path: Path) -> FaultTable:
     Raises:
         ConfigurationError: it cannot be read, or something in it is wrong.
     """
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigurationError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: not YAML: {' '.join(str(error).split())}") from error
+    content = read_one_yaml(path)
     try:
         return FaultTable.model_validate({} if content is None else content)
     except ValidationError as error:

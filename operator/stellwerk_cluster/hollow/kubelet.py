@@ -213,7 +213,7 @@ class HollowKubelet(Worker):
                 self.queue.add_after(key_of(pod), left)
             return False
         now = self._now()
-        self._events.record("Pod", pod, "DeadlineExceeded", _TOO_LONG, NORMAL)
+        self._events.record(pod, "DeadlineExceeded", _TOO_LONG, NORMAL)
         self._write(pod, lambda obj: pod_status.failed(obj, now, "DeadlineExceeded", _TOO_LONG))
         return True
 
@@ -225,7 +225,7 @@ class HollowKubelet(Worker):
         refusal = refusal_of(pod, node, load)
         if refusal is not None:
             message = f"Pod was rejected: {refusal.message}"
-            self._events.record("Pod", pod, *refusal, WARNING)
+            self._events.record(pod, *refusal, WARNING)
             self._write(pod, lambda obj: pod_status.failed(obj, now, refusal.reason, message))
             return
         load.add(pod)
@@ -341,7 +341,7 @@ class HollowKubelet(Worker):
 
     def _report_back_off(self, pod: JsonObject, container: str) -> None:
         text = f"Back-off restarting failed container {container} in pod {_full_name(pod)}"
-        self._events.record("Pod", pod, "BackOff", text, WARNING)
+        self._events.record(pod, "BackOff", text, WARNING)
 
     def _resize(self, pod: JsonObject, node: JsonObject) -> None:
         """Give a running pod what its spec asks for now, if the node has it."""

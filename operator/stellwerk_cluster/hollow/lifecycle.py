@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.objects import EMPTY, controller_of, labels_of, meta
+from stellwerk_cluster.hollow.load_profile import parse_load
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,6 +53,8 @@ class Lifecycle:
     """Of init containers."""
     usage: str = ""
     """What the pod uses, as in the annotation of that name: `cpu=100m,memory=64Mi,…`."""
+    load: str = ""
+    """How much of it at which time of day, UTC: `08:00=100%,20:00=30%`; empty: all of it."""
 
 
 _FIELDS: Final = {field.name.replace("_", "-"): field.name for field in fields(Lifecycle)}
@@ -127,7 +130,9 @@ def _value(name: str, given: Any) -> Any:  # noqa: ANN401  (of a YAML file)
     Raises:
         ValueError: it cannot be one.
     """
-    if name == "usage":
+    if name == "load":
+        parse_load(str(given))
+    if name in {"usage", "load"}:
         return str(given)
     if isinstance(given, bool) or given is None:
         raise ValueError("not a number")

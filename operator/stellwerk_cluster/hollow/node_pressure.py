@@ -1,6 +1,7 @@
 """Node-pressure eviction: the kubelet's look at what is left of a node, and what it does about it.
 
-One worker plays this side of all kubelets. Nodes without any usage to look at cost nothing.
+One worker plays this side of all kubelets. Nodes that are not short cost nothing while what they
+and their pods use stays the same.
 Invariant: one pod is evicted at a time, after what the node itself can give back, and none that is
 critical.
 """
@@ -29,18 +30,20 @@ from stellwerk_cluster.hollow.lifecycle import (
     END_NOW_ANNOTATION,
     OOM_KILLED,
     USAGE_ANNOTATION,
-    parse_usage,
 )
+from stellwerk_cluster.hollow.load import seconds_to_change, usage_at
+from stellwerk_cluster.hollow.local_storage import exceeded_limit
 from stellwerk_cluster.hollow.machine import machine_of
 from stellwerk_cluster.hollow.node_admission import is_static, requests_of
 from stellwerk_cluster.hollow.node_usage import (
     CAPACITY_ANNOTATION,
     DEAD,
+    LAYERS_ANNOTATION,
     UNUSED_IMAGES,
     NodeUsage,
     usage_of_node,
 )
-from stellwerk_cluster.registry.entries import ADDED, DELETED, StoreEvent
+from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
@@ -49,11 +52,13 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
-    from stellwerk_cluster.hollow.lifecycle import Lifecycles
+    from stellwerk_cluster.hollow.lifecycle import Lifecycle, Lifecycles
     from stellwerk_cluster.registry.api import Api
 
 _HOUSEKEEPING_SECONDS: Final = 10.0
-_HARD_GRACE_SECONDS: Final = 1
+_HARD_GRACE_SECONDS: Final = 1.0
+_SAYING: Final = (USAGE_ANNOTATION, CAPACITY_ANNOTATION, LAYERS_ANNOTATION)
+"""The annotations of a node that say what it has and uses."""
 
 
 class _Leaving(NamedTuple):
@@ -62,6 +67,8 @@ class _Leaving(NamedTuple):
     key: Key
     until: float
     message: str
+    for_node: bool
+    """Whether the node was short; else the pod was above a limit of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,13 @@ class _OutOfMemory:
     """A node whose kernel may have to kill a process, before its kubelet looks."""
 
     node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """A pod whose load changes."""
+
+    key: Key
 
 
 class NodePressure(Worker):
@@ -89,6 +103,8 @@ class NodePressure(Worker):
         self._usage: dict[str, dict[str, Mapping[str, int]]] = {}
         """Node → pod uid → what its containers use, of pods that run."""
         self._leaving: dict[str, _Leaving] = {}
+        self._loads: set[Key] = set()
+        """Pods whose load is looked at when it changes next."""
         for plural, listener in (("pods", self._on_pod), ("nodes", self._on_node)):
             collection = api.store.collection(plural)
             for entry in collection.entries():
@@ -101,13 +117,21 @@ class NodePressure(Worker):
             return
         uid, used = meta(pod)["uid"], self._usage.setdefault(node_name, {})
         before = used.pop(uid, None)
-        text = self._lifecycles.of(pod).usage
-        if text and event.type != DELETED and pod_status.is_running(pod):
-            used[uid] = parse_usage(text)
+        lifecycle = self._lifecycles.of(pod)
+        if lifecycle.usage and event.type != DELETED and pod_status.is_running(pod):
+            used[uid] = usage_at(lifecycle, self._api.now())
+            self._wait_for_load(event.entry.key, lifecycle)
         if used.get(uid) != before:
             self._usage_changed(node_name)
         if not used:
             del self._usage[node_name]
+
+    def _wait_for_load(self, key: Key, lifecycle: Lifecycle) -> None:
+        """Look at a pod again when its load changes."""
+        seconds = seconds_to_change(lifecycle, self._api.now())
+        if seconds is not None and key not in self._loads:
+            self._loads.add(key)
+            self.queue.add_after(_Load(key), seconds)
 
     def _on_node(self, event: StoreEvent) -> None:
         name = event.entry.key[1]
@@ -117,7 +141,7 @@ class NodePressure(Worker):
             return
         was = (meta(event.previous.obj).get("annotations") or EMPTY) if event.previous else EMPTY
         now = meta(event.entry.obj).get("annotations") or EMPTY
-        if any(was.get(key) != now.get(key) for key in (USAGE_ANNOTATION, CAPACITY_ANNOTATION)):
+        if any(was.get(key) != now.get(key) for key in _SAYING):
             self._usage_changed(name)
 
     def _usage_changed(self, node_name: str) -> None:
@@ -131,7 +155,13 @@ class NodePressure(Worker):
 
     @override
     def reconcile(self, key: Hashable) -> None:
-        """Look at one node."""
+        """Look at one node, or at a pod whose load has changed."""
+        if isinstance(key, _Load):
+            self._loads.discard(key.key)
+            entry = self._api.store.collection("pods").get(key.key)
+            if entry is not None:
+                self._on_pod(StoreEvent(MODIFIED, entry, entry))
+            return
         name = key.node_name if isinstance(key, _OutOfMemory) else str(key)
         node, state = self._api.find("nodes", "", name), self._states.get(name)
         if node is None or state is None:
@@ -149,18 +179,31 @@ class NodePressure(Worker):
         signals = usage.signals(self._usage.get(name, EMPTY).values())
         conditions, threshold = state.look(signals, now)
         self._report(node, conditions)
+        if self._evict_above_limit(name):
+            return
         if threshold is not None and self._relieve(node, usage, threshold):
             return
-        if state.at_rest and name not in self._usage and not usage.system and not usage.more:
+        if state.at_rest:
+            # The next look would see the same, until something is used that was not.
             del self._states[name]
         else:
             self.queue.add_after(name, _HOUSEKEEPING_SECONDS)
+
+    def _evict_above_limit(self, node_name: str) -> bool:
+        """Let a pod end that has written more than it may; whether there is one."""
+        for pod in self._active(node_name):
+            used = self._usage.get(node_name, EMPTY).get(meta(pod)["uid"], EMPTY)
+            message = exceeded_limit(pod, used)
+            if message is not None:
+                self._evict(node_name, pod, _HARD_GRACE_SECONDS, message, for_node=False)
+                return True
+        return False
 
     def _relieve(self, node: JsonObject, usage: NodeUsage, threshold: Threshold) -> bool:
         """Get some of what is short; whether a pod is evicted for it."""
         resource, name = RESOURCE_OF[threshold.signal], meta(node)["name"]
         text = f"Attempting to reclaim {resource}"
-        self._events.record("Node", node, "EvictionThresholdMet", text, WARNING)
+        self._events.record(node, "EvictionThresholdMet", text, WARNING)
         for part in _reclaimable(threshold.signal, usage):
             if not usage.system.get(part):
                 continue
@@ -181,7 +224,8 @@ class NodePressure(Worker):
         signals = usage.signals(self._usage.get(name, EMPTY).values())
         pod = candidates[order[0].name]
         message = eviction_message(pod, order[0], threshold, signals[threshold.signal])
-        self._evict(name, pod, threshold, message)
+        grace = self._grace_seconds(pod, threshold)
+        self._evict(name, pod, grace, message, for_node=True)
         return True
 
     def _active(self, node_name: str) -> list[JsonObject]:
@@ -200,16 +244,21 @@ class NodePressure(Worker):
             pod["status"].get("qosClass", "BestEffort"),
         )
 
-    def _evict(self, node_name: str, pod: JsonObject, threshold: Threshold, message: str) -> None:
-        """Let a pod end within the grace of its threshold."""
-        grace = float(_HARD_GRACE_SECONDS)
-        if not threshold.hard:
-            own = pod["spec"].get("terminationGracePeriodSeconds", 30)
-            grace = float(min(own, self._configuration.max_pod_grace_seconds))
-        self._events.record("Pod", pod, "Evicted", message, WARNING)
+    def _grace_seconds(self, pod: JsonObject, threshold: Threshold) -> float:
+        """How long a pod has to end when a threshold is met."""
+        if threshold.hard:
+            return _HARD_GRACE_SECONDS
+        own = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        return float(min(own, self._configuration.max_pod_grace_seconds))
+
+    def _evict(
+        self, node_name: str, pod: JsonObject, grace: float, message: str, *, for_node: bool
+    ) -> None:
+        """Let a pod end within some seconds."""
+        self._events.record(pod, "Evicted", message, WARNING)
         seconds = min(grace, self._lifecycles.of(pod).stop_seconds)
         until = self._api.clock.monotonic() + seconds
-        self._leaving[node_name] = _Leaving(key_of(pod), until, message)
+        self._leaving[node_name] = _Leaving(key_of(pod), until, message, for_node)
         self.queue.add_after(node_name, seconds)
 
     def _finish_leaving(self, node_name: str) -> bool:
@@ -222,16 +271,18 @@ class NodePressure(Worker):
         del self._leaving[node_name]
         pod = self._api.find("pods", *leaving.key)
         if pod is not None and not is_finished(pod):
-            now, message = timestamp(self._api.now()), leaving.message
             self._api.modify(
                 self._pods,
                 leaving.key,
-                lambda obj: pod_status.disrupted(
-                    pod_status.failed(obj, now, "Evicted", message), now, message
-                ),
+                lambda obj: self._evicted(obj, leaving),
                 owned_under="status",
             )
         return True
+
+    def _evicted(self, pod: JsonObject, leaving: _Leaving) -> JsonObject:
+        now, message = timestamp(self._api.now()), leaving.message
+        failed = pod_status.failed(pod, now, "Evicted", message)
+        return pod_status.disrupted(failed, now, message) if leaving.for_node else failed
 
     def _reclaim(self, node_name: str, part: str) -> JsonObject:
         """The node without its dead containers, or without unused images."""
@@ -262,7 +313,7 @@ class NodePressure(Worker):
                     "lastTransitionTime": now,
                 }
                 event = reason.replace("Kubelet", "Node", 1)
-                self._events.record("Node", node, event, f"Node {name} status is now: {event}")
+                self._events.record(node, event, f"Node {name} status is now: {event}")
             conditions.append(condition)
         if conditions != (node["status"].get("conditions") or []):
             self._api.modify(
@@ -287,7 +338,7 @@ class NodePressure(Worker):
         pod = pods[victim.name]
         container = pod["spec"]["containers"][0]["name"]
         text = f"System OOM encountered, victim process: {container}, pod: {meta(pod)['name']}"
-        self._events.record("Node", node, "SystemOOM", text, WARNING)
+        self._events.record(node, "SystemOOM", text, WARNING)
         path = ("metadata", "annotations", END_NOW_ANNOTATION)
         self._api.modify(self._pods, key_of(pod), lambda obj: with_value(obj, path, OOM_KILLED))
 

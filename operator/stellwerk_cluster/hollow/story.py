@@ -12,7 +12,7 @@ from stellwerk_cluster.apimachinery.failures import bad_request
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta, pick
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from stellwerk.models.json_values import JsonObject
 
@@ -25,6 +25,12 @@ _BY: Final = {
 }
 """Reason of the condition DisruptionTarget → what has ended the pod."""
 
+_KILLED_BY: Final = {
+    "OOMKilled": ", killed by the kernel for want of memory",
+    "Unknown": ", lost with its machine",
+}
+"""Reason of a container's end → by what, where no condition of the pod says so."""
+
 
 class Line(NamedTuple):
     """One thing that happened, and when."""
@@ -33,19 +39,21 @@ class Line(NamedTuple):
     text: str
 
 
-def pod_log(pod: JsonObject, query: Mapping[str, str]) -> str:
-    """The story of one container of a pod, as the options of the request want it.
+def pod_log(pod: JsonObject, container: str, previous: bool) -> list[Line]:  # noqa: FBT001
+    """The story of one container of a pod, in order of time; of the run before it alone if asked.
 
     Raises:
-        StatusError: the pod has no such container, or several and none is named (400).
+        StatusError: the pod has no such container, or several and none is named, or there was no
+            run before (400).
     """
-    container = _container(pod, query.get("container", ""))
-    lines = sorted(_lines(pod, container), key=lambda line: line.at)
-    tail = query.get("tailLines", "")
-    if tail.isdecimal():
-        lines = lines[-int(tail) :] if int(tail) else []
-    stamped = query.get("timestamps") == "true"
-    return "".join(f"{line.at} {line.text}\n" if stamped else f"{line.text}\n" for line in lines)
+    name = _container(pod, container)
+    if not previous:
+        return sorted(_lines(pod, name), key=lambda line: line.at)
+    lines = [line for each in _statuses(pod, name) for line in _ended(each, "lastState")]
+    if not lines:
+        named = f'container "{name}" in pod "{meta(pod)["name"]}"'
+        raise bad_request(f"previous terminated {named} not found")
+    return lines
 
 
 def _container(pod: JsonObject, name: str) -> str:
@@ -89,27 +97,41 @@ def _lines(pod: JsonObject, container: str) -> Iterator[Line]:
         yield Line(at, f"deleted with a grace period of {seconds} s, which ends here")
 
 
-def _of_container(pod: JsonObject, name: str) -> Iterator[Line]:
+def _statuses(pod: JsonObject, name: str) -> Iterator[JsonObject]:
     status = pod.get("status") or EMPTY
-    found = [
-        each
-        for field in ("initContainerStatuses", "containerStatuses")
-        for each in status.get(field) or ()
-        if each["name"] == name
-    ]
-    for each in found:
-        ends = [pick(each, ("lastState", "terminated")), pick(each, ("state", "terminated"))]
-        for end in ends:
-            if end:
-                yield Line(end["startedAt"], f"container {name} started from {each['image']}")
-                text = f"container {name} ended: {end['reason']}, exit code {end['exitCode']}"
-                yield Line(end["finishedAt"], text)
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for each in status.get(field) or ():
+            if each["name"] == name:
+                yield each
+
+
+def _ended(status: JsonObject, field: str) -> Iterator[Line]:
+    """A run of a container that has ended."""
+    end = pick(status, (field, "terminated"))
+    if not isinstance(end, dict):
+        return
+    run = status.get("restartCount", 0)
+    if field == "lastState" and not pick(status, ("state", "waiting")):
+        run -= 1
+    yield Line(end["startedAt"], _start(status, run))
+    name, code, by = status["name"], end["exitCode"], _KILLED_BY.get(end["reason"], "")
+    yield Line(end["finishedAt"], f"container {name} ended: {end['reason']}, exit code {code}{by}")
+
+
+def _start(status: JsonObject, run: int) -> str:
+    """What is said of the start of a run, as long as anything is said of the run."""
+    text = f"image {status['image']} is present, container {status['name']} started"
+    return f"{text}, restart {run}" if run else text
+
+
+def _of_container(pod: JsonObject, name: str) -> Iterator[Line]:
+    for each in _statuses(pod, name):
+        yield from _ended(each, "lastState")
+        yield from _ended(each, "state")
         running, waiting = (pick(each, ("state", key)) for key in ("running", "waiting"))
         if running:
-            text = f"image {each['image']} is present, container {name} started"
-            restarts = each.get("restartCount", 0)
-            yield Line(running["startedAt"], f"{text}, restart {restarts}" if restarts else text)
+            yield Line(running["startedAt"], _start(each, each.get("restartCount", 0)))
         elif waiting and waiting.get("message"):
-            last = ends[0] or EMPTY
-            at = last.get("finishedAt") or status.get("startTime", "")
+            last = pick(each, ("lastState", "terminated")) or EMPTY
+            at = last.get("finishedAt") or pick(pod, ("status", "startTime")) or ""
             yield Line(at, f"{waiting['reason']}: {waiting['message']}")

@@ -15,6 +15,7 @@ from stellwerk_cluster.identity.authentication import Authenticator
 from stellwerk_cluster.identity.authorizer import AlwaysAllow, Authorizer, Masters, Union
 from stellwerk_cluster.identity.bootstrap_roles import create_roles
 from stellwerk_cluster.identity.escalation import EscalationGate
+from stellwerk_cluster.identity.kept_secrets import KeptSecrets
 from stellwerk_cluster.identity.node_rights import NodeAuthorizer, NodeRestriction
 from stellwerk_cluster.identity.rbac import Rbac
 from stellwerk_cluster.identity.service_account_admission import ServiceAccountGate
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 ADMIN: Final = User("stellwerk-admin", groups=(MASTERS,))
 """The user of the written kubeconfig."""
 _TOKEN_BYTES: Final = 32
+_ADMIN_FILE: Final = "admin-token"
 
 Mode: TypeAlias = Literal["always-allow", "rbac"]
 
@@ -56,13 +58,18 @@ class Identity:
     admin_token: str = field(repr=False)
 
 
-def make_identity(api: Api, options: IdentityOptions) -> Identity:
-    """Know the users of the options, and the service accounts of `api`; guard its writes."""
-    token = secrets.token_urlsafe(_TOKEN_BYTES)
+def make_identity(api: Api, options: IdentityOptions, kept: KeptSecrets | None = None) -> Identity:
+    """Know the users of the options, and the service accounts of `api`; guard its writes.
+
+    Raises:
+        ConfigurationError: a kept secret cannot be used.
+    """
+    kept = kept or KeptSecrets()
+    token = _admin_token(kept)
     static = (StaticToken(token, ADMIN), *options.tokens)
     without_credentials = ANONYMOUS if options.authorization == "rbac" else authenticated(ADMIN)
     authenticator = Authenticator(
-        ServiceTokens(api), static, without_credentials if options.anonymous else None
+        ServiceTokens(api, kept), static, without_credentials if options.anonymous else None
     )
     authorizer: Authorizer = AlwaysAllow()
     if options.service_accounts:
@@ -74,3 +81,11 @@ def make_identity(api: Api, options: IdentityOptions) -> Identity:
         api.gates.append(EscalationGate(authorizer, rbac, api.kinds))
         api.gates.append(NodeRestriction(api))
     return Identity(authenticator, authorizer, token)
+
+
+def _admin_token(kept: KeptSecrets) -> str:
+    token = kept.find_or_make(_ADMIN_FILE, lambda: secrets.token_urlsafe(_TOKEN_BYTES).encode())
+    try:
+        return token.decode("ascii")
+    except UnicodeDecodeError:
+        raise kept.damaged(_ADMIN_FILE) from None

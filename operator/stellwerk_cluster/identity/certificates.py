@@ -1,7 +1,7 @@
 """The cluster's own certificate authority, and what it signs: TLS for the embedded API.
 
-Made anew with every cluster that serves TLS. Invariant: private keys are on disk for no longer
-than it takes to load them.
+Made by every cluster that serves TLS, unless its directory keeps one. Invariant: but for what that
+directory keeps, private keys are on disk for no longer than it takes to load them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,16 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from stellwerk_cluster.identity.kept_secrets import KeptSecrets
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
 _DAYS: Final = 365
+_EARLY: Final = timedelta(days=30)
+"""An authority that is good for less is made anew."""
+_FILE: Final = "authority.pem"
 _EARLIER: Final = timedelta(minutes=5)
 """Clients whose clock is a little late accept the certificate, too."""
 _NAMES: Final = (
@@ -46,11 +51,38 @@ class KeyPair:
 class CertificateAuthority:
     """Signs the certificates of one cluster."""
 
-    def __init__(self, now: datetime) -> None:
-        """Make a key, and a certificate for it that is good for a year."""
+    def __init__(self, now: datetime, kept: KeptSecrets | None = None) -> None:
+        """The authority that is kept, or a new one whose certificate is good for a year.
+
+        Raises:
+            ConfigurationError: the one that is kept cannot be used.
+        """
         self._now = now
-        self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("stellwerk-embedded-cluster")
+        kept = kept or KeptSecrets()
+        if not self._load(kept):
+            self._make()
+            kept.keep(_FILE, _private_pem(self._key) + self.certificate)
+
+    def _load(self, kept: KeptSecrets) -> bool:
+        """Take the authority that is kept; False: none is, or it will soon be good no more."""
+        content = kept.find(_FILE)
+        if content is None:
+            return False
+        try:
+            key = serialization.load_pem_private_key(content, None)
+            certificate = x509.load_pem_x509_certificate(content)
+        except (ValueError, TypeError):
+            raise kept.damaged(_FILE) from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise kept.damaged(_FILE)
+        if self._now + _EARLY > certificate.not_valid_after_utc:
+            return False
+        self._key, self._certificate = key, certificate
+        return True
+
+    def _make(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
         usage = x509.BasicConstraints(ca=True, path_length=0)
         built = self._builder(self._name, self._key.public_key())
         self._certificate = (
@@ -108,11 +140,7 @@ class CertificateAuthority:
         certificate = built.sign(self._key, hashes.SHA256())
         return KeyPair(
             certificate.public_bytes(serialization.Encoding.PEM),
-            key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            ),
+            _private_pem(key),
         )
 
     def _builder(
@@ -130,6 +158,14 @@ class CertificateAuthority:
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
             .add_extension(authority, critical=False)
         )
+
+
+def _private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def _name(common: str, organizations: Sequence[str] = ()) -> x509.Name:

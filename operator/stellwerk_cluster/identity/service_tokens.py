@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.identity.kept_secrets import KeptSecrets
     from stellwerk_cluster.registry.api import Api
 
 ISSUER: Final = "https://kubernetes.default.svc"
@@ -26,6 +27,7 @@ ISSUER: Final = "https://kubernetes.default.svc"
 _ALGORITHM: Final = "ES256"
 _PRIVATE: Final = "kubernetes.io"
 _EXTRA: Final = "authentication.kubernetes.io"
+_KEY_FILE: Final = "service-account-key.pem"
 _REMEMBERED: Final = 10_000
 _LONGEST_TOKEN: Final = 8_192
 BOUND_STORAGE: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
@@ -58,10 +60,15 @@ class Checked:
 class ServiceTokens:
     """Signs tokens with a key of its own, made when the first one is asked for."""
 
-    def __init__(self, api: Api) -> None:
-        """Check against the service accounts, pods, secrets and nodes of `api`."""
+    def __init__(self, api: Api, kept: KeptSecrets) -> None:
+        """Check against the service accounts, pods, secrets and nodes of `api`.
+
+        Raises:
+            ConfigurationError: the key of an earlier process cannot be used.
+        """
         self._api = api
-        self._key: EllipticCurvePrivateKey | None = None
+        self._kept = kept
+        self._key = self._kept_key()
         self._verified: dict[str, JsonObject] = {}
         """Claims of tokens whose signature was checked; the rest is checked every time."""
 
@@ -178,11 +185,33 @@ class ServiceTokens:
         node_name = (bound.get("spec") or {}).get("nodeName", "") if claim == "pod" else ""
         return self._api.find("nodes", "", node_name) if node_name else None
 
+    def _kept_key(self) -> EllipticCurvePrivateKey | None:
+        content = self._kept.find(_KEY_FILE)
+        if content is None:
+            return None
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (as above)
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  (as above)
+
+        try:
+            key = serialization.load_pem_private_key(content, None)
+        except (ValueError, TypeError):
+            raise self._kept.damaged(_KEY_FILE) from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey):
+            raise self._kept.damaged(_KEY_FILE)
+        return key
+
     def _signing_key(self) -> EllipticCurvePrivateKey:
         if self._key is None:
+            from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (as above)
             from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415  (as above)
 
             self._key = ec.generate_private_key(ec.SECP256R1())
+            content = self._key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+            self._kept.keep(_KEY_FILE, content)
         return self._key
 
 

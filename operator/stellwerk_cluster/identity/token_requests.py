@@ -16,8 +16,9 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid_as,
     not_found,
 )
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import timestamp
-from stellwerk_cluster.apimachinery.schema import DecodeError, decode
+from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.users import authenticated
 from stellwerk_cluster.identity.service_tokens import ISSUER, Issue, TokenError
 from stellwerk_cluster.registry.write_rules import cannot_handle

@@ -39,8 +39,9 @@ from stellwerk_cluster.apimachinery.schema import empty_field
 from stellwerk_cluster.apimachinery.versions import for_storage
 from stellwerk_cluster.apimachinery.views import from_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds
-from stellwerk_cluster.registry.decoding import decode_body
+from stellwerk_cluster.registry.decoding import check_patched_kind, decode_body
 from stellwerk_cluster.registry.entries import Entry
+from stellwerk_cluster.registry.kept_leases import KeptLeases
 from stellwerk_cluster.registry.ownership import FieldOwnership
 from stellwerk_cluster.registry.stored_objects import StoredObjects
 from stellwerk_cluster.registry.write_options import WriteOptions
@@ -92,6 +93,7 @@ class Api(StoredObjects):
         self.custom = CustomKinds(kinds)
         self.gates: list[WriteGate] = []
         self.ownership = FieldOwnership(self.custom, clock)
+        self.kept_leases = KeptLeases(clock)
         self._random = random
         self._manager = ""
 
@@ -181,8 +183,8 @@ class Api(StoredObjects):
         namespace, name = key
         obj = decode_body(self.custom, kind, body, options)
         metadata = obj.get("metadata") or {}
-        check_body_name(name, metadata.get("name", name))
         check_body_namespace(namespace, metadata)
+        check_body_name(name, metadata.get("name", ""))
         stored = self.store.collection(kind.storage_name).get(key)
         if stored is None:
             raise not_found(kind, name)
@@ -215,8 +217,11 @@ class Api(StoredObjects):
         patched = patching.patched(shown, patch, media_type, "" if kind.custom else kind.type_name)
         if patched is None:
             raise unsupported_patch(kind)
+        if media_type != patching.STRATEGIC_PATCH and not kind.custom:
+            check_patched_kind(patched, patch, kind, self.kinds)
         obj = decode_body(self.custom, kind, patched, options, patch=patch, media_type=media_type)
         metadata = obj.get("metadata") or {}
+        check_body_namespace(key[0], metadata)
         check_body_name(key[1], metadata.get("name", ""))
         check_version(kind, key[1], metadata.get("resourceVersion", ""), stored)
         uid = stored.obj["metadata"]["uid"]

@@ -15,6 +15,7 @@ from stellwerk_cluster.apimachinery.failures import (
     invalid,
     not_found,
 )
+from stellwerk_cluster.apimachinery.mismatches import json_name
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.registry.write_rules import check_body_name, check_version
 
@@ -48,12 +49,12 @@ def apply(
         StatusError: the body is malformed (400, 500), others own what would change, or the object
             changed meanwhile (409), a subresource of no object (404), or as for create and update.
     """
-    if not isinstance(config, dict):
-        shown = "array" if isinstance(config, list) else type(config).__name__
+    if not isinstance(config, (dict, type(None))):
         raise bad_request(
-            f"error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot "
-            f"unmarshal {shown} into Go value of type map[string]interface {{}}"
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot "
+            f"unmarshal {json_name(config)} into Go value of type map[string]interface {{}}"
         )
+    config = config or {}
     stored = api.store.collection(kind.storage_name).get(key)
     if stored is None and subresource:
         raise not_found(kind, key[1])
@@ -67,7 +68,7 @@ def apply(
         force=options.force,
     )
     metadata = obj.get("metadata") or EMPTY
-    _check_name(key[1], metadata)
+    check_body_name(key[1], metadata.get("name") or "")
     if stored is None:
         if metadata.get("uid"):
             why = (
@@ -80,16 +81,6 @@ def apply(
     _check_identity(kind, key, metadata, stored)
     entry = api.replace_applied(kind, stored, obj, entries, options, subresource)
     return Applied(entry, created=False)
-
-
-def _check_name(name: str, metadata: JsonObject) -> None:
-    given = metadata.get("name") or ""
-    if not given:
-        raise bad_request(
-            f"the name of the object ({name} based on URL) was undeterminable: "
-            "name must be provided"
-        )
-    check_body_name(name, given)
 
 
 def _check_identity(kind: ResourceKind, key: Key, metadata: JsonObject, stored: Entry) -> None:

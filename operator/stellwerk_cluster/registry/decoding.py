@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stellwerk_cluster.apimachinery import patching
-from stellwerk_cluster.apimachinery.schema import DecodeError, decode
+from stellwerk_cluster.apimachinery.kind_conversion import other_kind
+from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
+from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.views import to_storage
 from stellwerk_cluster.registry.write_rules import bad_patch, cannot_handle
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
     from stellwerk_cluster.registry.write_options import WriteOptions
@@ -45,7 +47,8 @@ def decode_body(
         if patch is not None:
             strategic = media_type == patching.STRATEGIC_PATCH
             shown = patch if strategic else patching.as_patched(body, patch)
-            raise bad_patch(shown, str(error), as_map=strategic) from error
+            why = error.in_a_map if strategic else str(error)
+            raise bad_patch(shown, why, as_map=strategic) from error
         raise cannot_handle(kind, str(error)) from error
     # Kind and apiVersion come first: rendering cuts them off the bytes of list items.
     obj.pop("kind", None)
@@ -62,3 +65,23 @@ def decode_body(
             raise bad_patch(shown, text, as_map=strategic)
         options.warnings.extend(texts)
     return to_storage(kind, obj)
+
+
+def check_patched_kind(
+    patched: JsonObject, patch: JsonValue, kind: ResourceKind, kinds: KindTable
+) -> None:
+    """Refuse a patched object that says it is of another kind.
+
+    Raises:
+        StatusError: it does (422).
+    """
+    for name in ("kind", "apiVersion"):
+        if not isinstance(patched.get(name), (str, type(None))):
+            why = (
+                "couldn't get version/kind; json parse error: json: cannot unmarshal "
+                f"{json_name(patched[name])} into Go struct field .{name} of type string"
+            )
+            raise bad_patch(patching.as_patched(patched, patch), why)
+    why = other_kind(patched, kind, kinds)
+    if why:
+        raise bad_patch(patching.as_patched(patched, patch), why)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
     Cause,
-    StatusError,
     bad_value,
     conflict,
     invalid_as,
@@ -24,13 +23,13 @@ from stellwerk_cluster.apimachinery.query import flag, integer
 from stellwerk_cluster.registry.entries import Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.registry.api import Api
 
-_POLICIES: Final = ("Foreground", "Background", "Orphan", "nil")
+_POLICIES: Final = ("Foreground", "Background", "Orphan")
 _FINALIZER_OF_POLICY: Final = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}
 _ORPHANING: Final = frozenset((("batch", "Job"), ("", "ReplicationController")))
 """Kinds whose dependents stay unless the request says otherwise, as in kube-apiserver."""
@@ -48,39 +47,51 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-def parse_delete_options(body: JsonObject, query: dict[str, str]) -> DeleteOptions:
-    """The options of body and query; the query wins.
+def parse_delete_options(body: JsonObject | None, query: dict[str, str]) -> DeleteOptions:
+    """The options of a body; without a body, those of the query.
 
     Raises:
-        StatusError: an option has a value it may not have (422).
+        StatusError: an option has a value it may not have (400, 422).
     """
-    preconditions = body.get("preconditions") or {}
-    grace = integer(query, "gracePeriodSeconds")
-    policy = query.get("propagationPolicy") or body.get("propagationPolicy") or ""
-    orphan = body.get("orphanDependents")
-    if query.get("orphanDependents"):
-        orphan = flag(query, "orphanDependents")
-    dry_run = [query["dryRun"]] if query.get("dryRun") else body.get("dryRun") or []
-    if any(each != "All" for each in dry_run):
-        raise _bad_options(unsupported("dryRun", dry_run, ("All",)))
-    if policy and policy not in _POLICIES:
-        raise _bad_options(unsupported("propagationPolicy", policy, _POLICIES))
-    if policy and orphan is not None:
-        text = "orphanDependents and deletionPropagation cannot be both set"
-        raise _bad_options(bad_value("propagationPolicy", policy, text))
+    if body is None:
+        body = _query_options(query)
+    policy, orphan = body.get("propagationPolicy"), body.get("orphanDependents")
+    causes = list(_option_causes(body))
+    if causes:
+        raise invalid_as("DeleteOptions", "meta.k8s.io", "", causes)
     if orphan is not None:
         policy = "Orphan" if orphan else "Background"
+    preconditions = body.get("preconditions") or {}
     return DeleteOptions(
-        grace_period_seconds=body.get("gracePeriodSeconds") if grace is None else grace,
+        grace_period_seconds=body.get("gracePeriodSeconds"),
         uid=preconditions.get("uid") or "",
         resource_version=preconditions.get("resourceVersion") or "",
-        propagation=policy,
-        dry_run=bool(dry_run),
+        propagation=policy or "",
+        dry_run=bool(body.get("dryRun")),
     )
 
 
-def _bad_options(cause: Cause) -> StatusError:
-    return invalid_as("DeleteOptions", "meta.k8s.io", "", [cause])
+def _query_options(query: dict[str, str]) -> JsonObject:
+    options: JsonObject = {"gracePeriodSeconds": integer(query, "gracePeriodSeconds")}
+    if query.get("propagationPolicy"):
+        options["propagationPolicy"] = query["propagationPolicy"]
+    if query.get("orphanDependents"):
+        options["orphanDependents"] = flag(query, "orphanDependents")
+    if query.get("dryRun"):
+        options["dryRun"] = [query["dryRun"]]
+    return options
+
+
+def _option_causes(options: JsonObject) -> Iterator[Cause]:
+    field = "propagationPolicy"
+    policy, dry_run = options.get(field), options.get("dryRun") or []
+    if policy is not None and options.get("orphanDependents") is not None:
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        yield bad_value(field, policy, text)
+    if policy is not None and policy not in _POLICIES:
+        yield unsupported(field, policy, (*_POLICIES, "nil"))
+    if any(each != "All" for each in dry_run):
+        yield unsupported("dryRun", dry_run, ("All",))
 
 
 @dataclass(frozen=True, slots=True)

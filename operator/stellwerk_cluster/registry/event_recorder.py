@@ -1,6 +1,7 @@
-"""Events about pods and nodes, as kubelets and controllers write them.
+"""Events about objects, as kubelets and controllers write them and `kubectl describe` shows them.
 
-Invariant: what is reported again within a series raises the count of its event, and makes no other.
+Invariant: what is reported again within a series raises the count of its event, and makes no other;
+only the latest series are remembered.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.objects import EMPTY, meta, timestamp
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ NORMAL: Final = "Normal"
 WARNING: Final = "Warning"
 _LONGEST_MESSAGE: Final = 1024
 _MOST_SERIES: Final = 4096
+_NAMESPACE_GONE: Final = (403, 404)
 
 
 class EventRecorder:
@@ -31,30 +34,37 @@ class EventRecorder:
         self._kind = api.kinds.resource("events")
         self._series: OrderedDict[tuple[str, str, str], Key] = OrderedDict()
 
-    def record(
-        self, kind: str, about: JsonObject, reason: str, message: str, type_: str = NORMAL
-    ) -> None:
-        """Report one thing about an object of a core kind; of nodes, in namespace default."""
+    def record(self, about: JsonObject, reason: str, message: str, type_: str = NORMAL) -> None:
+        """Report one thing about an object; of one without a namespace, in namespace default.
+
+        About what lies in a namespace that is ending or gone, nothing can be reported.
+        """
+        message = message[:_LONGEST_MESSAGE]
         series = (meta(about)["uid"], reason, message)
         known = self._series.get(series)
         if known is not None and self._api.find("events", *known) is not None:
+            self._series.move_to_end(series)
             self._api.modify(self._kind, known, self._counted)
             return
         namespace = meta(about).get("namespace") or "default"
-        event = self._event(kind, about, reason, message[:_LONGEST_MESSAGE], type_)
-        self._series[series] = self._api.create(self._kind, namespace, event).key
+        event = self._event(about, reason, message, type_)
+        try:
+            self._series[series] = self._api.create(self._kind, namespace, event).key
+        except StatusError as error:
+            if error.code not in _NAMESPACE_GONE:
+                raise
+            return
         if len(self._series) > _MOST_SERIES:
             self._series.popitem(last=False)
 
-    def _event(
-        self, kind: str, about: JsonObject, reason: str, message: str, type_: str
-    ) -> JsonObject:
+    def _event(self, about: JsonObject, reason: str, message: str, type_: str) -> JsonObject:
         metadata, now = meta(about), self._api.now()
-        involved = {"kind": kind, "apiVersion": "v1", "name": metadata["name"]}
+        involved = {field: about[field] for field in ("kind", "apiVersion")}
+        involved["name"] = metadata["name"]
         for field in ("namespace", "uid", "resourceVersion"):
             if metadata.get(field):
                 involved[field] = metadata[field]
-        host = (about.get("spec") or EMPTY).get("nodeName", "") if kind == "Pod" else ""
+        host = (about.get("spec") or EMPTY).get("nodeName", "") if about["kind"] == "Pod" else ""
         source = {"component": self._component, **({"host": host} if host else {})}
         stamp = timestamp(now)
         suffix = f"{int(now.timestamp() * 1e9):x}.{self._api.store.revision:x}"

@@ -12,6 +12,7 @@ from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, internal
 from stellwerk_cluster.apimachinery.objects import (
     EMPTY,
+    go_text,
     is_terminating,
     labels_of,
     timestamp,
@@ -45,7 +46,7 @@ def evict(
     if (eviction.get("metadata") or EMPTY).get("name", key[1]) != key[1]:
         message = "name in URL does not match name in Eviction object"
         raise bad_request(message)
-    options = parse_delete_options(eviction.get("deleteOptions") or {}, query)
+    options = parse_delete_options(_delete_options(eviction, query), {})
     pod = api.get(kind, *key).obj
     if _needs_no_budget(pod):
         delete(api, kind, key, options)
@@ -62,6 +63,20 @@ def evict(
     if not options.dry_run:
         _mark_disrupted(api, kind, key)
     delete(api, kind, key, options)
+
+
+def _delete_options(eviction: JsonObject, query: dict[str, str]) -> JsonObject:
+    """The options in an eviction, with the dry run that its request asks for."""
+    options = eviction.get("deleteOptions") or {}
+    asked = [query["dryRun"]] if query.get("dryRun") else []
+    given = options.get("dryRun") or []
+    if asked and given and asked != given:
+        message = (
+            f"Non-matching dry-run options in request and content: "
+            f"{go_text(asked)} and {go_text(given)}"
+        )
+        raise bad_request(message)
+    return {**options, "dryRun": given or asked}
 
 
 def _needs_no_budget(pod: JsonObject) -> bool:

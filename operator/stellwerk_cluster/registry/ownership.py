@@ -173,7 +173,7 @@ class FieldOwnership:
         except FormError as error:
             raise internal(f"failed to merge config: {error}") from error
         except RecursionError as error:
-            message = "error decoding patch: exceeded max depth"
+            message = "error decoding YAML: exceeded max depth"
             raise bad_request(message) from error
         if manager == _KUBECTL:
             obj = _with_last_applied(obj, config)
@@ -263,6 +263,15 @@ def _with_last_applied(obj: JsonObject, config: JsonObject) -> JsonObject:
     if sum(len(name) + len(value) for name, value in noted.items()) > _LONGEST_ANNOTATIONS:
         del noted[LAST_APPLIED]
     return {**obj, "metadata": {**obj["metadata"], "annotations": noted}}
+
+
+def as_applied(config: JsonObject) -> JsonObject:
+    """An object as `kubectl apply` creates it: with a note of what was applied."""
+    metadata = config.get("metadata") or EMPTY
+    annotations = metadata.get("annotations") or EMPTY
+    bare = {**config, "metadata": {**metadata, "annotations": {**annotations, LAST_APPLIED: ""}}}
+    noted = {**annotations, LAST_APPLIED: _noted(bare)}
+    return {**config, "metadata": {**metadata, "annotations": noted}}
 
 
 def _noted(config: JsonObject) -> str:

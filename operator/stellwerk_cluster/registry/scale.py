@@ -8,11 +8,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk_cluster.apimachinery.failures import StatusError, bad_request, bad_value, invalid_as
+from stellwerk_cluster.apimachinery.failures import (
+    StatusError,
+    bad_request,
+    bad_value,
+    invalid_as,
+    unsupported_patch,
+)
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.objects import EMPTY, pick, with_value
-from stellwerk_cluster.apimachinery.patching import merge_patch
+from stellwerk_cluster.apimachinery.patching import STRATEGIC_PATCH, as_patched, patched
+from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.selectors import selector_text
 from stellwerk_cluster.registry.applying import apply
+from stellwerk_cluster.registry.write_rules import (
+    bad_patch,
+    check_body_name,
+    check_body_namespace,
+)
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
@@ -68,27 +81,56 @@ def _path(path: str) -> tuple[str, ...]:
 
 
 def write_scale(
-    api: Api, kind: ResourceKind, key: Key, body: JsonObject, options: WriteOptions, *, merge: bool
+    api: Api, kind: ResourceKind, key: Key, body: JsonObject, options: WriteOptions
 ) -> JsonObject:
-    """Change the number of replicas; the answer is the new Scale.
+    """Replace the scale of a workload; the answer is the new Scale.
 
     Raises:
         StatusError: as for update; 422 for a negative number.
     """
-    stored = api.get(kind, *key)
-    scale = merge_patch(read_scale(kind, stored.obj), body) if merge else body
-    replicas = (scale.get("spec") or EMPTY).get("replicas") or 0
+    metadata = body.get("metadata") or EMPTY
+    check_body_namespace(key[0], metadata)
+    check_body_name(key[1], metadata.get("name", ""))
+    replicas = (body.get("spec") or EMPTY).get("replicas") or 0
     if replicas < 0:
         cause = bad_value("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid_as("Scale", "autoscaling", key[1], [cause])
-    version = (scale.get("metadata") or EMPTY).get("resourceVersion", "")
     patch: JsonObject = {"spec": {"replicas": replicas}}
     if kind.custom:
         patch = with_value({}, _path(kind.scale_paths[0]), replicas)
-    if version:
-        patch["metadata"] = {"resourceVersion": version}
+    if metadata.get("resourceVersion"):
+        patch["metadata"] = {"resourceVersion": metadata["resourceVersion"]}
     options.shown_subresource = "scale"
     return read_scale(kind, api.patch(kind, key, patch, options=options).obj)
+
+
+def patch_scale(
+    api: Api,
+    kind: ResourceKind,
+    key: Key,
+    patch: JsonValue,
+    media_type: str,
+    options: WriteOptions,
+) -> JsonObject:
+    """Change the scale of a workload by a patch of any sort; the answer is the new Scale.
+
+    Raises:
+        StatusError: as for a patch of the workload; 422 when no Scale comes of it.
+    """
+    shown = read_scale(kind, api.get(kind, *key).obj)
+    scale = patched(shown, patch, media_type, "" if kind.custom else "Scale")
+    if scale is None:
+        raise unsupported_patch(kind)
+    try:
+        scale, unknown = decode("Scale", scale)
+    except DecodeError as error:
+        strategic = media_type == STRATEGIC_PATCH
+        quoted = patch if strategic else as_patched(scale, patch)
+        why = error.in_a_map if strategic else str(error)
+        raise bad_patch(quoted, why, as_map=strategic) from error
+    if options.field_validation == "Warn":
+        options.warnings.extend(f'unknown field "{path}"' for path in unknown)
+    return write_scale(api, kind, key, scale, options)
 
 
 def apply_scale(

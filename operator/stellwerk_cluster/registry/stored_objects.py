@@ -33,6 +33,8 @@ class StoredObjects(Reader):
         self.clock = clock
         self.plugins = DEFAULT_PLUGINS
         """The admission plugins that are on."""
+        self.features: frozenset[str] = frozenset()
+        """The feature gates that are on."""
 
     @override
     def find(self, storage_name: str, namespace: str, name: str) -> JsonObject | None:
@@ -49,6 +51,11 @@ class StoredObjects(Reader):
     def enabled(self, plugin: str) -> bool:
         """Whether an admission plugin is on."""
         return plugin in self.plugins
+
+    @override
+    def feature(self, gate: str) -> bool:
+        """Whether a feature gate is on."""
+        return gate in self.features
 
     @override
     def now(self) -> datetime:

@@ -56,8 +56,13 @@ def check_body_name(name: str, given: str) -> None:
     """Refuse a body whose name is not that of the path.
 
     Raises:
-        StatusError: it is another one (400).
+        StatusError: it is another one, or none (400).
     """
+    if not given:
+        raise bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: "
+            "name must be provided"
+        )
     if given != name:
         raise bad_request(
             f"the name of the object ({given}) does not match the name on the URL ({name})"

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.messages import field_numbers, message_class
+from tests.support import go_types
 from tests.support.field_numbers import FILE, comment, printed
 from tests.support.go_structs import GoProgram
 from tests.support.kubectls import installed, program_of
@@ -36,6 +37,12 @@ def test_the_file_is_what_the_script_prints_for_the_newest_kubectl() -> None:
     newest = max(installed(), default=0)
     program = program_of(max(newest, 36))
     assert comment() + printed(GoProgram(program)) == FILE.read_text()
+
+
+def test_the_go_types_are_what_the_script_prints_for_the_newest_kubectl() -> None:
+    newest = max(installed(), default=0)
+    program = GoProgram(program_of(max(newest, 36)))
+    assert go_types.comment() + go_types.printed(program) == go_types.FILE.read_text()
 
 
 def described_messages(program: Path) -> dict[str, descriptor_pb2.DescriptorProto]:

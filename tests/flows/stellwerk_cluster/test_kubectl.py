@@ -1,11 +1,14 @@
 """kubectl works on the embedded cluster, command by command."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from stellwerk_cluster.cluster import EmbeddedCluster
+from stellwerk_cluster.command import open_cluster
 from tests.support.kubectls import Kubectl, newest, program_of
+from tests.support.repository import ROOT
 from tests.support.served_cluster import served
 
 DEPLOYMENT = """
@@ -107,3 +110,12 @@ spec:
     assert kubectl("get", "gr", "one", "--no-headers").split()[1] == "3"
     assert "What the gear is like." in kubectl("explain", "gear.spec")
     kubectl("delete", "crd", "gears.lab.example")
+
+
+def test_apply_takes_what_the_command_has_made_for_its_own(tmp_path: Path) -> None:
+    with served(open_cluster(1)) as cluster:
+        cluster.write_kubeconfig(tmp_path / "kubeconfig")
+        kubectl = Kubectl(program_of(newest()), tmp_path, tmp_path / "kubeconfig")
+        for file in ("crds", "manifests/profiles/default.yaml"):
+            answer = kubectl("apply", "-f", str(ROOT / file))
+            assert answer.split()[-1] == "unchanged"

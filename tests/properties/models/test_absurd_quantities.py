@@ -5,15 +5,17 @@ from typing import Any
 
 import pytest
 
+from stellwerk.models.canonical_quantity import canonical_quantity
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.quantity import SATURATION
 from tests.support.builders import make_node, make_pod
 from tests.support.hostile_fields import DIGITS, Path, put
-from tests.support.hostile_world import hostile_world
+from tests.support.hostile_world import LoopMeter, hostile_world
 from tests.support.in_process import quiet
 from tests.support.machine_speed import addition_seconds
+from tests.support.storage import claim_volume, make_claim, make_class, make_volume
 
 MOST_ADDITIONS = 5_000_000
 """200 ms where one takes 40 ns: 2 MiB of digits are looked at more than once."""
@@ -27,6 +29,8 @@ NODE_FIELDS: dict[str, Path] = {
     "allocatable": ("status", "allocatable"),
     "capacity": ("status", "capacity"),
 }
+DRIVER = "csi.example.com"
+PUBLISHED: dict[str, Any] = {"storage_class": "published"}
 RESOURCES = ("cpu", "memory", "example.com/gpu")
 
 
@@ -73,3 +77,53 @@ async def test_decisions_beside_absurd_quantities(quantity: str) -> None:
         assert world.node_of("usual")
         requested = world.cache.update_snapshot().requested
         assert (requested >= 0).all()
+
+
+@pytest.mark.parametrize("quantity", DIGITS)
+def test_a_canonical_form_is_short_and_made_at_once(quantity: str) -> None:
+    started = time.thread_time()
+    found = canonical_quantity(DIGITS[quantity])
+    assert time.thread_time() - started < MOST_ADDITIONS * addition_seconds()
+    assert len(found) < 200
+
+
+def storage_capacity(most: str) -> JsonObject:
+    return {
+        "metadata": {"name": "room", "namespace": "default"},
+        "storageClassName": "published",
+        "nodeTopology": {},
+        "capacity": most,
+        "maximumVolumeSize": most,
+    }
+
+
+@pytest.mark.parametrize("quantity", DIGITS)
+async def test_decisions_beside_absurd_amounts_of_storage(quantity: str) -> None:
+    most = DIGITS[quantity]
+    small = most.startswith(("1e-", "0."))
+    async with hostile_world(2) as hostile:
+        meter = LoopMeter()
+        for kind, obj in (
+            *(("StorageClass", make_class(name)) for name in ("wait", "published")),
+            ("CSIDriver", {"metadata": {"name": DRIVER}, "spec": {"storageCapacity": True}}),
+            ("CSIStorageCapacity", storage_capacity(most)),
+            ("PersistentVolume", make_volume("absurd", storage=most)),
+            ("PersistentVolumeClaim", make_claim("wait", storage=most)),
+            ("PersistentVolumeClaim", make_claim("published", storage=most, **PUBLISHED)),
+            ("PersistentVolumeClaim", make_claim("little", **PUBLISHED)),
+        ):
+            uid = f"{kind}-{obj['metadata']['name']}"
+            metadata = {"uid": uid, **obj["metadata"]}
+            await hostile.show(meter, "ADDED", {**obj, "kind": kind, "metadata": metadata})
+        with meter:
+            for claim in ("wait", "published", "little"):
+                hostile.world.apply(make_pod(claim, volumes=claim_volume(claim)))
+            hostile.world.apply(make_pod("usual", cpu="100m"))
+            await quiet(100)
+        assert meter.longest_seconds < 2 * MOST_ADDITIONS * addition_seconds()
+        assert hostile.world.node_of("usual")
+        # The volumes of this world cannot be written: what found a node failed after that.
+        refused = [name for name, said in hostile.messages.items() if said.startswith("0/2 nodes")]
+        assert "wait" not in refused, "the volume is as large as the claim"
+        assert "published" not in refused, "there is as much room as is claimed"
+        assert ("little" in refused) is small

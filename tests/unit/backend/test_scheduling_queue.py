@@ -663,3 +663,13 @@ def test_moves_are_logged_at_debug(driver: QueueDriver, caplog: pytest.LogCaptur
     caplog.set_level(logging.DEBUG, "stellwerk.backend.scheduling_queue")
     driver.add(pod_info("a"))
     assert "pod default/a moved to active by UnschedulablePodAdd" in caplog.text
+
+
+def test_the_flush_of_the_forgotten_is_no_news_to_pods_in_flight(driver: QueueDriver) -> None:
+    driver.reject(pod_info("forgotten"), "Deaf")
+    driver.policy.registered = {"Deaf": []}
+    driver.add(pod_info("in-flight"))
+    entry = driver.pop_named("in-flight")
+    driver.queue.flush_unschedulable(driver.now + 301)
+    assert driver.queue.place("uid-default-forgotten") is Place.ACTIVE
+    assert driver.fail(entry, "Deaf") is Place.UNSCHEDULABLE

@@ -1,6 +1,7 @@
 """Tables fit their width, and say what the JSON says."""
 
 import io
+import os
 import random
 from typing import Any
 
@@ -9,7 +10,8 @@ from rich.console import Console
 
 from stellwerk.commands.tables import console, print_explanation, print_what_if
 from stellwerk.explain.decide import Case
-from stellwerk.explain.report import Steps, explain_on
+from stellwerk.explain.report import explain_on
+from stellwerk.explain.steps import Steps
 from tests.support.builders import make_node, make_pod
 
 
@@ -78,3 +80,31 @@ def test_what_if_says_who_lands_where_and_who_does_not() -> None:
     assert "If n1 were drained" in text
     assert "default/a" in text
     assert "default/b gets no node: 0/1 nodes are available" in text
+
+
+def test_a_closed_pipe_is_left_to_the_command_line() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        with pytest.raises(BrokenPipeError):
+            console(closed).print("x" * 100_000)
+        # What is left in the buffer has somewhere to go when the file is closed.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, writing)
+        os.close(nowhere)
+
+
+def test_names_of_plugins_are_broken_between_words_where_they_are_too_wide() -> None:
+    score = {"raw": 1, "normalized": 1, "weighted": 1}
+    plugins = ("NodeResourcesBalancedAllocation", "InterPodAffinity", "CSILimits", "lower-case")
+    best = [{"node": "n", "rank": 1, "total": 4, "scores": dict.fromkeys(plugins, score)}]
+    printed = {}
+    for width in (80, 200):
+        output = io.StringIO()
+        explained = {"pod": "a/b", "state": "bound", "node": "n", "decision": {
+            "decidedAt": "t", "feasible": 1, "nodes": 1, "tied": 1, "attempts": 1,
+            "nominated": False, "best": best}}  # fmt: skip
+        print_explanation(explained, Console(file=output, width=width))
+        printed[width] = output.getvalue()
+    assert "NodeResourcesBalancedAllocation" in printed[200]
+    assert {"Node", "Resources", "Balanced", "Allocation", "CSILimits"} <= {*printed[80].split()}

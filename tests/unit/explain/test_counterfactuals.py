@@ -106,6 +106,53 @@ def test_two_changes_are_suggested_where_none_is_enough_alone() -> None:
     assert found[0] == "tolerate k:NoSchedule and free 500m CPU on a"
 
 
+def spread(zone: str, *names: str) -> list[dict[str, Any]]:
+    return [make_pod(name, labels={"app": "web"}, node_name=f"in-{zone}") for name in names]
+
+
+def over_zones(skew: int) -> dict[str, Any]:
+    constraint = {
+        "maxSkew": skew,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+    }
+    return make_pod("new", labels={"app": "web"}, cpu="1", topologySpreadConstraints=[constraint])
+
+
+def test_pods_that_are_too_many_in_a_zone_are_counted() -> None:
+    nodes = [make_node("in-a", zone="a"), make_node("in-b", zone="b", cpu="500m")]
+    pods = [*spread("a", "one", "two", "three"), *spread("b", "other")]
+    found = texts({"id": "skew", "nodes": nodes, "pods": pods, "pod": over_zones(1)})
+    zone = "topology.kubernetes.io/zone"
+    assert (
+        f"2 pods too many in {zone}=a for maxSkew 1: delete default/one on in-a and delete "
+        "default/three on in-a"
+    ) in found
+    found = texts({"id": "skew", "nodes": nodes, "pods": pods, "pod": over_zones(2)})
+    assert any(each.startswith(f"1 pod too many in {zone}=a for maxSkew 2: ") for each in found)
+
+
+def test_no_pod_is_named_that_a_constraint_does_not_count() -> None:
+    """A pod on a node that the pending one is kept from counts for no zone."""
+    nodes = [
+        make_node("in-a", zone="a", labels={"ok": "yes"}),
+        make_node("also-a", zone="a"),
+        make_node("in-b", zone="b", cpu="500m", labels={"ok": "yes"}),
+    ]
+    pods = [*spread("a", "one", "two", "three"), *spread("b", "other")]
+    pods.append(make_pod("alone", labels={"app": "web"}, node_name="also-a"))
+    pod = over_zones(1)
+    pod["spec"]["nodeSelector"] = {"ok": "yes"}
+    thinned = [
+        each
+        for each in suggested({"id": "skew", "nodes": nodes, "pods": pods, "pod": pod})
+        if "too many" in each["text"]
+    ]
+    assert [len(each["changes"]) for each in thinned] == [2]
+    assert "alone" not in thinned[0]["text"]
+
+
 def test_a_pod_that_must_not_preempt_is_told_whose_eviction_would_do() -> None:
     low = make_pod("job", cpu="2", node_name="a", priority=1, namespace="batch")
     new = make_pod("new", cpu="2", priority=10, preemptionPolicy="Never")
@@ -124,3 +171,16 @@ def test_the_world_is_as_it_was_after_the_search() -> None:
     for _ in search.search():
         pass
     assert (loaded.world.cache.snapshot.allocatable == before).all()
+
+
+def test_a_volume_or_a_claim_that_keeps_the_pod_waiting_is_named() -> None:
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "missing"}}]
+    waiting = make_pod("web", volumes=volumes)
+    case = {"id": "volume", "nodes": [make_node("a")], "pod": waiting, "pvcs": []}
+    assert texts(case) == ["do without volume data (claim missing)"]
+    claims = [{"name": "gpu", "resourceClaimName": "missing"}, {"name": "nic"}]
+    case["pod"] = make_pod("web", resourceClaims=claims)
+    both = ["do without resource claim gpu and do without resource claim nic"]
+    assert texts(case) == both
+    case["pod"] = make_pod("web", resourceClaims=claims[:1])
+    assert texts(case) == ["do without resource claim gpu"]

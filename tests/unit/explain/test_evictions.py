@@ -22,7 +22,7 @@ def preempting() -> Decision:
 
 def test_the_chosen_candidate_and_the_others_are_kept() -> None:
     evictions = Evictions()
-    evictions.keep(preempting(), "now")
+    evictions.keep(preempting(), "now", 1.0)
     kept = evictions.of_preemptor("default/new")
     assert kept is not None
     assert (kept["node"], kept["candidates"]) == ("a", 3)
@@ -33,10 +33,21 @@ def test_the_chosen_candidate_and_the_others_are_kept() -> None:
     assert evictions.of_victim("default/low-b") is None
 
 
+def test_what_was_nominated_to_the_same_node_later_is_known() -> None:
+    evictions = Evictions()
+    evictions.keep(preempting(), "first", 1.0)
+    first = evictions.nomination_of("default/new")
+    assert first is not None
+    assert first.node_name == "a"
+    assert list(evictions.later_on(first)) == []
+    evictions.keep(preempting(), "again", 2.0)
+    assert [each.decided_at_seconds for each in evictions.later_on(first)] == [2.0]
+
+
 def test_a_decision_for_a_node_evicts_no_pod() -> None:
     case = {"id": "p", "nodes": [make_node("a")], "pod": make_pod("new")}
     loaded = Case(case)
     fork = loaded.world.fork(Random(0))
     evictions = Evictions()
-    evictions.keep(decide(fork, loaded.pod, loaded.profile), "now")
+    evictions.keep(decide(fork, loaded.pod, loaded.profile), "now", 1.0)
     assert evictions.of_preemptor("default/new") is None

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from stellwerk.explain.decide import Case, decide
-from stellwerk.explain.records import BEST, DecisionRecord, DecisionRecords
+from stellwerk.explain.records import BEST, DecisionRecord, DecisionRecords, score_at
 from stellwerk.models.json_values import JsonObject
 from stellwerk.world.decide import decide as decide_pod
 from tests.support.builders import make_node, make_pod
@@ -41,8 +41,8 @@ def test_records_agree_with_decide(suite: str) -> None:
             name = record.names[position]
             assert int(record.total[position]) == expected["total"][name]
             for score in record.scores:
-                raw, normalized = score.at(position)
-                theirs = expected["scores"][score.plugin][name]
+                raw, normalized = score_at(score, position)
+                theirs = expected["scores"][score[0]][name]
                 assert (raw, normalized) == (theirs["raw"], theirs["normalized"])
 
 

@@ -149,6 +149,13 @@ def test_an_ephemeral_claim_of_another_pod_is_an_error() -> None:
     assert result.status(int(result.codes[0])).code is Code.ERROR
 
 
+def test_a_volume_whose_ephemeral_claim_is_another_pods_is_counted_all_the_same() -> None:
+    holder = make_pod("user", node_name="a", volumes=[{"name": "scratch", "ephemeral": {}}])
+    world = world_with(holder)
+    world.add("PersistentVolumeClaim", make_claim("user-scratch", volume="v0"))
+    assert verdicts(world, "c1") == FULL
+
+
 def test_counts_follow_the_cluster() -> None:
     world = world_with(user("c0"))
     plugin, pod = NodeVolumeLimits(world.handle), pod_info("web", volumes=claim_volume("c1"))

@@ -147,9 +147,9 @@ class Scene:
         asked: list[str] = []
         rerun_pre_enqueue = self.driver.queue.rerun_pre_enqueue
 
-        def noted(uid: str) -> None:
+        def noted(uid: str, place: Place = Place.GATED) -> None:
             asked.append(uid)
-            rerun_pre_enqueue(uid)
+            rerun_pre_enqueue(uid, place)
 
         self.driver.queue.rerun_pre_enqueue = noted  # type: ignore[method-assign]
         return asked

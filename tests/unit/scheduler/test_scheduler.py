@@ -8,11 +8,13 @@ import asyncio
 import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
+from stellwerk.clock import VirtualClock
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS, ActiveQueue
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
+from tests.support.skipped_time import run_skipping
 
 PODS = 50
 
@@ -115,3 +117,17 @@ async def test_there_is_no_signal_while_there_are_pods_and_no_second_one() -> No
     active.wake()
     assert await _names(active, 1) == [None]
     assert active.empty()
+
+
+def test_a_node_that_is_gone_is_let_go_though_no_pod_comes() -> None:
+    async def flow(clock: VirtualClock) -> None:
+        async with running(clock) as world:
+            world.apply(make_node("n1"), make_node("n2"), make_profile("default-scheduler"))
+            world.apply(make_pod("first"))
+            await eventually(lambda: world.node_of("first"))
+            world.delete("Node", "n2")
+            assert "n2" in world.cache.snapshot.row_of
+            await asyncio.sleep(2 * scheduler.BACKOFF_FLUSH_SECONDS)
+            assert "n2" not in world.cache.snapshot.row_of
+
+    run_skipping(flow)

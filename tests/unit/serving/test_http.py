@@ -187,3 +187,21 @@ async def test_slis_count_how_each_check_ended() -> None:
     assert f"{error} 1.0" in mended[1]
     assert f"{success} 2.0" in mended[1]
     assert 'name="ping",status="success",type="readyz"} 2.0' in mended[1]
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        pytest.param("localhost:10259", 200, id="this machine"),
+        pytest.param("127.0.0.1", 200, id="its address"),
+        pytest.param("rebound.example", 403, id="a name that leads here"),
+        pytest.param("", 403, id="none"),
+    ],
+)
+async def test_without_tls_other_names_for_this_machine_get_nothing(host: str, status: int) -> None:
+    async with (
+        serving() as url,
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/metrics", headers={"Host": host}) as response,
+    ):
+        assert response.status == status

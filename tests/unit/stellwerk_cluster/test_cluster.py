@@ -258,12 +258,3 @@ def test_a_node_that_somebody_creates_becomes_a_ready_hollow_node() -> None:
     ] == "True"
     assert "taints" not in node["spec"]
     assert node["status"]["allocatable"]["pods"] == "110"
-
-
-def test_nodes_renew_their_leases() -> None:
-    driver = Driver(heartbeats=True)
-    driver.advance(31)
-    before = driver.get("leases.coordination.k8s.io", "node-1", "kube-node-lease")
-    driver.advance(31)
-    after = driver.get("leases.coordination.k8s.io", "node-1", "kube-node-lease")
-    assert after["spec"]["renewTime"] > before["spec"]["renewTime"]

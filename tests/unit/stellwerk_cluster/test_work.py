@@ -81,3 +81,19 @@ def test_a_timer_of_later_work_does_not_disturb_the_rest() -> None:
     assert queue.take() == "key"
     rest.append(queue.at_rest)
     assert rest == [True, False, True]
+
+
+def test_what_is_asked_for_often_within_a_pause_is_done_once_and_counts_as_work() -> None:
+    clock = VirtualClock()
+    queue = WorkQueue(clock)
+    for _ in range(1000):
+        queue.add_within("large", 2.0)
+    assert queue.take() is None
+    rest = [queue.at_rest]
+    assert queue.seconds_until_due() == 2
+    clock.advance(2)
+    assert [queue.take(), queue.take()] == ["large", None]
+    rest.append(queue.at_rest)
+    assert rest == [False, True]
+    queue.add_within("large", 2.0)
+    assert queue.seconds_until_due() == 2

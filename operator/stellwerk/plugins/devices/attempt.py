@@ -37,6 +37,8 @@ class Attempt:
     """The claim that an earlier attempt has made for them, to be deleted first."""
     demands: tuple[Demand, ...] = ()
     """Of the claims to be allocated."""
+    joined: frozenset[str] = frozenset()
+    """Uids of claims whose allocation another member of the pod's group has in flight."""
     decided: list[Decided] = field(default_factory=list)
     extended: ExtendedClaim | None = None
     """What the claim for extended resources asks for on the node that was chosen."""

@@ -20,10 +20,12 @@ from stellwerk.plugins.devices.attempt import Attempt, Decided
 from stellwerk.plugins.devices.extended import CLAIM_NAME
 from stellwerk.plugins.devices.in_flight import InFlight
 from stellwerk.plugins.devices.pod_claims import (
+    consumer_of,
     is_allocated,
     is_reserved_for,
     key_of,
     reserved_for,
+    uid_of,
 )
 from stellwerk.plugins.devices.readiness import (
     TIMED_OUT,
@@ -67,7 +69,9 @@ class ClaimBinding:
         try:
             for claim in self.attempt.claims:
                 ours = decided.get(claim["metadata"]["name"])
-                if ours is None and is_reserved_for(claim, self.pod):
+                if uid_of(claim) in self.attempt.joined:
+                    written.append(await self._joined(claim))
+                elif ours is None and is_reserved_for(claim, self.pod):
                     written.append(claim)
                 else:
                     written.append(await self._written(claim, ours))
@@ -103,6 +107,31 @@ class ClaimBinding:
             return stored
         raise ClaimLostError(f"update of claim {key_of(claim)} kept conflicting")
 
+    async def _joined(self, claim: JsonObject) -> JsonObject:
+        """The claim once the member that it was decided for has written it, with this pod.
+
+        Raises:
+            ApiError: the API refuses.
+            ClaimLostError: it was not written after all.
+        """
+        metadata, namespace = claim["metadata"], self.pod.namespace
+        uid, name = uid_of(claim), metadata["name"]
+
+        def settled() -> bool:
+            shown = self.handle.objects.get(_CLAIM, namespace, name)
+            is_shown = shown is not None and is_allocated(shown)
+            has_mark = self.in_flight.has(uid, namespace)
+            return is_shown or not has_mark or self.in_flight.stored(uid, namespace) is not None
+
+        await self.handle.wait_until(settled, self.timeout_seconds)
+        stored = self.in_flight.stored(uid, namespace)
+        stored = stored or self.handle.objects.get(_CLAIM, namespace, name)
+        if stored is None or not is_allocated(stored):
+            raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
+        if is_reserved_for(stored, self.pod):
+            return stored
+        return await self._written(stored, None)
+
     async def _write(self, claim: JsonObject, decided: Decided | None) -> JsonObject:
         """One try, on the claim as it was read last."""
         metadata = claim["metadata"]
@@ -122,15 +151,16 @@ class ClaimBinding:
             stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
         if not is_reserved_for(claim, self.pod):
-            status["reservedFor"] = [*reserved_for(claim), self._consumer()]
+            status["reservedFor"] = [*reserved_for(claim), consumer_of(self.pod)]
+        if decided is not None:
+            # Once for the whole group: what each of its members wrote would collide.
+            joined = self.in_flight.joined(decided.uid, self.pod.namespace)
+            status["reservedFor"] = [*status["reservedFor"], *joined]
         body = {**claim, **_KIND, "status": status}
         if decided is not None:
             # Until the answer is there: the task may also be cancelled.
             self.in_flight.doubt(decided.uid, self.pod.namespace)
         return await self.handle.client.replace(f"{path_of(claim)}/status", body)
-
-    def _consumer(self) -> JsonObject:
-        return {"resource": "pods", "name": self.pod.name, "uid": self.pod.uid}
 
     async def _extended(self, decided: Decided) -> JsonObject:
         """The claim for extended resources, made, allocated and named in the pod's status."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.snapshot.changes import ChangeCursor
 
 KIND: Final = "AllocationInFlight"
@@ -28,15 +29,54 @@ class InFlight:
     def __post_init__(self) -> None:
         self._cursor = ChangeCursor(self.objects.changes(_CLAIM))
 
-    def mark(self, uid: str, namespace: str, allocation: JsonObject) -> None:
-        """An allocation is decided for the claim of this uid."""
+    def mark(
+        self,
+        uid: str,
+        namespace: str,
+        allocation: JsonObject,
+        group: PodGroupKey | None = None,
+    ) -> None:
+        """An allocation is decided for the claim of this uid; members of the group may join it."""
         self.objects.hold(
             KIND,
             {
                 "metadata": {"namespace": namespace, "name": uid},
                 "status": {"allocation": allocation},
+                "group": group,
+                "joined": (),
             },
         )
+
+    def shared_with(self, uid: str, namespace: str, group: PodGroupKey | None) -> JsonObject | None:
+        """The allocation in flight that a member of the group may join; None: there is none."""
+        mark = self.objects.get(KIND, namespace, uid)
+        if mark is None or group is None or mark.get("group") != group:
+            return None
+        allocation: JsonObject = mark["status"]["allocation"]
+        return allocation
+
+    def join(self, uid: str, namespace: str, consumer: JsonObject) -> None:
+        """Another pod uses the claim, too, and is reserved with the first one."""
+        mark = self.objects.get(KIND, namespace, uid)
+        if mark is not None:
+            self.objects.hold(KIND, {**mark, "joined": (*mark.get("joined", ()), consumer)})
+
+    def leave(self, uid: str, namespace: str, consumer: JsonObject) -> None:
+        """It does not, after all; idempotent."""
+        mark = self.objects.get(KIND, namespace, uid)
+        if mark is not None:
+            joined = tuple(each for each in mark.get("joined", ()) if each != consumer)
+            self.objects.hold(KIND, {**mark, "joined": joined})
+
+    def joined(self, uid: str, namespace: str) -> Sequence[JsonObject]:
+        """The pods that use the claim beside the one that it was decided for."""
+        mark = self.objects.get(KIND, namespace, uid)
+        return () if mark is None else mark.get("joined", ())
+
+    def stored(self, uid: str, namespace: str) -> JsonObject | None:
+        """The claim as the API has it with what was in flight; None: it has not."""
+        mark = self.objects.get(KIND, namespace, uid)
+        return None if mark is None else mark.get("written")
 
     def has(self, uid: str, namespace: str) -> bool:
         """Whether an allocation of the claim is in flight."""

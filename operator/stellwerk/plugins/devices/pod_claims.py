@@ -76,6 +76,11 @@ def is_reserved_for(claim: JsonObject, pod: PodInfo) -> bool:
     return any(each.get("uid") == pod.uid for each in reserved_for(claim))
 
 
+def consumer_of(pod: PodInfo) -> JsonObject:
+    """The entry of a pod in reservedFor."""
+    return {"resource": "pods", "name": pod.name, "uid": pod.uid}
+
+
 def _claims(objects: ObjectStore, pod: PodInfo) -> Iterator[JsonObject]:
     for reference in pod.spec.resource_claims:
         name = claim_name(pod, reference)

@@ -30,6 +30,8 @@ _ATTRIBUTES: Final = "attributes"
 _CAPACITY: Final = "capacity"
 _KEPT_ANSWERS: Final = 4096
 _KEPT_SELECTORS: Final = 512
+_LONGEST_KEPT: Final = 128
+"""Longer texts are read anew each time."""
 _NATIVE: Final[Mapping[str, str]] = {
     "string": "unsupported native conversion from string to 'bool'",
     "int": "unsupported type conversion from 'int' to bool",
@@ -151,7 +153,9 @@ def _by_domain(
 
 def _attribute_value(attribute: JsonObject) -> Value:
     for kind, value in attribute.items():
-        return _version(value) if kind == "version" else value
+        if kind != "version":
+            return value
+        return _version(value) if len(value) <= _LONGEST_KEPT else parse_version(value)
     raise EvaluationError("unsupported attribute value")
 
 
@@ -161,7 +165,9 @@ def _version(written: str) -> Value:
 
 
 def _capacity_value(capacity: JsonObject) -> Value:
-    return _quantity(str(capacity["value"]))
+    written = str(capacity["value"])
+    # What is longer is no quantity in CEL, and is not kept.
+    return _quantity(written) if len(written) <= _LONGEST_KEPT else parse_quantity(written)
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)

@@ -17,6 +17,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.scheduler.extenders.profile_extenders import CalledExtender, ProfileExtenders
 from stellwerk.scheduler.extenders.raw_objects import RawObjects, Wanted
+from stellwerk.world.extenders import Extenders
 
 
 class ExtenderPool:
@@ -42,7 +43,7 @@ class ExtenderPool:
         self._extenders: list[CalledExtender] = []
         self._closing: set[asyncio.Task[None]] = set()
 
-    def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> dict[str, ProfileExtenders]:
+    def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> Mapping[str, Extenders]:
         """The extenders of each profile that has any; those that are in no profile are closed."""
         before, self._extenders = self._extenders, []
         served = {

@@ -202,7 +202,20 @@ class Gauges:
             series.set(counts.get(event, 0))
         for event, count in counts.items():
             family.labels(event).set(count)
+        self._refresh_groups()
         self._metrics.snapshot_rows_updated.labels().value = self._world.cache.rows_updated
+
+    def _refresh_groups(self) -> None:
+        """Groups that wait, and for how long."""
+        book, now = self._world.pod_groups, self._world.clock.monotonic()
+        waiting, longest = {"pods": 0, "room": 0}, 0.0
+        for members in book.groups.values():
+            if members.waiting_since is not None:
+                waiting["pods" if book.why_closed(members) else "room"] += 1
+                longest = max(longest, now - members.waiting_since)
+        for what, count in waiting.items():
+            self._metrics.podgroups_waiting.labels(what).set(count)
+        self._metrics.podgroup_longest_wait.labels().set(longest)
 
     def _ingest_lag_seconds(self) -> float:
         """The age of the oldest answered binding that the watch has not shown."""

@@ -23,6 +23,7 @@ from stellwerk.models.plugin_description import ExtensionPoint, PluginDescriptio
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.scheduler.extenders.pool import ExtenderPool
+from stellwerk.scheduler.profiles.shadows import Shadows
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.profiles import ProfileActivity, RecordedRandom, ServedProfile
 from stellwerk.world.world import World
@@ -31,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 INVALID: Final = "Invalid"
+NOTHING_TO_SHADOW: Final = "NothingToShadow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,7 @@ class ProfileLoader:
         """By schedulerName."""
         self._random: dict[str, RecordedRandom] = {}
         """The generators of assemblies with a seed, by schedulerName."""
+        self.shadows = Shadows(world, services, seeded, metrics)
         self._in_cycle = False
         self._changed_in_cycle = False
 
@@ -238,6 +241,7 @@ class ProfileLoader:
             if profile is entry.newest:
                 entry.good, entry.good_spec = profile, entry.obj["spec"]
         self._publish(winners)
+        self._take_up_shadows()
         self._log_refusals(refusals)
         if changed:
             reordered = order is not None and order != self._queue_order()
@@ -265,6 +269,36 @@ class ProfileLoader:
                 refusals.setdefault(_scheduler_name(entry), message)
         self._world.profiles.serve(served, refusals)
 
+    def _take_up_shadows(self) -> None:
+        """Let profiles with shadowOf decide beside those that serve."""
+        wanted: list[tuple[LoadedProfile, str]] = []
+        for entry in self._shadows():
+            version = entry.newest or entry.good
+            target = None if version is None else self.entries.get(version.spec.shadow_of)
+            active = None if target is None else target.serving
+            if version is None or (entry.refusal is not None and version is entry.newest):
+                continue
+            if active is None or active.spec.shadow_of:
+                message = f'spec.shadowOf: no SchedulerProfile "{version.spec.shadow_of}" serves'
+                entry.refusal = Refusal(NOTHING_TO_SHADOW, message)
+                continue
+            wanted.append((version, active.scheduler_name))
+        failures = self.shadows.decide_beside(wanted)
+        for version, _ in wanted:
+            entry, failure = self.entries[version.name], failures.get(version.name)
+            if failure is not None:
+                entry.refusal = Refusal(INVALID, _in_words(failure))
+                continue
+            entry.serving = version
+            if version is entry.newest:
+                entry.good, entry.good_spec = version, entry.obj["spec"]
+
+    def _shadows(self) -> Iterator[ProfileEntry]:
+        for entry in self.entries.values():
+            version = entry.newest or entry.good
+            if version is not None and version.spec.shadow_of:
+                yield entry
+
     def _requeue(self, changed: list[str], *, reordered: bool) -> None:
         """Let the queue follow profiles whose framework was made, remade or taken away."""
         queue, now = self._world.queue, self._world.clock.monotonic()
@@ -283,7 +317,7 @@ class ProfileLoader:
         chosen = {
             name: version
             for name, entry in self.entries.items()
-            if (version := entry.newest or entry.good) is not None
+            if (version := entry.newest or entry.good) is not None and not version.spec.shadow_of
         }
         for entry in self.entries.values():
             entry.refusal = entry.flaw

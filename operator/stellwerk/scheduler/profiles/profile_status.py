@@ -19,8 +19,10 @@ from stellwerk.models.foreign_text import shown
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
+from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
+from stellwerk.scheduler.profiles.shadows import counts as shadow_counts
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
@@ -131,6 +133,9 @@ class ProfileStatusWriter:
             "pendingPods": {"total": sum(by_queue.values()), **by_queue},
             "scheduledPods": entry.activity.scheduled_pods,
         }
+        shadow = self.loader.shadows.by_name.get(entry.name)
+        if shadow is not None:
+            counts["shadow"] = shadow_counts(shadow)
         last_decision_seconds = entry.activity.last_decision_seconds
         if last_decision_seconds is not None:
             clock = self.world.clock
@@ -200,6 +205,16 @@ def verdict_status(entry: ProfileEntry, before: JsonObject, now: datetime) -> Js
     return status
 
 
+def described(entry: ProfileEntry, now: datetime) -> JsonObject:
+    """An object with its conditions as they are or are about to be written."""
+    verdict = verdict_status(entry, entry.obj.get("status") or {}, now)
+    return {
+        "name": entry.name,
+        "generation": entry.generation,
+        "conditions": verdict["conditions"],
+    }
+
+
 def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> tuple[str, str, str, str]:
     if serving is None:
         reason = entry.refusal.reason if entry.refusal else "NotServing"
@@ -207,6 +222,12 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> tuple[str, 
     if entry.refusal is not None:
         message = f"generation {serving.generation} goes on until a newer one is accepted"
         return ACTIVE, "True", "LastGoodVersion", message
+    if serving.spec.shadow_of:
+        if PROMOTION_ANNOTATION in (entry.obj["metadata"].get("annotations") or {}):
+            message = f"stellwerk promote {entry.name} was interrupted; promoting again finishes it"
+            return ACTIVE, "True", "PromotionUnfinished", message
+        message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
+        return ACTIVE, "True", "Shadowing", message
     return (
         ACTIVE,
         "True",
@@ -239,6 +260,8 @@ def _condition(status: JsonObject, type_: str) -> JsonObject:
 
 def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObject:
     """The JSON merge patch (RFC 7386) that makes one object the other; `after` holds no null."""
+    if before == after:  # as at nearly every look
+        return {}
     patch: JsonObject = {key: None for key in before if key not in after}
     for key, value in after.items():
         old = before.get(key)

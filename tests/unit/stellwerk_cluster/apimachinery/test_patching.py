@@ -4,7 +4,14 @@ import pytest
 
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.json_patch import json_patch
-from stellwerk_cluster.apimachinery.patching import merge_patch, strategic_patch
+from stellwerk_cluster.apimachinery.patching import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    merge_patch,
+    patched,
+    strategic_patch,
+)
 
 
 def condition(type_: str, status: str = "True") -> dict[str, Any]:
@@ -43,14 +50,39 @@ def test_json_patch_applies_its_operations_in_order() -> None:
         pytest.param({"op": "add", "path": "/l/1_0", "value": 1}, id="no index"),
         pytest.param({"op": "test", "path": "/a", "value": True}, id="true is not 1"),
         pytest.param({"path": "/a"}, id="no operation"),
-        pytest.param("add", id="no object"),
-        pytest.param({"op": "add", "path": 5, "value": 1}, id="a path that is no text"),
+        pytest.param(None, id="nothing"),
     ],
 )
 def test_a_json_patch_that_cannot_be_applied_is_invalid(operation: dict[str, Any]) -> None:
     with pytest.raises(StatusError) as caught:
         json_patch({"a": 1, "l": []}, [operation])
     assert caught.value.code == 422
+
+
+@pytest.mark.parametrize(
+    ("media_type", "patch", "why"),
+    [
+        (JSON_PATCH, {}, "object into Go value of type []handlers.jsonPatchOp"),
+        (JSON_PATCH, ["x"], "string into Go value of type handlers.jsonPatchOp"),
+        (JSON_PATCH, [{"op": 5}], "number into Go struct field jsonPatchOp.op of type string"),
+        (MERGE_PATCH, [1], "array into Go value of type map[string]interface {}"),
+        (STRATEGIC_PATCH, "x", "string into Go value of type map[string]interface {}"),
+    ],
+)
+def test_a_patch_of_another_form_cannot_be_decoded(media_type: str, patch: Any, why: str) -> None:
+    with pytest.raises(StatusError) as caught:
+        patched({"kind": "Pod"}, patch, media_type, "Pod")
+    assert caught.value.code == 400
+    # A strategic patch is decoded elsewhere, and its errors stand alone.
+    head = "" if media_type == STRATEGIC_PATCH else "error decoding patch: "
+    assert caught.value.message == f"{head}json: cannot unmarshal {why}"
+
+
+def test_a_patch_of_null_changes_nothing_or_is_none() -> None:
+    assert patched({"kind": "Pod"}, None, JSON_PATCH, "Pod") == {"kind": "Pod"}
+    assert patched({"kind": "Pod"}, None, STRATEGIC_PATCH, "Pod") == {"kind": "Pod"}
+    with pytest.raises(StatusError, match="Invalid JSON Patch"):
+        patched({"kind": "Pod"}, None, MERGE_PATCH, "Pod")
 
 
 def test_strategic_patch_merges_conditions_by_type_and_puts_new_ones_first() -> None:

@@ -4,7 +4,8 @@ from hypothesis import strategies as st
 
 from stellwerk.models.canonical_quantity import canonical_quantity
 from stellwerk.models.quantity import parse_quantity
-from stellwerk_cluster.apimachinery.schema import DecodeError, decode, types, zero
+from stellwerk_cluster.apimachinery.mismatches import DecodeError
+from stellwerk_cluster.apimachinery.schema import decode, types, zero
 
 
 @pytest.mark.parametrize(

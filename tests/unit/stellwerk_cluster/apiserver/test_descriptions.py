@@ -20,6 +20,8 @@ LOOKED_AT = (
     *("PodDisruptionBudgetSpec", "PodDisruptionBudgetStatus", "ResourceQuotaSpec"),
     *("ResourceQuotaStatus", "LimitRangeItem", "PersistentVolumeClaimSpec", "StorageClass"),
     *("RuntimeClass", "Overhead", "Scheduling", "LeaseSpec", "Event"),
+    *("PodGroupSpec", "PodGroupStatus", "PodGroupSchedulingPolicy", "GangSchedulingPolicy"),
+    *("PodGroupSchedulingConstraints", "TopologyConstraint", "WorkloadSpec", "PodGroupTemplate"),
 )
 
 

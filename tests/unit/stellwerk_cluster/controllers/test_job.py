@@ -213,3 +213,31 @@ def test_no_pod_keeps_the_finalizer_of_a_deleted_job(propagation: str) -> None:
 def test_indexes_as_text(text: str, indexes: list[int]) -> None:
     assert indexes_text(indexes) == text
     assert parse_indexes(text) == set(indexes)
+
+
+@pytest.mark.parametrize(
+    ("rules", "succeed", "matched"),
+    [
+        pytest.param([{"succeededIndexes": "1,3"}], [1, 3], 0, id="all of the named indexes"),
+        pytest.param([{"succeededIndexes": "0-2", "succeededCount": 1}], [2], 0, id="one of them"),
+        pytest.param([{"succeededCount": 2}], [0, 3], 0, id="so many of any"),
+        pytest.param(
+            [{"succeededIndexes": "0"}, {"succeededCount": 2}], [1, 2], 1, id="the second rule"
+        ),
+    ],
+)
+def test_a_success_policy_ends_a_job_before_all_of_its_indexes_are_done(
+    rules: list[dict[str, Any]], succeed: list[int], matched: int
+) -> None:
+    driver = Driver(**STILL)
+    policy = {"successPolicy": {"rules": rules}}
+    start(driver, completions=4, parallelism=4, completionMode="Indexed", **policy)
+    by_index = {name.split("-")[1]: name for name in running(driver)}
+    for index in succeed:
+        assert "Complete" not in ends(driver)
+        driver.report(by_index[str(index)], "Succeeded")
+    assert ends(driver)["SuccessCriteriaMet"] == "SuccessPolicy"
+    (met,) = (each for each in status(driver)["conditions"] if each["type"] == "SuccessCriteriaMet")
+    assert met["message"] == f"Matched rules at index {matched}"
+    assert running(driver) == []
+    assert status(driver)["completedIndexes"] == ",".join(map(str, succeed))

@@ -26,14 +26,14 @@ def test_healthy_nodes_stay_ready_for_hours() -> None:
 def test_a_cut_off_node_is_written_off_50_seconds_after_its_last_renewal() -> None:
     cluster = ClusterDriver()
     cluster.advance(31, step=1)
-    lease = cluster.api.find("leases.coordination.k8s.io", "kube-node-lease", "node-3")
+    lease = cluster.lease("node-3")
     cluster.annotate("nodes", "node-3", machine="cut-off")
     cluster.advance(39, step=1)
     assert cluster.condition("node-3", "Ready") == "True"
     until_unknown(cluster, "node-3")
     assert cluster.taints("node-3") == BOTH
     assert cluster.condition("node-3", "MemoryPressure") == "Unknown"
-    assert lease == cluster.api.find("leases.coordination.k8s.io", "kube-node-lease", "node-3")
+    assert cluster.lease("node-3") == lease
     reasons = [reason for reason, _ in cluster.events("node-3")]
     assert reasons == ["NodeNotReady"]
 
@@ -142,7 +142,9 @@ def test_a_node_that_says_it_is_not_ready_gets_the_other_taint_and_changes_it_at
 
     def report(status: str) -> set[tuple[str, str]]:
         conditions = [{"type": "Ready", "status": status}]
-        cluster.patch("nodes", "node-1", {"status": {"conditions": conditions}}, "status")
+        cluster.patch(
+            "nodes", "node-1", {"status": {"conditions": conditions}}, subresource="status"
+        )
         return cluster.taints("node-1")
 
     assert report("False") == {(not_ready, "NoSchedule"), (not_ready, "NoExecute")}

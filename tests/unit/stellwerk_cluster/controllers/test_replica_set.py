@@ -93,3 +93,18 @@ def test_a_pod_that_fails_after_a_long_life_is_replaced_at_once() -> None:
     driver.advance(1000)
     driver.report(driver.names()[0], "Failed")
     assert len(driver.pods()) == 2
+
+
+def test_a_set_of_many_pods_is_not_gone_through_for_each_of_their_changes() -> None:
+    driver = Driver(kubelet=None)
+    start(driver, replicas=120)
+    driver.run(2)
+    revision = int(driver.get("replicasets.apps", "web")["metadata"]["resourceVersion"])
+    for name in driver.names():
+        ready = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+        driver.patch("pods", name, {"status": ready}, subresource="status")
+    assert driver.cluster.work.busy == ["ReplicaSetController"]
+    assert int(driver.get("replicasets.apps", "web")["metadata"]["resourceVersion"]) == revision
+    driver.run(2)
+    assert driver.get("replicasets.apps", "web")["status"]["readyReplicas"] == 120
+    assert driver.cluster.work.busy == []

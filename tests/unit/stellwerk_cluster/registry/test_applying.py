@@ -7,10 +7,15 @@ import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.patching import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+)
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.applying import apply
-from stellwerk_cluster.registry.scale import apply_scale, write_scale
+from stellwerk_cluster.registry.scale import apply_scale, patch_scale
 from stellwerk_cluster.registry.write_options import WriteOptions
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -78,9 +83,8 @@ def refused(act: Callable[[], Any]) -> StatusError:
 def test_a_scaled_deployment_conflicts_in_the_name_of_its_scale(api: Api) -> None:
     applied(api, deployment(2), plural="deployments")
     kind = api.kinds.resource("deployments", "apps")
-    write_scale(
-        api, kind, KEY, {"spec": {"replicas": 3}}, WriteOptions(manager="kubectl"), merge=True
-    )
+    patch = {"spec": {"replicas": 3}}
+    patch_scale(api, kind, KEY, patch, MERGE_PATCH, WriteOptions(manager="kubectl"))
     error = refused(lambda: applied(api, deployment(4), plural="deployments"))
     assert error.code == 409
     assert error.message == (
@@ -123,6 +127,38 @@ def test_an_apply_to_the_scale_owns_the_number_alone(api: Api) -> None:
     entries = api.get(kind, *KEY).obj["metadata"]["managedFields"]
     mine = next(each for each in entries if each["manager"] == "scaler")
     assert (mine["subresource"], mine["fieldsV1"]) == ("scale", {"f:spec": {"f:replicas": {}}})
+
+
+@pytest.mark.parametrize(
+    ("media_type", "patch"),
+    [
+        (JSON_PATCH, [{"op": "replace", "path": "/spec/replicas", "value": 5}]),
+        (MERGE_PATCH, {"spec": {"replicas": 5}}),
+        (STRATEGIC_PATCH, {"spec": {"replicas": 5}}),
+    ],
+)
+def test_a_scale_takes_patches_of_any_sort(api: Api, media_type: str, patch: Any) -> None:
+    applied(api, deployment(2), plural="deployments")
+    kind = api.kinds.resource("deployments", "apps")
+    scale = patch_scale(api, kind, KEY, patch, media_type, WriteOptions())
+    assert scale["spec"] == {"replicas": 5}
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "why"),
+    [
+        ({"spec": {"replicas": "x"}}, 422, "cannot unmarshal string into Go struct field"),
+        ({"spec": 5}, 422, "cannot unmarshal number into Go struct field"),
+        ({"spec": {"replicas": -1}}, 422, "must be greater than or equal to 0"),
+        ({"metadata": {"name": "other"}}, 400, "does not match the name on the URL (web)"),
+    ],
+)
+def test_a_patch_that_leaves_no_scale_is_refused(api: Api, patch: Any, code: int, why: str) -> None:
+    applied(api, deployment(2), plural="deployments")
+    kind = api.kinds.resource("deployments", "apps")
+    error = refused(lambda: patch_scale(api, kind, KEY, patch, MERGE_PATCH, WriteOptions()))
+    assert error.code == code
+    assert why in error.message
 
 
 def test_one_empty_entry_resets_ownership_until_the_next_apply(api: Api) -> None:

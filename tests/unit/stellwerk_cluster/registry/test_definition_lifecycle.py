@@ -8,11 +8,12 @@ from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+from stellwerk_cluster.apimachinery.patching import MERGE_PATCH
 from stellwerk_cluster.apimachinery.views import from_storage
 from stellwerk_cluster.registry.api import Api
 from stellwerk_cluster.registry.definition_lifecycle import DefinitionLifecycle
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.scale import read_scale, write_scale
+from stellwerk_cluster.registry.scale import patch_scale, read_scale
 from stellwerk_cluster.registry.store import Store
 from stellwerk_cluster.registry.write_options import WriteOptions
 
@@ -188,9 +189,8 @@ def test_the_scale_of_a_custom_object_lies_where_its_definition_says(
     definitions.create(definition(scaled))
     definitions.put("v1", wanted=3)
     row = definitions.row("v1")
-    scale = write_scale(
-        definitions.api, row, ("", "a"), {"spec": {"replicas": 5}}, WriteOptions(), merge=True
-    )
+    patch = {"spec": {"replicas": 5}}
+    scale = patch_scale(definitions.api, row, ("", "a"), patch, MERGE_PATCH, WriteOptions())
     assert (scale["spec"], scale["status"]["replicas"]) == ({"replicas": 5}, 0)
     assert definitions.shown("v1")["spec"]["wanted"] == 5
 
@@ -204,3 +204,12 @@ def test_an_object_without_replicas_has_no_scale(definitions: Definitions) -> No
     definitions.put("v1")
     with pytest.raises(StatusError, match=r'spec replicas field "\.spec\.wanted" does not exist'):
         read_scale(definitions.row("v1"), definitions.shown("v1"))
+
+
+def test_a_text_in_the_place_of_an_object_is_refused(definitions: Definitions) -> None:
+    definitions.create(definition(version("v1", {"wanted": {"type": "integer"}}, storage=True)))
+    row = definitions.row("v1")
+    body = {"metadata": {"name": "a"}, "spec": "text"}
+    definitions.put("v1", wanted=1)
+    with pytest.raises(StatusError, match="spec in body must be of type object"):
+        definitions.api.create(row, "", {**body, "metadata": {"name": "b"}})

@@ -37,12 +37,18 @@ def finalizers(api: Api, name: str) -> list[str] | None:
 @pytest.mark.parametrize(
     ("body", "query", "expected"),
     [
-        pytest.param({}, {}, DeleteOptions(), id="nothing is said"),
+        pytest.param(None, {}, DeleteOptions(), id="nothing is said"),
+        pytest.param(
+            None,
+            {"gracePeriodSeconds": "0", "propagationPolicy": "Orphan", "dryRun": "All"},
+            DeleteOptions(grace_period_seconds=0, propagation="Orphan", dry_run=True),
+            id="a query without a body",
+        ),
         pytest.param(
             {"gracePeriodSeconds": 5},
             {"gracePeriodSeconds": "0"},
-            DeleteOptions(grace_period_seconds=0),
-            id="the query wins",
+            DeleteOptions(grace_period_seconds=5),
+            id="a body hides the query",
         ),
         pytest.param(
             {"gracePeriodSeconds": 0},
@@ -57,13 +63,13 @@ def finalizers(api: Api, name: str) -> list[str] | None:
             id="no orphans",
         ),
         pytest.param(
-            {}, {"orphanDependents": "true"}, DeleteOptions(propagation="Orphan"), id="orphans"
+            None, {"orphanDependents": "true"}, DeleteOptions(propagation="Orphan"), id="orphans"
         ),
         pytest.param({"dryRun": ["All"]}, {}, DeleteOptions(dry_run=True), id="a rehearsal"),
     ],
 )
 def test_options_of_a_deletion(
-    body: JsonObject, query: dict[str, str], expected: DeleteOptions
+    body: JsonObject | None, query: dict[str, str], expected: DeleteOptions
 ) -> None:
     assert parse_delete_options(body, query) == expected
 
@@ -72,12 +78,12 @@ def test_options_of_a_deletion(
     ("body", "query", "code", "message"),
     [
         pytest.param(
-            *({}, {"gracePeriodSeconds": "x"}, 400, 'parsing "x": invalid syntax'), id="no number"
+            *(None, {"gracePeriodSeconds": "x"}, 400, 'parsing "x": invalid syntax'), id="no number"
         ),
         pytest.param(
-            *({}, {"gracePeriodSeconds": "9" * 30}, 400, "value out of range"), id="too large"
+            *(None, {"gracePeriodSeconds": "9" * 30}, 400, "value out of range"), id="too large"
         ),
-        pytest.param(*({}, {"dryRun": "x"}, 422, "dryRun: Unsupported value"), id="dry run"),
+        pytest.param(*(None, {"dryRun": "x"}, 422, "dryRun: Unsupported value"), id="dry run"),
         pytest.param(
             *({"propagationPolicy": "x"}, {}, 422, "propagationPolicy: Unsupported value"),
             id="policy",
@@ -90,7 +96,7 @@ def test_options_of_a_deletion(
     ],
 )
 def test_options_that_are_refused(
-    body: JsonObject, query: dict[str, str], code: int, message: str
+    body: JsonObject | None, query: dict[str, str], code: int, message: str
 ) -> None:
     with pytest.raises(StatusError, match=message) as caught:
         parse_delete_options(body, query)

@@ -9,7 +9,7 @@ def test_what_is_reported_again_is_counted_and_other_things_are_not() -> None:
     cluster.create("pods", hollow_pod("p"))
     recorder = EventRecorder(cluster.api, "kubelet")
     for message in ("one", "one", "two"):
-        recorder.record("Pod", cluster.pod("p"), "BackOff", message, WARNING)
+        recorder.record(cluster.pod("p"), "BackOff", message, WARNING)
         cluster.advance(1)
     events = {each["message"]: each for each in cluster.api.all("events")}
     assert {message: each["count"] for message, each in events.items()} == {"one": 2, "two": 1}
@@ -23,7 +23,7 @@ def test_an_event_of_a_node_lies_in_the_default_namespace_and_a_deleted_one_is_m
     cluster = ClusterDriver(heartbeats=False)
     recorder = EventRecorder(cluster.api, "node-controller")
     for _ in range(2):
-        recorder.record("Node", cluster.node("node-1"), "NodeNotReady", "gone")
+        recorder.record(cluster.node("node-1"), "NodeNotReady", "gone")
         (event,) = cluster.api.all("events", "default")
         assert event["count"] == 1
         cluster.delete("events", event["metadata"]["name"])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.commands.what_if import set_field
+from stellwerk.commands.what_if_request import set_field
 from stellwerk.errors import ConfigurationError
 
 

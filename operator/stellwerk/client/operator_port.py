@@ -1,0 +1,100 @@
+"""Questions to the operator's own port, as JSON.
+
+Commands, the demo and the page ask through it. Invariant: an answer that is none becomes one line
+that says why, and no answer is larger than what is read of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import orjson
+
+from stellwerk.errors import SchedulerError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+MOST_BYTES: Final = 64 << 20
+"""Of one answer."""
+_OK: Final = 200
+
+
+class NoAnswer(SchedulerError):  # noqa: N818 - named as the thing that happened
+    """Nothing answers there, or what does is no operator's port."""
+
+
+class PortRefusal(SchedulerError):  # noqa: N818 - named as the thing that happened
+    """The port answered, and not with what was asked for."""
+
+    def __init__(self, status: int, message: str, leader: str = "") -> None:
+        """Keep the HTTP status, and the replica to ask instead where this one only stands by."""
+        super().__init__(message)
+        self.status = status
+        self.leader = leader
+
+
+class OperatorPort:
+    """Requests to one address."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        authorization: Callable[[], Awaitable[str | None]] | None = None,
+    ) -> None:
+        """Prepare requests; `authorization` gives the header that each of them sends."""
+        self._session = session
+        self._url = url.rstrip("/")
+        self._authorization = authorization
+
+    async def get(self, path: str) -> dict[str, Any]:
+        """Ask for a path.
+
+        Raises:
+            NoAnswer: nothing answers, or no JSON.
+            PortRefusal: the answer is a refusal.
+        """
+        return await self._ask("GET", path, None)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a body to a path; raises as `get`."""
+        return await self._ask("POST", path, orjson.dumps(body))
+
+    async def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
+        authorization = None if self._authorization is None else await self._authorization()
+        headers = {"Authorization": authorization} if authorization else {}
+        try:
+            async with self._session.request(
+                method, self._url + path, data=body, headers=headers, allow_redirects=False
+            ) as response:
+                text = await _read(response)
+                if response.status == _OK:
+                    answer: dict[str, Any] = orjson.loads(text)
+                    return answer
+        except (aiohttp.ClientError, TimeoutError, orjson.JSONDecodeError) as error:
+            raise NoAnswer(f"no answer from {self._url}{path}: {error}") from error
+        raise _refusal(response.status, text)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    text = bytearray()
+    async for piece in response.content.iter_any():
+        text += piece
+        if len(text) > MOST_BYTES:
+            raise aiohttp.ClientPayloadError(f"it is larger than {MOST_BYTES >> 20} MiB")
+    return bytes(text)
+
+
+def _refusal(status: int, text: bytes) -> PortRefusal:
+    """What an answer that is no result says."""
+    try:
+        answer = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return PortRefusal(status, f"{text.decode(errors='replace').strip()} ({status})")
+    leader = answer.get("leader") if isinstance(answer, dict) else None
+    if leader:
+        return PortRefusal(status, f"this replica does not lead; ask {leader}", str(leader))
+    error = answer.get("error", answer) if isinstance(answer, dict) else answer
+    return PortRefusal(status, f"{error} ({status})")

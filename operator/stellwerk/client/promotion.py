@@ -1,0 +1,84 @@
+"""A shadow and the profile that it shadows change places, in writes that can be resumed.
+
+`stellwerk promote` calls it with the user's own credentials. Invariant: names and schedulerNames
+stay; wherever it is interrupted, the annotation on the shadow holds what the last write needs, and
+promoting again finishes it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from stellwerk.errors import ConfigurationError, NotFound
+from stellwerk.framework.services import ClusterClient
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import API_VERSION, PLURAL
+from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
+
+_SHADOW_FIELDS: Final = ("shadowOf", "sampleOneIn", "skipIfWaitedSeconds")
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """What was done."""
+
+    active: str
+    shadow: str
+    resumed: bool
+
+
+async def promote(client: ClusterClient, name: str) -> Promotion:
+    """Give the shadowed profile the spec of its shadow, then the shadow the former one.
+
+    Raises:
+        ConfigurationError: there is no such profile, or it shadows none.
+        Conflict: another client has written meanwhile; promoting again goes on.
+        ApiError: the API server refuses.
+    """
+    shadow = await _profile(client, name)
+    begun = (shadow["metadata"].get("annotations") or {}).get(PROMOTION_ANNOTATION)
+    if begun is None:
+        active_name = shadow["spec"].get("shadowOf")
+        if not active_name:
+            raise ConfigurationError(f"SchedulerProfile {name} has no spec.shadowOf")
+        active = await _profile(client, active_name)
+        plan: dict[str, Any] = {"active": active_name, "spec": active["spec"]}
+        shadow = await _annotated(client, shadow, orjson.dumps(plan).decode())
+    else:
+        plan = orjson.loads(begun)
+        active = await _profile(client, plan["active"])
+    former = plan["spec"]
+    wanted = {key: value for key, value in shadow["spec"].items() if key not in _SHADOW_FIELDS}
+    wanted["schedulerName"] = former["schedulerName"]
+    if active["spec"] != wanted:
+        await client.replace(_path(plan["active"]), {**active, "spec": wanted})
+    kept = {key: shadow["spec"][key] for key in _SHADOW_FIELDS if key in shadow["spec"]}
+    left = {key: value for key, value in former.items() if key != "schedulerName"}
+    await client.replace(_path(name), {**_annotation_set(shadow, None), "spec": {**left, **kept}})
+    return Promotion(plan["active"], name, begun is not None)
+
+
+async def _profile(client: ClusterClient, name: str) -> JsonObject:
+    try:
+        return await client.get(_path(name))
+    except NotFound as error:
+        raise ConfigurationError(f"there is no SchedulerProfile {name}") from error
+
+
+async def _annotated(client: ClusterClient, obj: JsonObject, text: str) -> JsonObject:
+    return await client.replace(_path(obj["metadata"]["name"]), _annotation_set(obj, text))
+
+
+def _annotation_set(obj: JsonObject, text: str | None) -> JsonObject:
+    metadata = obj["metadata"]
+    annotations = dict(metadata.get("annotations") or {})
+    annotations.pop(PROMOTION_ANNOTATION, None)
+    if text is not None:
+        annotations[PROMOTION_ANNOTATION] = text
+    return {**obj, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _path(name: str) -> str:
+    return f"/apis/{API_VERSION}/{PLURAL}/{quote(name, safe='')}"

@@ -1,0 +1,35 @@
+"""The API server with a user's credentials, for one question.
+
+Commands that read or write objects use it. Invariant: the client is closed when
+the answer is there.
+"""
+
+import random  # noqa: TID251 spreads retries of one command
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from stellwerk.client.credentials import load_credentials
+from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.clock import SystemClock
+from stellwerk.metrics import Metrics
+
+_Answer = TypeVar("_Answer")
+
+
+async def with_client(
+    kubeconfig: str | None,
+    context: str | None,
+    ask: Callable[[KubernetesClient], Awaitable[_Answer]],
+) -> _Answer:
+    """What `ask` gives.
+
+    Raises:
+        ConfigurationError: the cluster cannot be reached as configured.
+        ApiError: as `ask` does.
+    """
+    credentials = await load_credentials(kubeconfig, context)
+    async with KubernetesClient(
+        credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
+    ) as client:
+        await client.check_reachable()
+        return await ask(client)

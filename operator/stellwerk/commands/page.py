@@ -1,0 +1,53 @@
+"""`stellwerk page`: what the operator knows and explains, in a browser on this machine.
+
+The command line calls it. Invariant: it only reads, and listens on the loopback interface alone;
+whatever a browser asks for passes the page's gate first.
+"""
+
+import argparse
+import asyncio
+import sys
+from typing import Final
+
+from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
+
+HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where it listens, and whether a browser is opened."""
+    parser.add_argument(
+        "--port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
+    )
+    parser.add_argument("--open", action="store_true", help="open it in the default browser")
+    add_port_arguments(parser)
+    parser.set_defaults(log_level="warning")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve until interrupted."""
+    asyncio.run(_serve(port_address(options), options.port, in_browser=options.open))
+    return 0
+
+
+async def _serve(address: PortAddress, number: int, *, in_browser: bool) -> None:
+    import signal  # noqa: PLC0415
+    import webbrowser  # noqa: PLC0415
+
+    from stellwerk.commands.leader_port import LeaderPort  # noqa: PLC0415
+    from stellwerk.page.server import open_page  # noqa: PLC0415
+
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stopped.set)
+    async with LeaderPort(address) as leader:
+        # A mistake in the arguments is said now, and not in the browser.
+        await leader.get("/profiles")
+        async with open_page(leader, number) as url:
+            sys.stdout.write(f"Page: {url}\n")
+            sys.stdout.write("It asks the operator with your credentials. Stop: Ctrl-C\n")
+            sys.stdout.flush()
+            if in_browser:
+                await asyncio.to_thread(webbrowser.open, url)
+            await stopped.wait()

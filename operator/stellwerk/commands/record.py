@@ -1,0 +1,46 @@
+"""`stellwerk record`: what happens in a cluster, into a file that `simulate --replay` reads.
+
+The command line calls it. Invariant: the cluster is only read.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from stellwerk.commands.arguments import seconds_or_none
+from stellwerk.commands.journal_arguments import add_journal_arguments, journal_options
+from stellwerk.garbage import collect_seldom
+
+HELP: Final = "record what happens in a cluster, whichever scheduler serves it"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which cluster, and where to."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="the journal; replaced")
+    parser.add_argument("--kubeconfig", metavar="FILE", help="credentials of the cluster")
+    parser.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    parser.add_argument(
+        "--for",
+        dest="seconds",
+        metavar="DURATION",
+        type=seconds_or_none,
+        default=0.0,
+        help="how long to record; 0: until interrupted (default: 0)",
+    )
+    add_journal_arguments(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Record, and say what there is."""
+    collect_seldom()
+    import uvloop  # noqa: PLC0415
+
+    from stellwerk.record import RecordOptions, record  # noqa: PLC0415
+
+    journal = journal_options(options.file, options)
+    counts = uvloop.run(
+        record(RecordOptions(journal, options.kubeconfig, options.context, options.seconds))
+    )
+    said = ", ".join(f"{number} {kind}" for kind, number in sorted(counts.items()))
+    print(f"{options.file}: {said or 'nothing happened'}")
+    return 0

@@ -1,0 +1,221 @@
+"""An explanation of one group as JSON: its members, what it waits for, what would make it fit.
+
+The operator's port asks for it. What would happen now, and with more nodes, is computed on a fork
+by the same code that decides groups. Invariant: the live World is only read.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
+from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
+from typing import Final, TypeAlias
+
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import NodeInfo
+from stellwerk.models.pod import PodInfo
+from stellwerk.world.decide import decide
+from stellwerk.world.gangs.attempt import Ground, take_back
+from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
+from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+Steps: TypeAlias = Generator[None, None, JsonObject]
+"""Yields between steps, returns the result."""
+_SHAPES: Final = 3
+"""So many kinds of nodes are tried as additions, the largest first."""
+_MOST_NODES: Final = 1024
+
+
+def explain_group(world: World, namespace: str, name: str) -> Steps | None:
+    """Explain a group; None: neither it nor a member of it is known."""
+    for key, members in world.pod_groups.groups.items():
+        if key.namespace == namespace and key.name == name:
+            return _explained(world, members)
+    return None
+
+
+def _explained(world: World, members: GroupMembers) -> Steps:
+    yield
+    closed = world.pod_groups.why_closed(members)
+    result = _facts(world, members, closed)
+    pending = [pod for pod in members.pods.values() if _is_pending(world, pod)]
+    group = members.group
+    profile = world.profiles.of(pending[0]) if pending else None
+    if closed or group is None or profile is None or not profile.places_groups:
+        return result
+    fork = world.fork(Random(0))
+    yield
+    served = fork.profiles.served[profile.scheduler_name]
+    request = GroupRequest(
+        group, sorted(pending, key=_order), _scheduled(world, members), members.succeeded
+    )
+    try:
+        decision = yield from _decided(fork, served, request)
+        result["wouldHappen"] = _outcome(decision)
+        if decision.placed:
+            take_back(Ground(fork, served), decision.attempt)
+        else:
+            result["wouldFit"] = yield from _with_more_nodes(fork, served, request)
+    except PluginFailure as failure:
+        result["error"] = str(failure)
+    return result
+
+
+def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
+    group, book = members.group, world.pod_groups
+    placed = len(_scheduled(world, members))
+    needed = group.min_count if group is not None else 0
+    is_placed = placed + members.succeeded >= max(1, needed)
+    state = "waiting for pods" if closed else "placed" if is_placed else "waiting for room"
+    result: JsonObject = {
+        "podGroup": members.key.shown,
+        "api": members.key.api,
+        "state": state,
+        "minCount": needed,
+        "exist": book.existing(members),
+        "placed": placed,
+        "running": sum(pod.phase == "Running" for pod in members.pods.values()),
+        "succeeded": members.succeeded,
+        "members": [_member(world, pod) for pod in members.pods.values()],
+    }
+    if closed:
+        result["waitsFor"] = closed
+    if group is not None:
+        result["topology"] = list(group.topology)
+        result["problems"] = list(group.problems)
+        result["conditions"] = [
+            {name: each.get(name) for name in ("type", "status", "reason", "message")}
+            for each in group.conditions
+        ]
+    return result
+
+
+def _member(world: World, pod: PodInfo) -> JsonObject:
+    place = world.queue.place(pod.uid)
+    placed = world.cache.pod(pod.uid)
+    result: JsonObject = {"pod": pod.key, "node": placed.node_name if placed else pod.node_name}
+    if place is not None and not result["node"]:
+        result["queue"] = place.name.lower()
+    for condition in pod.conditions:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            result["message"] = str(condition.get("message") or "")
+    return result
+
+
+def _is_pending(world: World, pod: PodInfo) -> bool:
+    in_cache = world.cache.pod(pod.uid) is not None
+    return not (in_cache or pod.terminating or pod.spec.scheduling_gates)
+
+
+def _scheduled(world: World, members: GroupMembers) -> list[PodInfo]:
+    placed = (world.cache.pod(uid) for uid in members.pods)
+    return [pod for pod in placed if pod is not None and not pod.terminating]
+
+
+def _order(pod: PodInfo) -> tuple[int, str]:
+    return (-pod.priority, pod.name)
+
+
+def _decided(
+    world: World, profile: ServedProfile, request: GroupRequest
+) -> Generator[None, None, GroupDecision]:
+    """What the group cycle would decide."""
+    deciding = decide_group(world, profile, request)
+    try:
+        ask = next(deciding)
+        while True:
+            decision = decide(ask.world, ask.pod, ask.profile, ask.state)
+            yield
+            ask = deciding.send(decision)
+    except StopIteration as ended:
+        result: GroupDecision = ended.value
+        return result
+
+
+def _outcome(decision: GroupDecision) -> JsonObject:
+    attempt = decision.attempt
+    result: JsonObject = {
+        "placed": decision.placed,
+        "placements": decision.placements,
+        "attempts": decision.attempts,
+        "placement": attempt.placement.shown,
+        "nodes": {
+            each.pod.key: each.assumed.node_name
+            for each in attempt.verdicts
+            if each.assumed is not None
+        },
+    }
+    if not decision.placed:
+        result["message"] = decision.message
+        result["reasons"] = {
+            each.pod.key: each.failure.message
+            for each in attempt.verdicts
+            if each.failure is not None
+        }
+    if decision.preemption is not None:
+        result["victims"] = [pod.key for pod in decision.preemption.victims]
+    return result
+
+
+# --- what would make it fit ---------------------------------------------------------------------
+
+
+def _with_more_nodes(
+    world: World, profile: ServedProfile, request: GroupRequest
+) -> Generator[None, None, list[JsonObject]]:
+    """The smallest number of further nodes of each shape that would do."""
+    found: list[JsonObject] = []
+    for shape in _shapes(world.cache.nodes()):
+        number = yield from _fewest(world, profile, request, shape)
+        if number:
+            found.append({"nodes": number, "like": shape.name, "allocatable": _amounts(shape)})
+    return found
+
+
+def _shapes(nodes: Iterable[NodeInfo]) -> Sequence[NodeInfo]:
+    """One node of each of the largest kinds, that new pods may be placed on."""
+    kinds: dict[object, NodeInfo] = {}
+    for node in nodes:
+        if not node.unschedulable and not node.taints:
+            kinds.setdefault(tuple(sorted(node.allocatable.items())), node)
+    return sorted(kinds.values(), key=lambda node: -node.allocatable.get("cpu", 0))[:_SHAPES]
+
+
+def _amounts(node: NodeInfo) -> JsonObject:
+    return {name: amount for name, amount in node.allocatable.items() if amount}
+
+
+def _fewest(
+    world: World, profile: ServedProfile, request: GroupRequest, shape: NodeInfo
+) -> Generator[None, None, int]:
+    """How many further nodes like this make the group fit; 0: as many as members do not."""
+    most = min(len(request.members), _MOST_NODES)
+    if not (yield from _fits_with(world, profile, request, shape, most)):
+        return 0
+    least = 1
+    while least < most:
+        middle = (least + most) // 2
+        if (yield from _fits_with(world, profile, request, shape, middle)):
+            most = middle
+        else:
+            least = middle + 1
+    return most
+
+
+def _fits_with(
+    world: World, profile: ServedProfile, request: GroupRequest, shape: NodeInfo, number: int
+) -> Generator[None, None, bool]:
+    added = [f"{shape.name}-added-{count}" for count in range(number)]
+    for name in added:
+        labels = {**shape.labels, "kubernetes.io/hostname": name}
+        world.cache.set_node(replace(shape, name=name, uid=name, labels=labels))
+    try:
+        decision = yield from _decided(world, profile, replace(request, budget_seconds=0.0))
+        if decision.placed:
+            take_back(Ground(world, profile), decision.attempt)
+        return decision.placed
+    finally:
+        for name in added:
+            world.cache.remove_node(name)

@@ -1,0 +1,119 @@
+"""Reads a journal: its parts one after the other, up to where it ends or is damaged.
+
+`stellwerk simulate --replay` uses it. Invariant: every entry before the first damage is given, in
+the order in which it happened, and `Journal.damage` says where and why the rest is missing.
+"""
+
+from collections.abc import Generator, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from stellwerk.journal.entries import Entry, Head, JournalError, Layout, decode
+
+_CHUNK_BYTES: Final = 1 << 18
+_LONGEST_LINE: Final = 64 << 20
+"""Bytes; objects of the API are at most a few MiB."""
+
+
+def part_before(file: Path) -> Path:
+    """Where the part of a journal lies that was written before the newest one."""
+    return file.with_name(f"{file.name}.1")
+
+
+def open_journal(file: Path) -> "Journal":
+    """The journal whose newest part is this file.
+
+    Raises:
+        JournalError: there is no such file.
+    """
+    if not file.is_file():
+        raise JournalError(f"cannot read {file}: no such file")
+    earlier = part_before(file)
+    return Journal([earlier, file] if earlier.is_file() else [file])
+
+
+class Journal:
+    """The entries of consecutive parts, as an iterator to be run through once.
+
+    A part after the first begins with a checkpoint: the objects of that moment and a Layout. It is
+    given where nothing before it was read.
+    """
+
+    def __init__(self, parts: Sequence[Path]) -> None:
+        self._parts = parts
+        self.head: Head | None = None
+        """Of the part that is being read."""
+        self.damage = ""
+        """Where the journal cannot be read any further, and why; empty: it is whole so far."""
+        self.entries_read = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield every entry.
+
+        Raises:
+            JournalError: a part cannot be opened, or is of another format.
+        """
+        for number, part in enumerate(self._parts):
+            in_checkpoint = False
+            for entry in self._entries(part):
+                if isinstance(entry, Head):
+                    continued = number > 0 and self.head is not None
+                    in_checkpoint = continued and entry.part > 1
+                    self.head = entry
+                elif in_checkpoint:
+                    # What it repeats was read in the part before.
+                    in_checkpoint = not isinstance(entry, Layout)
+                    continue
+                self.entries_read += 1
+                yield entry
+            if self.damage:
+                return
+
+    def _entries(self, part: Path) -> Iterator[Entry]:
+        lines = self._lines(part)
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield decode(line)
+            except JournalError as error:
+                raise JournalError(f"{part}: {error}") from error
+            except ValueError as error:
+                self.damage = f"{part}: line {number}: {error}"
+                lines.close()
+                return
+
+    def _lines(self, part: Path) -> Generator[bytes]:
+        try:
+            with part.open("rb") as file:
+                rest = b""
+                for block in self._inflated(file, part):
+                    *whole, rest = (rest + block).split(b"\n")
+                    yield from whole
+                    if len(rest) > _LONGEST_LINE:
+                        self.damage = f"{part}: a line of more than {_LONGEST_LINE >> 20} MiB"
+                        return
+                if rest and not self.damage:
+                    self.damage = f"{part}: ends in the middle of an entry"
+        except OSError as error:
+            raise JournalError(f"cannot read {part}: {error.strerror}") from error
+
+    def _inflated(self, file: IO[bytes], part: Path) -> Iterator[bytes]:
+        """The text, block by block; `damage` is set where a block does not end or is not whole."""
+        import zstandard  # noqa: PLC0415 what writes or reads no journal never needs it
+
+        inflating = zstandard.ZstdDecompressor().decompressobj()
+        begun = False
+        while chunk := file.read(_CHUNK_BYTES):
+            while chunk:
+                try:
+                    yield inflating.decompress(chunk)
+                except zstandard.ZstdError as error:
+                    if not self.entries_read:
+                        raise JournalError(f"{part}: not a journal: {error}") from error
+                    self.damage = f"{part}: {error}"
+                    return
+                begun, chunk = not inflating.eof, b""
+                if inflating.eof:
+                    chunk = inflating.unused_data
+                    inflating = zstandard.ZstdDecompressor().decompressobj()
+        if begun:
+            self.damage = f"{part}: ends in the middle of a block"

@@ -1,0 +1,187 @@
+"""Writes a journal beside the event loop: lines are made, compressed and written in a thread.
+
+`scheduler.observers.recording` puts entries in. Invariant: `put` never waits and never raises; when
+the disk is full or too slow the recording ends, and scheduling goes on.
+"""
+
+import logging
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from stellwerk.journal.checkpoint import checkpoint
+from stellwerk.journal.entries import Entry, Head, Layout, encode
+from stellwerk.journal.hashing import Hashing
+from stellwerk.journal.reader import part_before
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MOST_BYTES: Final = 256 << 20
+BLOCK_BYTES: Final = 1 << 18
+"""Of text: a block is compressed, checked and written as a whole."""
+MOST_WAITING: Final = 200_000
+"""Entries; a disk that is so far behind ends the recording."""
+_LEVEL: Final = 3
+_FLUSH_SECONDS: Final = 1.0
+"""What a crash of the machine may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalOptions:
+    """Where a journal is written, and how large it may be."""
+
+    file: Path
+    most_bytes: int = DEFAULT_MOST_BYTES
+    """Of both parts together: the newest one, and the one before it."""
+    hashed: bool = False
+
+
+class JournalWriter:
+    """A journal that is being written; `close` ends it."""
+
+    def __init__(
+        self,
+        options: JournalOptions,
+        head: Head,
+        on_ended: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Open the file and start the thread.
+
+        Args:
+            options: where to, and how much.
+            head: the first entry.
+            on_ended: called in the thread when the recording ends early, with the reason.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        self._options, self._head, self._on_ended = options, head, on_ended
+        self._entries: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self.failure = ""
+        """Why the recording ended early; empty: it has not."""
+        self.wants_layout = False
+        """Whether the newest part is full: the next one begins behind the Layout that is put."""
+        part_before(options.file).unlink(missing_ok=True)
+        self._part = _Part(options.file, head)
+        self._hashing = Hashing() if head.hashed else None
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def put(self, entry: Entry) -> None:
+        """Have an entry written; nothing happens once the recording has ended."""
+        if not self.failure:
+            self._entries.put(entry)
+
+    def close(self) -> None:
+        """Write what is left, and end."""
+        self._entries.put(None)
+        self._thread.join()
+
+    # --- in the thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            for entry in self._coming():
+                self._write(entry)
+            self._part.close()
+        except OSError as error:
+            self._end(error.strerror or str(error))
+        except Exception as error:  # the top of the thread
+            logger.exception("the journal failed")
+            self._end(f"{type(error).__name__}: {error}")
+
+    def _coming(self) -> Iterator[Entry]:
+        """Entries as they come, until the journal is closed; blocks are flushed in pauses."""
+        while True:
+            try:
+                entry = self._entries.get(timeout=_FLUSH_SECONDS)
+            except queue.Empty:
+                self._part.flush()
+                continue
+            if entry is None:
+                return
+            yield entry
+
+    def _write(self, entry: Entry) -> None:
+        if self._entries.qsize() > MOST_WAITING:
+            raise OSError(f"the disk is more than {MOST_WAITING} entries behind")
+        if isinstance(entry, Layout):
+            self._begin_part(entry if self._hashing is None else self._hashing.layout(entry))
+            return
+        self._part.write(encode(entry if self._hashing is None else self._hashing.entry(entry)))
+        if self._part.bytes_written > self._options.most_bytes // 2:
+            self.wants_layout = True
+
+    def _begin_part(self, layout: Layout) -> None:
+        """Put the newest part aside, and begin another with what the objects are by now."""
+        self._part.close()
+        file, earlier = self._options.file, part_before(self._options.file)
+        file.replace(earlier)
+        head = Head(
+            self._head.version,
+            self._head.started_at,
+            self._part.head.part + 1,
+            self._head.hashed,
+            self._head.max_pod_complexity,
+        )
+        self._part = _Part(file, head)
+        for line in checkpoint(earlier, layout):
+            self._part.write(line)
+        self._part.checkpointed()
+        self.wants_layout = False
+
+    def _end(self, reason: str) -> None:
+        self.failure = reason
+        self._part.abandon()
+        logger.error("recording to %s ends: %s", self._options.file, reason)
+        self._on_ended(reason)
+
+
+class _Part:
+    """One file of a journal: blocks that stand for themselves, so that a cut costs the last one."""
+
+    def __init__(self, file: Path, head: Head) -> None:
+        import zstandard  # noqa: PLC0415 an operator that does not record never needs it
+
+        self.head = head
+        # Objects may hold what only their readers should see.
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._file: IO[bytes] = os.fdopen(opened, "wb", buffering=0)
+        self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self._lines: list[bytes] = []
+        self._waiting_bytes = 0
+        self.bytes_written = 0
+        """Since the part's checkpoint."""
+        self.write(encode(head))
+
+    def write(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._waiting_bytes += len(line)
+        if self._waiting_bytes >= BLOCK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._lines:
+            block = self._compressor.compress(b"".join(self._lines))
+            self._lines, self._waiting_bytes = [], 0
+            self.bytes_written += len(block)
+            left = memoryview(block)
+            while left:
+                left = left[self._file.write(left) :]
+
+    def checkpointed(self) -> None:
+        """What was written so far does not count: a part holds as much after it."""
+        self.flush()
+        self.bytes_written = 0
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Close without writing any more."""
+        self._file.close()

@@ -1,0 +1,86 @@
+"""What the operator answers the page: each question asked once at a time, and kept for a moment.
+
+The page's views ask through it. Invariant: however many windows follow however many pages, the
+operator is asked a few questions at once and each at most once a second; and what is kept is
+bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from stellwerk.errors import SchedulerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from stellwerk.clock import Clock
+
+FRESH_SECONDS: Final = 1.0
+KEPT: Final = 32
+_AT_ONCE: Final = 3
+_WAITING: Final = 32
+"""More questions than these are turned away."""
+
+Answer = dict[str, Any]
+
+
+class Port(Protocol):
+    """The operator's port, as the page needs it."""
+
+    async def get(self, path: str) -> Answer:
+        """Ask for a path."""
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """Send a body to a path."""
+
+
+class Answers:
+    """Answers of one port."""
+
+    def __init__(self, port: Port, clock: Clock) -> None:
+        self._port = port
+        self._clock = clock
+        self._kept: OrderedDict[str, tuple[float, asyncio.Future[Answer]]] = OrderedDict()
+        self._turns = asyncio.Semaphore(_AT_ONCE)
+        self._waiting = 0
+
+    async def get(self, path: str) -> Answer:
+        """The answer to a path, at most a second old.
+
+        Raises:
+            SchedulerError: there is none.
+        """
+        now = self._clock.monotonic()
+        kept = self._kept.get(path)
+        if kept is None or (kept[1].done() and (kept[0] <= now or _failed(kept[1]))):
+            asked = asyncio.ensure_future(self._ask(path, None))
+            asked.add_done_callback(_failed)  # an error that no window waits for any more
+            kept = self._kept[path] = (now + FRESH_SECONDS, asked)
+            self._kept.move_to_end(path)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        # A window that is closed does not take the answer from the others.
+        return await asyncio.shield(kept[1])
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+        """The answer to a body; raises as `get`."""
+        return await self._ask(path, body)
+
+    async def _ask(self, path: str, body: Mapping[str, Any] | None) -> Answer:
+        if self._waiting >= _WAITING:
+            raise SchedulerError("too many questions at once: close a few windows")
+        self._waiting += 1
+        try:
+            async with self._turns:
+                if body is None:
+                    return await self._port.get(path)
+                return await self._port.post(path, body)
+        finally:
+            self._waiting -= 1
+
+
+def _failed(answer: asyncio.Future[Answer]) -> bool:
+    return answer.cancelled() or answer.exception() is not None

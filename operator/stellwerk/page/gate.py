@@ -1,0 +1,111 @@
+"""What may ask the page: a browser on this machine that was given its key, and no other site.
+
+Every request passes it. Invariant: nothing is forwarded with the user's credentials for a request
+whose host is not this machine, that another site began, or that lacks the key; so neither a name
+that is bound anew (DNS rebinding) nor a form of another site nor another user of the machine gets
+an answer.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp.typedefs import Middleware
+
+    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+KEY: Final = "key"
+_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # with none, browsers hide the origin of the page's own forms
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class Gate:
+    """Lets requests pass that carry the key, and gives the key to those that come with it."""
+
+    def __init__(self) -> None:
+        self.key = secrets.token_urlsafe(24)
+        self._cookie = f"stellwerk-{secrets.token_hex(4)}"
+        """A name of its own: browsers send cookies to every port of a host."""
+
+    @property
+    def middleware(self) -> Middleware:
+        """The check, for an application."""
+
+        @web.middleware
+        async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+            try:
+                self._let_in(request)
+                response = await handler(request)
+            except web.HTTPException as answer:
+                answer.headers.update(_HEADERS)
+                raise
+            response.headers.update(_HEADERS)
+            return response
+
+        return check
+
+    def _let_in(self, request: web.Request) -> None:
+        """Hand the key out to a request that shows it, or let one pass that has it.
+
+        Raises:
+            HTTPForbidden: it may not ask.
+            HTTPSeeOther: it has shown the key, and asks again without it in the address.
+        """
+        if not _is_this_machine(request.host):
+            raise web.HTTPForbidden(text=f"{request.host!r} is not this machine\n")
+        if not _of_this_page(request):
+            raise web.HTTPForbidden(text="another site began this request\n")
+        shown = request.query.get(KEY)
+        if shown is not None and self._is_key(shown):
+            welcome = web.HTTPSeeOther(request.path)
+            welcome.set_cookie(self._cookie, self.key, httponly=True, samesite="Lax", path="/")
+            raise welcome
+        if not self._is_key(request.cookies.get(self._cookie, "")):
+            raise web.HTTPForbidden(
+                text="open the address that `stellwerk page` or `stellwerk up` has printed: it "
+                "holds the key to this page\n"
+            )
+
+    def _is_key(self, shown: str) -> bool:
+        return hmac.compare_digest(shown.encode(errors="replace"), self.key.encode())
+
+
+def _is_this_machine(host: str) -> bool:
+    """Whether a Host header names the loopback interface, at whatever port it is forwarded to."""
+    try:
+        return urlsplit(f"//{host}").hostname in _HOSTS
+    except ValueError:
+        return False
+
+
+def _of_this_page(request: web.Request) -> bool:
+    """Whether the page itself or the address bar began a request."""
+    origin, site = request.headers.get("Origin"), request.headers.get("Sec-Fetch-Site")
+    if request.method not in {"GET", "HEAD"}:
+        return origin == f"http://{request.host}"
+    if origin is not None and origin != f"http://{request.host}":
+        return False
+    if site in {None, "none", "same-origin"}:
+        return True
+    # A link in another page may lead here; nothing there may read or embed the answer.
+    return request.headers.get("Sec-Fetch-Mode") == "navigate" and (
+        request.headers.get("Sec-Fetch-Dest") == "document"
+    )

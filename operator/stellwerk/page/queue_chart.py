@@ -1,0 +1,104 @@
+"""The queues over time as areas on top of each other, in coordinates of an SVG.
+
+The overview draws it. Invariant: an area has at most as many points as are seen, and the highest
+sample of each stretch is one of them: a short peak is not lost.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+WIDTH: Final = 1000
+HEIGHT: Final = 200
+QUEUES: Final = ("active", "backoff", "unschedulable", "gated")
+_POINTS: Final = 180
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChart:
+    """What is drawn."""
+
+    highest: int
+    """Pods at the upper edge."""
+    since: str
+    """The moment at the left edge."""
+    until: str
+    areas: Mapping[str, str]
+    """Queue → the path of its area."""
+    latest: Mapping[str, int]
+    scheduled: int
+    """Since the process started."""
+    pods_per_second: float
+    """Over the last minute, or as much of it as there is."""
+    rows: Sequence[Mapping[str, Any]]
+    """A few samples, for a table."""
+
+
+def queue_chart(samples: Sequence[Mapping[str, Any]]) -> QueueChart:
+    """Draw the samples, of which there is at least one."""
+    times = [datetime.fromisoformat(each["at"]).timestamp() for each in samples]
+    first, last = samples[0], samples[-1]
+    span = max(1e-9, times[-1] - times[0])
+    chosen = _thinned(samples)
+    highest = _round_up(max(_total(each) for each in samples))
+    across = [(times[at] - times[0]) / span * WIDTH for at in chosen]
+    if len(chosen) == 1:
+        chosen, across = [*chosen, *chosen], [0.0, float(WIDTH)]
+    stacks = [list(accumulate(samples[at][queue] for queue in QUEUES)) for at in chosen]
+    heights = [[0] * len(chosen), *([stack[q] for stack in stacks] for q in range(len(QUEUES)))]
+    areas = {
+        queue: _area(across, heights[number], heights[number + 1], highest)
+        for number, queue in enumerate(QUEUES)
+    }
+    every = max(1, len(samples) // 12)
+    return QueueChart(
+        highest,
+        first["at"],
+        last["at"],
+        areas,
+        {queue: last[queue] for queue in QUEUES},
+        last["scheduled"],
+        _rate(samples, times),
+        [*samples[::-every]][:12],
+    )
+
+
+def _total(sample: Mapping[str, Any]) -> int:
+    total: int = sum(sample[queue] for queue in QUEUES)
+    return total
+
+
+def _thinned(samples: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Positions of the highest sample of each stretch, and of the first and the last one."""
+    if len(samples) <= _POINTS:
+        return list(range(len(samples)))
+    bounds = [number * len(samples) // _POINTS for number in range(_POINTS + 1)]
+    highest = {
+        max(range(begin, end), key=lambda at: _total(samples[at]))
+        for begin, end in pairwise(bounds)
+    }
+    return sorted(highest | {0, len(samples) - 1})
+
+
+def _round_up(value: int) -> int:
+    """The next number of one digit and zeros: an upper edge that stays for a while."""
+    size = int(10 ** (len(str(max(1, value))) - 1))
+    return max(5, -(-value // size) * size)
+
+
+def _area(across: Sequence[float], below: Sequence[int], above: Sequence[int], highest: int) -> str:
+    def point(x: float, value: int) -> str:
+        return f"{x:.1f},{HEIGHT - value / highest * HEIGHT:.1f}"
+
+    edge = [point(x, value) for x, value in zip(across, above, strict=True)]
+    back = [point(x, value) for x, value in zip(across, below, strict=True)]
+    return f"M{' L'.join(edge)} L{' L'.join(reversed(back))} Z"
+
+
+def _rate(samples: Sequence[Mapping[str, Any]], times: Sequence[float]) -> float:
+    begin = next(at for at, time in enumerate(times) if time >= times[-1] - 60)
+    seconds = times[-1] - times[begin]
+    pods: int = samples[-1]["scheduled"] - samples[begin]["scheduled"]
+    return max(0.0, pods / seconds) if seconds > 0 else 0.0

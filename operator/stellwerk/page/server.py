@@ -1,0 +1,69 @@
+"""The page's own small server, on the loopback interface alone.
+
+`stellwerk page` and `stellwerk up` open it. Invariant: it holds no state of a window, and what it
+keeps does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import web
+
+from stellwerk.clock import SystemClock
+from stellwerk.errors import ConfigurationError
+from stellwerk.page.answers import Answers
+from stellwerk.page.gate import KEY, Gate
+from stellwerk.page.supposition_form import MOST_BYTES
+from stellwerk.page.views import Views
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from stellwerk.page.answers import Port
+    from stellwerk.page.gate import Handler
+
+_STATIC: Final = Path(__file__).parent / "static"
+_FILES: Final = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
+
+
+@asynccontextmanager
+async def open_page(port: Port, number: int = 0) -> AsyncIterator[str]:
+    """Serve the page inside; yields its address, which holds the key to it.
+
+    Raises:
+        ConfigurationError: the port is taken.
+    """
+    gate = Gate()
+    application = web.Application(middlewares=[gate.middleware], client_max_size=MOST_BYTES)
+    application.add_routes(Views(Answers(port, SystemClock())).routes)
+    for name, kind in _FILES.items():
+        application.router.add_get(f"/static/{name}", _file(_STATIC / name, kind))
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, "127.0.0.1", number).start()
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot listen on 127.0.0.1:{number}: {error.strerror or error}"
+            ) from error
+        bound: int = runner.addresses[0][1]
+        yield f"http://127.0.0.1:{bound}/?{KEY}={gate.key}"
+    finally:
+        await runner.cleanup()
+
+
+def _file(path: Path, kind: str) -> Handler:
+    text = path.read_bytes()
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=text, content_type=kind, charset="utf-8")
+
+    return handler

@@ -1,0 +1,79 @@
+// Follows the page that is shown: asks for it again, and replaces the parts that have changed.
+// Focus and scrolled tables stay as they are; a hidden window asks for nothing.
+"use strict";
+
+const main = document.getElementById("content");
+const button = document.getElementById("follow");
+const news = document.getElementById("news");
+const period = 1000 * Number(main.dataset.follow);
+let following = true;
+let tag = "";
+let timer = 0;
+
+function say(text) {
+  if (news.textContent !== text) news.textContent = text;
+}
+
+// The place of an element among the links and fields of its part, to find it again after a change.
+const FOCUSABLE = "a[href], button, input, textarea, summary, [tabindex]";
+
+function replace(part, fresh) {
+  if (part.innerHTML === fresh.innerHTML) return;
+  const focused = part.contains(document.activeElement) ? document.activeElement : null;
+  const place = focused ? [...part.querySelectorAll(FOCUSABLE)].indexOf(focused) : -1;
+  const address = focused && focused.getAttribute("href");
+  const scrolled = [...part.querySelectorAll(".scroll")].map((each) => [each.scrollLeft, each.scrollTop]);
+  const opened = [...part.querySelectorAll("details")].map((each) => each.open);
+  part.replaceChildren(...fresh.childNodes);
+  part.querySelectorAll(".scroll").forEach((each, at) => {
+    if (scrolled[at]) [each.scrollLeft, each.scrollTop] = scrolled[at];
+  });
+  part.querySelectorAll("details").forEach((each, at) => { each.open = Boolean(opened[at]); });
+  if (!focused) return;
+  const all = [...part.querySelectorAll(FOCUSABLE)];
+  const same = address && all.find((each) => each.getAttribute("href") === address);
+  (same || all[place] || main).focus({ preventScroll: true });
+}
+
+function update(text) {
+  const fresh = new DOMParser().parseFromString(text, "text/html");
+  const parts = [...document.querySelectorAll("[data-live]")];
+  const found = parts.map((part) => fresh.getElementById(part.id));
+  if (!parts.length || found.includes(null)) {
+    // Another kind of page stands here now: an error, or its end.
+    main.replaceChildren(...fresh.getElementById("content").childNodes);
+    return;
+  }
+  parts.forEach((part, at) => replace(part, found[at]));
+}
+
+async function look() {
+  clearTimeout(timer);
+  if (following && !document.hidden) {
+    try {
+      const headers = tag ? { "If-None-Match": tag } : {};
+      const answer = await fetch(location.href, { headers, signal: AbortSignal.timeout(60000) });
+      if (answer.status !== 304) {
+        tag = answer.headers.get("ETag") || "";
+        update(await answer.text());
+      }
+      say(answer.ok || answer.status === 304 ? "" : "The operator does not answer; asking again.");
+    } catch {
+      say("The page is no longer served: start it again.");
+    }
+  }
+  timer = setTimeout(look, period);
+}
+
+if (period > 0) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    following = !following;
+    button.setAttribute("aria-pressed", String(following));
+    say(following ? "" : "Paused: what is shown stays as it is.");
+    if (following) look();
+  });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
+  timer = setTimeout(look, period);
+}
+document.getElementById("answer")?.focus();

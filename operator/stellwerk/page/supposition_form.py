@@ -1,0 +1,103 @@
+"""What a what-if form says, as the question to the operator.
+
+The page's what-if view reads forms with it. Invariant: a text of any size within the limit takes
+little time and memory to read: aliases, which can make a small text large, are refused, and so is
+what is nested deeply.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from stellwerk.errors import ConfigurationError
+
+MOST_BYTES: Final = 256 << 10
+"""Of a whole form."""
+_DEEPEST: Final = 50
+_MOST_COUNT: Final = 1000
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+FIELDS: Final = ("pod", "nodes", "count", "drain", "profile")
+
+
+def supposition(form: Mapping[str, str]) -> dict[str, Any]:
+    """The body for /what-if.
+
+    Raises:
+        ConfigurationError: a field cannot be read; the message begins with its name.
+    """
+    body: dict[str, Any] = {}
+    pods, profiles = _manifests("pod", form), _manifests("profile", form)
+    nodes = _manifests("nodes", form)
+    for name, found in (("pod", pods), ("profile", profiles)):
+        if len(found) > 1:
+            raise ConfigurationError(f"{name}: one object is expected, there are {len(found)}")
+        if found:
+            body[name] = found[0]
+    if nodes:
+        body["addNodes"] = nodes
+        body["count"] = _count(form.get("count", ""))
+    if form.get("drain", "").strip():
+        body["drain"] = form["drain"].strip()
+    if not body:
+        raise ConfigurationError("nothing is supposed yet: fill one of the fields in")
+    return _as_json(body)
+
+
+def _as_json(body: dict[str, Any]) -> dict[str, Any]:
+    """What YAML can say and JSON cannot is refused; dates become texts."""
+    try:
+        result: dict[str, Any] = orjson.loads(orjson.dumps(body))
+    except TypeError as error:
+        raise ConfigurationError(f"a manifest holds what no JSON can: {error}") from error
+    return result
+
+
+def _count(text: str) -> int:
+    text = text.strip() or "1"
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= _MOST_COUNT):
+        raise ConfigurationError(f"count: a number from 1 to {_MOST_COUNT} is expected")
+    return int(text)
+
+
+def _manifests(name: str, form: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The objects of a field, lists of kubectl taken apart."""
+    text = form.get(name, "")
+    if not text.strip():
+        return []
+    try:
+        _check(name, text)
+        documents = [each for each in yaml.load_all(text, _Loader) if each is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{name}: not YAML: {_in_words(error)}") from error
+    found: list[dict[str, Any]] = []
+    for document in documents:
+        items = document.get("items") if isinstance(document, dict) else None
+        found += items if isinstance(items, list) else [document]
+    if not all(isinstance(each, dict) for each in found):
+        raise ConfigurationError(f"{name}: a manifest is expected, with apiVersion and kind")
+    return found
+
+
+def _in_words(error: Exception) -> str:
+    """What is wrong, and where, in one line."""
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if isinstance(error, yaml.MarkedYAMLError) and mark is not None:
+        return f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
+    return " ".join(str(error).split())
+
+
+def _check(name: str, text: str) -> None:
+    """Refuse what grows when it is read."""
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        if isinstance(event, yaml.AliasEvent):
+            raise ConfigurationError(f"{name}: aliases (*{event.anchor}) are not read here")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _DEEPEST:
+            raise ConfigurationError(f"{name}: nested more than {_DEEPEST} deep")

@@ -1,0 +1,232 @@
+"""The pages: each asks the operator, and renders a template.
+
+`server` adds the routes. Invariant: a list is shown a page at a time, and an answer that cannot be
+had is a page that says why, with the status that belongs to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from aiohttp import web
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from stellwerk import __version__
+from stellwerk.client.operator_port import PortRefusal
+from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.models.foreign_text import printable
+from stellwerk.page.explanation_view import rejection_map, score_map
+from stellwerk.page.queue_chart import HEIGHT, QUEUES, WIDTH, queue_chart
+from stellwerk.page.scales import amount, local_time, resources_of, share, step
+from stellwerk.page.supposition_form import FIELDS, supposition
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from stellwerk.page.answers import Answers
+
+    View = Callable[[web.Request], Awaitable[web.Response]]
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_PER_PAGE: Final = 50
+_FEW: Final = 12
+_MOST_PAGES: Final = 1_000_000
+_MOST_RESOURCES: Final = 10
+FOLLOW_SECONDS: Final = 2
+FOLLOW_SLOWLY_SECONDS: Final = 10
+"""Where the operator computes the answer anew each time."""
+_COMPUTED: Final = frozenset({"waiting", "scheduling"})
+
+
+class Views:
+    """Handlers of every page."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+        self._templates = _environment()
+        self.routes = [
+            web.get("/", self._shown(self._overview)),
+            web.get("/queue", self._shown(self._queue)),
+            web.get("/decisions", self._shown(self._decisions)),
+            web.get("/nodes", self._shown(self._nodes)),
+            web.get("/profiles", self._shown(self._profiles)),
+            web.get("/pods", self._look_up),
+            web.get("/pods/{namespace}/{name}", self._shown(self._pod)),
+            web.get("/what-if", self._shown(self._form)),
+            web.post("/what-if", self._shown(self._what_if)),
+        ]
+
+    # --- pages ----------------------------------------------------------------------------------
+
+    async def _overview(self, request: web.Request) -> web.Response:
+        ask = self._answers.get
+        history, decisions, waiting = await asyncio.gather(
+            ask("/queue/history"),
+            ask(f"/decisions?limit={_FEW}"),
+            ask(f"/queue?limit={_FEW}"),
+        )
+        return self._page(
+            request,
+            "overview.html",
+            chart=queue_chart(history["items"]),
+            decisions=decisions,
+            waiting=waiting,
+        )
+
+    async def _queue(self, request: web.Request) -> web.Response:
+        return await self._list(request, "queue.html", "/queue")
+
+    async def _decisions(self, request: web.Request) -> web.Response:
+        return await self._list(request, "decisions.html", "/decisions")
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        return await self._list(request, "nodes.html", "/nodes")
+
+    async def _list(self, request: web.Request, template: str, path: str) -> web.Response:
+        """One page of a list; the number of the page is in the address."""
+        number = _page_number(request)
+        offset = (number - 1) * _PER_PAGE
+        listed = await self._answers.get(f"{path}?limit={_PER_PAGE}&offset={offset}")
+        last = max(1, -(-listed["total"] // _PER_PAGE))
+        return self._page(request, template, listed=listed, number=number, last=last)
+
+    async def _profiles(self, request: web.Request) -> web.Response:
+        listed = await self._answers.get("/profiles")
+        serving = {each["name"]: each for each in listed["items"]}
+        return self._page(request, "profiles.html", listed=listed, serving=serving)
+
+    async def _look_up(self, request: web.Request) -> web.Response:
+        """From what was typed into the search field to the pod's own page."""
+        namespace, slash, name = request.query.get("name", "").strip().rpartition("/")
+        if not name:
+            raise web.HTTPSeeOther("/queue")
+        place = f"{quote(namespace if slash else 'default', '')}/{quote(name, '')}"
+        raise web.HTTPSeeOther(f"/pods/{place}")
+
+    async def _pod(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        path = f"/explain/{quote(namespace, '')}/{quote(name, '')}"
+        explanation = await self._answers.get(path)
+        computed = explanation["state"] in _COMPUTED
+        return self._page(
+            request,
+            "pod.html",
+            follow=FOLLOW_SLOWLY_SECONDS if computed else FOLLOW_SECONDS,
+            pod=explanation,
+            scores=score_map(explanation),
+            rejections=rejection_map(explanation),
+        )
+
+    async def _form(self, request: web.Request) -> web.Response:
+        form = {field: request.query.get(field, "") for field in FIELDS}
+        return self._supposed(request, form)
+
+    async def _what_if(self, request: web.Request) -> web.Response:
+        posted = await request.post()
+        form = {field: str(posted.get(field, "")) for field in FIELDS}
+        try:
+            # Reading YAML takes long enough to be done beside the loop.
+            body = await asyncio.to_thread(supposition, form)
+            answer = await self._answers.post("/what-if", body)
+        except (ConfigurationError, PortRefusal) as error:
+            return self._supposed(request, form, mistake=f"{error}", status=422)
+        return self._supposed(request, form, answer=answer)
+
+    def _supposed(
+        self,
+        request: web.Request,
+        form: Mapping[str, str],
+        *,
+        answer: Mapping[str, Any] | None = None,
+        mistake: str = "",
+        status: int = 200,
+    ) -> web.Response:
+        """The form as it was filled in, with what came of it."""
+        explanation = (answer or {}).get("explanation") or {}
+        return self._page(
+            request,
+            "what_if.html",
+            status=status,
+            follow=0,
+            form=form,
+            answer=answer,
+            mistake=mistake,
+            pod=explanation,
+            rejections=rejection_map(explanation),
+        )
+
+    # --- rendering ------------------------------------------------------------------------------
+
+    def _shown(self, view: View) -> View:
+        """A view that becomes a page with the reason where there is no answer."""
+
+        async def handler(request: web.Request) -> web.Response:
+            try:
+                return await view(request)
+            except PortRefusal as refusal:
+                status = refusal.status if refusal.status in {401, 403, 404, 429} else 502
+                return self._page(request, "error.html", status=status, error=f"{refusal}")
+            except SchedulerError as error:
+                return self._page(request, "error.html", status=503, error=f"{error}")
+
+        return handler
+
+    def _page(
+        self,
+        request: web.Request,
+        template: str,
+        *,
+        status: int = 200,
+        follow: int = FOLLOW_SECONDS,
+        **shown: Any,
+    ) -> web.Response:
+        """A rendered template; 304 where the browser has the same already."""
+        text = self._templates.get_template(template).render(
+            path=request.path, follow=follow, **shown
+        )
+        tag = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+        if status == 200 and request.headers.get("If-None-Match") == f'"{tag}"':  # noqa: PLR2004 OK
+            return web.Response(status=304)
+        body = text.encode(errors="replace")
+        headers = {"ETag": f'"{tag}"'}
+        return web.Response(
+            status=status, body=body, content_type="text/html", charset="utf-8", headers=headers
+        )
+
+
+def _environment() -> Environment:
+    """Templates that escape whatever they show, and fail where a name is missing."""
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
+    )
+    environment.filters |= {"amount": amount, "local_time": local_time, "segment": _segment}
+    environment.globals |= {
+        "version": __version__,
+        "share": share,
+        "step": step,
+        "resources_of": lambda nodes: resources_of(nodes, _MOST_RESOURCES),
+        "chart_size": (WIDTH, HEIGHT),
+        "queues": QUEUES,
+    }
+    return environment
+
+
+def _segment(text: str) -> str:
+    """A name as one part of a path."""
+    return quote(text, safe="")
+
+
+def _page_number(request: web.Request) -> int:
+    text = request.query.get("page", "1")
+    if not (text.isascii() and text.isdecimal()):
+        return 1
+    return max(1, min(_MOST_PAGES, int(text[:9])))

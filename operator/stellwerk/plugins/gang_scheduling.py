@@ -1,0 +1,41 @@
+"""GangScheduling: keeps members out of the queue until their group is worth an attempt.
+
+The queue asks before it lets a pod into activeQ or backoffQ; a profile that has the plugin decides
+groups in group cycles. Invariant: a pod that belongs to no group is never gated here, and what is
+gated says what it waits for.
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import BaseModel
+from typing_extensions import override
+
+from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
+from stellwerk.framework.services import Handle
+from stellwerk.framework.status import OK, Status, unresolvable
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
+
+
+class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
+    """Gates members whose group does not exist, or has fewer pods than it needs."""
+
+    name: ClassVar[str] = GANG_SCHEDULING
+
+    def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
+        self._groups = handle.pod_groups
+
+    @override
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        if pod.group is None:
+            return OK
+        reason = self._groups.why_gated(pod)
+        return unresolvable(self.name, reason) if reason else OK
+
+    @override
+    def events_to_register(self) -> Sequence[ClusterEventWithHint]:
+        # What opens a group is known when its object or its pods change, and wakes its members
+        # alone. (kube-scheduler asks every gated pod about every pod that is added.)
+        return ()

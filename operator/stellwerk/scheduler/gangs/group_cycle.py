@@ -1,0 +1,375 @@
+"""One group's way from the head of the queue to the nodes of its members, or back to rest.
+
+`schedule_one` hands over the member that was popped; the others that can be tried are taken along.
+Between slices of the decision events and bindings have their turn, and no other decision is made.
+Invariant: when a cycle ends, each member taken is in exactly one place: in a binding task, in the
+queue, or gone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.records import DecisionRecords
+from stellwerk.models.object_reference import pod_reference
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
+from stellwerk.scheduler.binding_cycle import BindingCycle
+from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
+from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
+from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
+from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.world.decide import Decision, decide
+from stellwerk.world.failure import Failure
+from stellwerk.world.gangs.attempt import Ask, Ground, Verdict, take_back
+from stellwerk.world.gangs.group_decision import (
+    Deciding,
+    GroupDecision,
+    decide_group,
+)
+from stellwerk.world.gangs.group_preemption import GroupPreemption
+from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.pod_status import NominatingInfo
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+logger = logging.getLogger(__name__)
+
+EARLY_SHARE: Final = 0.02
+"""Of the time, what groups may take that are tried again before their backoff has ended."""
+EARLY_BURST_SECONDS: Final = 0.2
+"""So much of it may be spent at once."""
+RESERVED_SECONDS: Final = 300.0
+"""Room is kept for so long for a group whose victims do not end; a group may say otherwise."""
+SLICE_SECONDS: Final = 0.01
+"""After so long the others have their turn; one member's decision is the least that is done."""
+WAITING_FOR_OTHERS: Final = (
+    "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
+    "one or more plugins asked to wait and no plugin rejected pod"
+)
+WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
+OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
+
+
+@dataclass(slots=True)
+class _Taken:
+    """The members that a cycle has in hand."""
+
+    queued: dict[str, QueuedPod]
+    """By uid."""
+    profile: ServedProfile
+    members: GroupMembers
+    started_seconds: float
+
+
+@dataclass(slots=True)
+class GroupCycle:
+    """Takes a group up, decides it in slices, and hands its members on."""
+
+    world: World
+    loader: ProfileLoader
+    outbox: Outbox
+    bindings: BindingTasks
+    binding_cycle: BindingCycle
+    failures: AttemptFailures
+    reports: GroupReports
+    evictions: GroupEvictions
+    records: DecisionRecords
+    _early_seconds: float = EARLY_BURST_SECONDS
+    """What is left for early attempts."""
+    _counted_seconds: float = 0.0
+    """When that was last counted."""
+
+    async def run(self, queued: QueuedPod, profile: ServedProfile) -> None:
+        """Decide the group of a member that was popped."""
+        world, pod = self.world, queued.pod
+        key = world.pod_groups.key_of.get(pod.uid)
+        members = world.pod_groups.groups.get(key) if key is not None else None
+        if members is None:
+            # Deleted since it was popped.
+            world.queue.done(pod.uid)
+            return
+        taken = self._take(queued, profile, members)
+        if not taken.queued:
+            return
+        names = {each.pod.spec.scheduler_name for each in taken.queued.values()}
+        closed = world.pod_groups.why_closed(members)
+        if len(names) > 1:
+            shown = " and ".join(f'"{name}"' for name in sorted(names))
+            self._fail_all(
+                taken,
+                Failure.error(
+                    "all pods in a single pod group should have the same .spec.schedulerName set, "
+                    f"got: {shown}"
+                ),
+            )
+        elif closed:
+            self._rest(taken)
+        else:
+            await self._attempt(taken)
+
+    # --- taking up ------------------------------------------------------------------------------
+
+    def _take(self, queued: QueuedPod, profile: ServedProfile, members: GroupMembers) -> _Taken:
+        queue, started = self.world.queue, self.world.clock.monotonic()
+        taken = _Taken({queued.pod.uid: queued}, profile, members, started)
+        for uid, pod in members.pods.items():
+            if not pod.node_name and uid not in taken.queued:
+                other = queue.pop_with_group(uid)
+                if other is not None:
+                    taken.queued[uid] = other
+        for uid, each in list(taken.queued.items()):
+            if each.newest.terminating or uid in self.world.cache.assumed_pods:
+                del taken.queued[uid]
+                self._skip(each, profile)
+        return taken
+
+    def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
+        if queued.newest.terminating:
+            self.outbox.recorder.event(
+                pod_reference(queued.pod),
+                "Warning",
+                "FailedScheduling",
+                "Scheduling",
+                f"skip schedule deleting pod: {queued.pod.key}",
+                reporting_controller=profile.scheduler_name,
+            )
+        self.world.queue.done(queued.pod.uid)
+
+    def _request(self, taken: _Taken) -> GroupRequest:
+        world, members = self.world, taken.members
+        assert members.group is not None  # noqa: S101 an open group has an object
+        scheduled = []
+        for uid, pod in members.pods.items():
+            placed = world.cache.assumed_pods.get(uid) or pod
+            if placed.node_name and not pod.terminating:
+                scheduled.append(placed)
+        return GroupRequest(
+            members.group,
+            [each.pod for each in sorted(taken.queued.values(), key=_turn)],
+            scheduled,
+            members.succeeded,
+        )
+
+    # --- deciding -------------------------------------------------------------------------------
+
+    async def _attempt(self, taken: _Taken) -> None:
+        request = self._request(taken)
+        try:
+            decision = await self._decide(taken, request)
+        except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
+            first = request.members[0]
+            failure = self.failures.unexpected(raised, first, taken.profile)
+            self._fail_all(taken, failure)
+            return
+        taken.profile.activity.last_decision_seconds = self.world.clock.monotonic()
+        if decision.placed and self._is_met_still(taken, decision):
+            self._bind(taken, decision)
+        else:
+            self._give_up(taken, decision)
+        self._count(taken, decision)
+
+    def _count(self, taken: _Taken, decision: GroupDecision) -> None:
+        result = "scheduled" if decision.placed else "unschedulable"
+        if decision.preemption is not None:
+            result = "waiting_on_preemption"
+        elif decision.attempt.broken:
+            result = "error"
+        metrics, labels = self.binding_cycle.metrics, (result, taken.profile.scheduler_name)
+        seconds = self.world.clock.monotonic() - taken.started_seconds
+        metrics.podgroup_schedule_attempts.labels(*labels).inc()
+        metrics.podgroup_scheduling_attempt_duration.labels(*labels).observe(seconds)
+
+    async def _decide(self, taken: _Taken, request: GroupRequest) -> GroupDecision:
+        deciding = decide_group(self.world, taken.profile, request)
+        try:
+            if taken.profile.extenders is None:
+                return await self._in_slices(deciding)
+            with self.loader.unchanged():
+                return await self._in_slices(deciding)
+        finally:
+            deciding.close()
+
+    async def _in_slices(self, deciding: Deciding) -> GroupDecision:
+        now = self.world.clock.monotonic
+        ends = now() + SLICE_SECONDS
+        try:
+            ask = next(deciding)
+            while True:
+                if now() >= ends:
+                    await asyncio.sleep(0)
+                    ends = now() + SLICE_SECONDS
+                ask = deciding.send(await self._answer(ask))
+        except StopIteration as ended:
+            decision: GroupDecision = ended.value
+            return decision
+
+    async def _answer(self, ask: Ask) -> Decision:
+        extenders = ask.profile.extenders
+        if extenders is None or ask.world is not self.world:
+            return decide(ask.world, ask.pod, ask.profile, ask.state)
+        return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
+
+    def _is_met_still(self, taken: _Taken, decision: GroupDecision) -> bool:
+        """Whether the members placed are enough, after what came between the slices."""
+        assumed, entries = self.world.cache.assumed_pods, self.world.queue.entries
+        for verdict in decision.attempt.verdicts:
+            uid = verdict.pod.uid
+            gone = entries.get(uid) is not taken.queued[uid] or uid not in assumed
+            if verdict.assumed is not None and gone:
+                if uid in assumed:
+                    self.world.cache.forget_pod(uid)
+                verdict.assumed = None
+                verdict.failure = Failure.error("the pod is gone")
+        if self._request(taken).is_met_by(decision.attempt):
+            return True
+        take_back(Ground(self.world, taken.profile), decision.attempt)
+        decision.placed = False
+        decision.message = "members were lost while the group was decided"
+        return False
+
+    # --- what follows ---------------------------------------------------------------------------
+
+    def _bind(self, taken: _Taken, decision: GroupDecision) -> None:
+        """Hand the members that have a node to binding tasks, the others back to the queue."""
+        verdicts = decision.attempt.verdicts
+        placed = [each for each in verdicts if each.assumed is not None]
+        needed = decision.request.needed if decision.request.group.is_gang else 1
+        quorum = BindingQuorum(len(placed), needed) if needed > 1 else None
+        decided_seconds = self.world.clock.monotonic()
+        for verdict in verdicts:
+            queued = taken.queued[verdict.pod.uid]
+            self._note(verdict, taken.profile)
+            if verdict.assumed is None or verdict.decision is None:
+                self._fail(taken, queued, verdict.failure)
+                continue
+            made = verdict.decision
+            self.records.keep(made, queued.attempts, decided_seconds)
+            attempt = BindingAttempt(
+                queued,
+                taken.profile,
+                verdict.state,
+                verdict.assumed,
+                taken.started_seconds,
+                made.search.found.evaluated,
+                made.feasible,
+                quorum=quorum,
+            )
+            self.bindings.start(verdict.pod.uid, self.binding_cycle.run(attempt))
+        self.reports.scheduled(taken.members.key)
+
+    def _give_up(self, taken: _Taken, decision: GroupDecision) -> None:
+        """Put the members back, each with its own reason, and say it of the group."""
+        attempt = decision.attempt
+        preemption = decision.preemption
+        as_group = decision.same_for_all or preemption is not None
+        waits = Failure(
+            decision.message if as_group else WAITING_FOR_OTHERS,
+            frozenset({GANG_SCHEDULING}),
+            rejected=True,
+        )
+        failures: dict[str, Failure] = {}
+        for verdict in attempt.verdicts:
+            self._note(verdict, taken.profile)
+            failures[verdict.pod.uid] = verdict.failure or waits
+        if attempt.broken:
+            others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
+            for uid in taken.queued:
+                known = failures.get(uid)
+                if known is None or known.rejected:
+                    failures[uid] = others
+            self.reports.error(taken.members.key, decision.message)
+        else:
+            self.reports.unschedulable(taken.members.key, _group_message(decision))
+        if preemption is not None and preemption.victims:
+            self._evict(taken, decision.request, preemption.victims)
+        nodes = self._reserved(taken.members, preemption)
+        rests = self._rests_after(taken.started_seconds)
+        for pod in decision.request.members:
+            failure = failures.get(pod.uid, waits)
+            taken.queued[pod.uid].waits_backoff_out = rests
+            self._fail(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
+
+    def _reserved(
+        self, members: GroupMembers, preemption: GroupPreemption | None
+    ) -> Mapping[str, str]:
+        """The nodes to which members are nominated while room is made, for a limited time."""
+        if preemption is None:
+            members.reserved_since = None
+            return {}
+        now = self.world.clock.monotonic()
+        since = members.reserved_since
+        if since is None or preemption.victims:
+            members.reserved_since = since = now
+        group = members.group
+        given = group.schedule_timeout_seconds if group is not None else None
+        return preemption.nodes if now - since < (given or RESERVED_SECONDS) else {}
+
+    def _rests_after(self, started_seconds: float) -> bool:
+        """Whether a group that was tried since then waits its whole backoff out.
+
+        An idle activeQ takes rejected pods early; of groups only as far as there is time for it,
+        so that many that fit nowhere cost next to nothing however often the cluster changes.
+        """
+        now = self.world.clock.monotonic()
+        earned = EARLY_SHARE * (now - self._counted_seconds)
+        left = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - (now - started_seconds)
+        self._early_seconds, self._counted_seconds = left, now
+        return left < 0
+
+    def _evict(self, taken: _Taken, request: GroupRequest, victims: Sequence[PodInfo]) -> None:
+        """Before the members are requeued: they are gated while their victims are evicted."""
+        group = request.group
+        members = [each.pod for each in taken.queued.values()]
+        name = taken.profile.scheduler_name
+        self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
+
+    def _note(self, verdict: Verdict, profile: ServedProfile) -> None:
+        """What a member's attempt has measured, and what broke in it."""
+        if verdict.assumed is None:
+            profile.framework.stopwatch.attempt(verdict.state)
+        for raised in verdict.plugin_failures:
+            logger.error("%s: %s", verdict.pod.key, raised, exc_info=raised)
+            self.failures.count(raised, profile)
+
+    def _fail(
+        self, taken: _Taken, queued: QueuedPod, failure: Failure | None, nominated_to: str = ""
+    ) -> None:
+        """Put a member back; the nomination that it had is replaced or taken away."""
+        failure = failure or Failure.error("no verdict")
+        if failure.rejected:
+            failure = replace(failure, nomination=NominatingInfo(nominated_to))
+        self.failures.handle(queued, taken.profile, failure, taken.started_seconds)
+
+    def _fail_all(self, taken: _Taken, failure: Failure) -> None:
+        for queued in taken.queued.values():
+            self._fail(taken, queued, failure)
+        self.reports.error(taken.members.key, failure.message)
+
+    def _rest(self, taken: _Taken) -> None:
+        """The group fell below its size since its members were let in: they are gated again."""
+        for queued in taken.queued.values():
+            self.world.queue.add_unschedulable_if_not_present(
+                queued, {GANG_SCHEDULING}, now=self.world.clock.monotonic()
+            )
+        self.reports.look(taken.members.key)
+
+
+def _group_message(decision: GroupDecision) -> str:
+    if decision.preemption is None:
+        return decision.message
+    return f"{decision.message}, {WAITING_FOR_VICTIMS}"
+
+
+def _turn(queued: QueuedPod) -> tuple[int, float, str]:
+    pod = queued.pod
+    return (-pod.priority, queued.initial_attempt_at or queued.queued_at, pod.name)

@@ -1,0 +1,106 @@
+"""What events of pods and groups mean to groups: who is a member, and who may be tried now.
+
+`scheduler.event_handlers` calls it for members and for objects of both APIs. Invariant: after an
+event the book shows it, and every member whose group it has opened is on its way to activeQ.
+"""
+
+from typing import Final
+
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.backend.queued_pod import Place
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import parse_coscheduling_group, parse_pod_group
+from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.scheduler.gangs.finished_members import FinishedMembers
+from stellwerk.scheduler.gangs.group_reports import GroupReports
+from stellwerk.world.world import World
+
+GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
+"""Kinds as `handlers.watched` calls them, and the API of each."""
+
+
+class GroupEvents:
+    """Keeps the book of groups in step with what is watched, and opens gates."""
+
+    def __init__(self, world: World, reports: GroupReports) -> None:
+        self._world = world
+        self._book = world.pod_groups
+        self._reports = reports
+        self._finished = FinishedMembers(world, reports.outbox.client, self._changed)
+
+    def on_pod(self, pod: PodInfo) -> None:
+        """A pod that is or was a member, before the queue sees it."""
+        left = self._book.put_pod(pod, pod.group)
+        if left is not None:
+            self._reports.look(left)
+        if pod.group is not None:
+            self._changed(pod.group)
+
+    def on_pod_gone(self, uid: str, obj: JsonObject) -> None:
+        """A member was deleted, or has finished."""
+        members = self._book.groups.get(self._book.key_of[uid])
+        before = members.pods.get(uid) if members is not None else None
+        key = self._book.take_pod(uid)
+        if key is None:
+            return
+        # What leaves the watch as it ends arrives as deleted, too.
+        if before is not None and before.node_name and "deletionTimestamp" not in obj["metadata"]:
+            self._finished.look_up(key)
+        self._changed(key)
+
+    def on_group(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
+        """A group's object was seen, or is gone.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: the object is malformed.
+        """
+        if gone:
+            metadata = obj["metadata"]
+            namespace = metadata.get("namespace") or "default"
+            key = PodGroupKey(GROUP_KINDS[kind], namespace, metadata["name"])
+            members = self._book.groups.get(key)
+            group = members.group if members is not None else None
+            uid = metadata.get("uid")
+            if group is not None and uid and group.uid and uid != group.uid:
+                return  # its name has been used again already
+            self._book.take_group(key)
+        else:
+            parse = parse_pod_group if kind == "PodGroup" else parse_coscheduling_group
+            parsed = parse(obj)
+            key = parsed.key
+            self._book.put_group(parsed)
+        self._changed(key)
+
+    def _changed(self, key: PodGroupKey) -> None:
+        members = self._book.groups.get(key)
+        if members is not None:
+            if not members.pending.total():
+                members.waiting_since = None
+            elif members.waiting_since is None:
+                members.waiting_since = self._world.clock.monotonic()
+            closed = bool(self._book.why_closed(members))
+            group = members.group
+            if closed and group is not None and group.has_run and not members.is_looked_up:
+                members.is_looked_up = True
+                self._finished.look_up(key)
+            if members.is_closed is not closed:
+                members.is_closed = closed
+                (self._gate if closed else self._let_in)(members)
+        self._reports.look(key)
+
+    def _gate(self, members: GroupMembers) -> None:
+        """Members that were refused wait for their group from here on, and no more for room."""
+        for uid in members.pods:
+            self._world.queue.rerun_pre_enqueue(uid, Place.UNSCHEDULABLE)
+
+    def _let_in(self, members: GroupMembers) -> None:
+        """Have the members that wait for their group asked about again, in order of arrival."""
+        entries = self._world.queue.entries
+        gated = [
+            pod
+            for uid, pod in members.pods.items()
+            if (entry := entries.get(uid)) is not None and entry.place is Place.GATED
+        ]
+        if gated:
+            self._world.activate(gated)

@@ -1,0 +1,244 @@
+"""What is said about groups: conditions in their status, events, and why their pods wait.
+
+Group events and group cycles say what is so, tasks write it. Invariant: nothing is written inside
+the scheduling coroutine, of a group at most one write is under way, and nothing is written that the
+API shows already.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import quote
+
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.backend.queued_pod import Place
+from stellwerk.errors import NotFound, NotLeader, SchedulerError
+from stellwerk.models.foreign_text import shown
+from stellwerk.models.object_reference import ObjectReference
+from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
+from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.scheduler.gangs.coscheduling_status import coscheduling_status
+from stellwerk.scheduler.outbox import Outbox
+from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
+from stellwerk.world.world import World
+
+logger = logging.getLogger(__name__)
+
+WAITING_FOR_PODS: Final = "WaitingForPods"
+"""Reason of a group's condition, and of its pods', while too few of them exist."""
+PATIENCE_SECONDS: Final = 1.0
+"""A group that is complete sooner than this was never said to wait."""
+_WRITERS: Final = 4
+_VERSIONS: Final = {WORKLOAD_API: "v1alpha2", COSCHEDULING_API: "v1alpha1"}
+
+
+_PATCHES: Final = {
+    WORKLOAD_API: "application/strategic-merge-patch+json",
+    COSCHEDULING_API: "application/merge-patch+json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A condition PodGroupScheduled, without its times."""
+
+    status: str
+    reason: str
+    message: str = ""
+
+
+SCHEDULED: Final = Said("True", "Scheduled")
+COUNTED: Final = Said("", "")
+"""Nothing but what can be counted."""
+
+
+@dataclass(slots=True)
+class GroupReports:
+    """Conditions on their way to the API."""
+
+    world: World
+    outbox: Outbox
+    _pending: OrderedDict[PodGroupKey, Said] = field(default_factory=OrderedDict)
+    _writing: set[PodGroupKey] = field(default_factory=set)
+    _writers: set[asyncio.Task[None]] = field(default_factory=set)
+    _told: dict[PodGroupKey, Said] = field(default_factory=dict)
+    """What the last event of each group said."""
+    _looks: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
+    """Groups that are to be looked at when some time has passed."""
+
+    # --- what cycles say ------------------------------------------------------------------------
+
+    def scheduled(self, key: PodGroupKey) -> None:
+        """Enough members have a node."""
+        self._say(key, SCHEDULED)
+
+    def unschedulable(self, key: PodGroupKey, message: str) -> None:
+        """There is no room for enough members, unless enough of them have theirs."""
+        if not self._is_satisfied(key):
+            self._say(key, Said("False", UNSCHEDULABLE, message))
+
+    def error(self, key: PodGroupKey, message: str) -> None:
+        """Something broke."""
+        if not self._is_satisfied(key):
+            self._say(key, Said("False", SCHEDULER_ERROR, message))
+
+    def look(self, key: PodGroupKey) -> None:
+        """The group or its members have changed: see some time later whether it waits."""
+        if key not in self.world.pod_groups.groups:
+            self._told.pop(key, None)
+        if key in self._looks or not self._served(key):
+            return
+        loop = asyncio.get_running_loop()
+        self._looks[key] = loop.call_later(PATIENCE_SECONDS, self._look, key)
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    def _served(self, key: PodGroupKey) -> bool:
+        """Whether a member is of a profile that places groups."""
+        members = self.world.pod_groups.groups.get(key)
+        if members is None:
+            return False
+        served = self.world.profiles.served
+        return any(
+            (profile := served.get(name)) is not None and profile.places_groups
+            for name in {pod.spec.scheduler_name for pod in members.pods.values()}
+        )
+
+    def _look(self, key: PodGroupKey) -> None:
+        del self._looks[key]
+        book = self.world.pod_groups
+        members = book.groups.get(key)
+        if members is None or not members.pods or not self._served(key):
+            return
+        if key.api == COSCHEDULING_API:
+            self._say(key, COUNTED)
+        closed = book.why_closed(members)
+        if closed and not self._is_satisfied(key):
+            self._say(key, Said("False", WAITING_FOR_PODS, closed))
+            self._tell_pods(members)
+
+    def _tell_pods(self, members: GroupMembers) -> None:
+        """Say of each pod that waits that it does; without counts, which change with each pod."""
+        group = members.group
+        name = members.key.name
+        message = f'waiting for the pod group "{name}" to exist'
+        if group is not None:
+            message = f'waiting for enough pods of the pod group "{name}" to exist'
+        entries = self.world.queue.entries
+        for uid, pod in members.pods.items():
+            entry = entries.get(uid)
+            if entry is not None and entry.place is Place.GATED and not pod.spec.scheduling_gates:
+                self.outbox.reports.put(Report(pod, WAITING_FOR_PODS, message))
+
+    def _is_satisfied(self, key: PodGroupKey) -> bool:
+        """Whether enough members have a node, whatever becomes of the others."""
+        members = self.world.pod_groups.groups.get(key)
+        group = members.group if members is not None else None
+        if members is None or group is None:
+            return False
+        assumed = self.world.cache.assumed_pods
+        placed = sum(
+            not pod.terminating and (bool(pod.node_name) or uid in assumed)
+            for uid, pod in members.pods.items()
+        )
+        placed += members.succeeded
+        return placed >= max(1, group.min_count)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def _say(self, key: PodGroupKey, said: Said) -> None:
+        self._pending[key] = said
+        if len(self._writers) < _WRITERS:
+            writer = asyncio.get_running_loop().create_task(
+                self._write_all(), name="group reports", context=Context()
+            )
+            self._writers.add(writer)
+            writer.add_done_callback(self._writers.discard)
+
+    async def _write_all(self) -> None:
+        while (key := self._next()) is not None:
+            said = self._pending.pop(key)
+            members = self.world.pod_groups.groups.get(key)
+            if members is None or members.group is None:
+                self._told.pop(key, None)
+                continue
+            self._writing.add(key)
+            try:
+                await self._write(members.group, said)
+            finally:
+                self._writing.discard(key)
+
+    def _next(self) -> PodGroupKey | None:
+        return next((key for key in self._pending if key not in self._writing), None)
+
+    async def _write(self, group: PodGroup, said: Said) -> None:
+        patch = self._patch(group, said)
+        has_news = patch is not None or group.key.api == COSCHEDULING_API
+        if has_news and said.reason and self._told.get(group.key) != said:
+            self._told[group.key] = said
+            self._event(group, said)
+        if patch is None:
+            return
+        key = group.key
+        path = (
+            f"/apis/{key.api}/{_VERSIONS[key.api]}/namespaces/{quote(key.namespace, safe='')}"
+            f"/podgroups/{quote(key.name, safe='')}/status"
+        )
+        try:
+            await self.outbox.client.patch(path, patch, content_type=_PATCHES[key.api])
+        except NotLeader:
+            logger.debug("%s is reported on by the process that leads", key.shown)
+        except NotFound:
+            logger.debug("%s is gone, its condition is not needed any more", key.shown)
+        except SchedulerError as failure:
+            logger.warning("cannot report on the pod group %s: %s", key.shown, failure)
+
+    def _patch(self, group: PodGroup, said: Said) -> dict[str, Any] | None:
+        if group.key.api != WORKLOAD_API:
+            members = self.world.pod_groups.groups[group.key]
+            status = coscheduling_status(members, self.world.clock.now())
+            return {"status": status} if status else None
+        wanted = {"status": said.status, "reason": said.reason, "message": shown(said.message)}
+        types = [each["type"] for each in group.conditions]
+        present = next(
+            (each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {}
+        )
+        condition = {name: value for name, value in wanted.items() if present.get(name) != value}
+        if not condition:
+            return None
+        if "status" in condition:
+            now = self.world.clock.now()
+            condition["lastTransitionTime"] = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition["type"] = POD_GROUP_SCHEDULED
+        patch: dict[str, Any] = {"conditions": [condition]}
+        if types:
+            order = types if present else [*types, POD_GROUP_SCHEDULED]
+            patch["$setElementOrder/conditions"] = [{"type": each} for each in order]
+        return {"status": patch}
+
+    def _event(self, group: PodGroup, said: Said) -> None:
+        """An event on the group, under the name of one of the profiles that place it."""
+        key = group.key
+        members = self.world.pod_groups.groups[key]
+        names = sorted({pod.spec.scheduler_name for pod in members.pods.values()})
+        is_placed = said.status == "True"
+        self.outbox.recorder.event(
+            group_reference(group),
+            "Normal" if is_placed else "Warning",
+            "Scheduled" if is_placed else "FailedScheduling",
+            "Scheduling",
+            said.message or f"enough pods of the group {key.shown} have a node",
+            reporting_controller=names[0] if names else "stellwerk",
+        )
+
+
+def group_reference(group: PodGroup) -> ObjectReference:
+    """A group as the object of an event."""
+    key = group.key
+    api_version = f"{key.api}/{_VERSIONS[key.api]}"
+    return ObjectReference(
+        "PodGroup", api_version, key.namespace, key.name, group.uid, group.resource_version
+    )

@@ -1,0 +1,267 @@
+"""Profiles that decide beside another one and never act: what would they have done?
+
+`ProfileLoader` says which there are, `ScheduleOne` has them look at decisions, the status of a
+profile and `/shadow/NAME` tell what came of it. Invariant: a shadow reads the snapshot of the
+decision beside which it decides, and binds, reserves and writes nothing; whatever it raises harms
+nothing but its own counts.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+import numpy as np
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.handle import RandomNumbers, Services
+from stellwerk.framework.offline import offline_services
+from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.plugins.assembly import Assembly
+from stellwerk.world.decide import Decision, decide
+from stellwerk.world.profiles import RecordedRandom, ServedProfile
+from stellwerk.world.world import World
+
+logger = logging.getLogger(__name__)
+
+KEPT: Final = 1000
+"""So many differences of a shadow are kept."""
+SAMPLE_ONE_IN: Final = 10
+MOST_WAIT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A decision that a shadow would have made otherwise."""
+
+    at: datetime
+    pod: str
+    node_name: str
+    """That the active profile chose; empty: none."""
+    shadow_node_name: str
+    total: int | None
+    """What the shadow gives the active profile's node; None: the node does not fit, or no node."""
+    shadow_total: int | None
+    """What it gives its own; None: there was nothing to choose."""
+    plugin: str
+    """Which made the largest difference, or turned the node away."""
+    reason: str = ""
+    """Why the active profile's node does not fit, or why no node does."""
+
+
+class Shadow:
+    """One version of a profile that decides beside another."""
+
+    def __init__(self, profile: ServedProfile) -> None:
+        self.profile = profile
+        self.decisions = 0
+        """Of the active profile, since this version decides beside it."""
+        self.compared = 0
+        self.differing = 0
+        self.skipped = 0
+        """Left out since pods waited."""
+        self.failed = 0
+        self._gain = 0
+        """Of the shadow's total for its own nodes over that for the active profile's."""
+        self.differences: deque[Difference] = deque(maxlen=KEPT)
+        spec = profile.loaded.spec
+        self._sample_one_in = spec.sample_one_in or SAMPLE_ONE_IN
+        seconds = spec.skip_if_waited_seconds
+        self._most_wait_seconds = MOST_WAIT_SECONDS if seconds is None else float(seconds)
+
+    @property
+    def mean_gain(self) -> float:
+        """By how much the shadow's totals differ, on the average of what was compared."""
+        return self._gain / self.compared if self.compared else 0.0
+
+    def look(self, world: World, pod: PodInfo, decision: Decision, waited_seconds: float) -> str:
+        """Decide beside a decision, if it is its turn; what came of it, as the metric calls it."""
+        self.decisions += 1
+        if self.decisions % self._sample_one_in:
+            return ""
+        if waited_seconds > self._most_wait_seconds:
+            self.skipped += 1
+            return "skipped"
+        try:
+            own = decide(world, pod, self.profile, CycleState())
+            difference = self._compared(world, decision, own)
+        except Exception:
+            self.failed += 1
+            if self.failed == 1:
+                logger.exception("%s cannot decide for %s", self.profile.scheduler_name, pod.key)
+            return "failed"
+        self.compared += 1
+        if difference is None:
+            return "same"
+        self.differing += 1
+        self.differences.append(difference)
+        return "differing"
+
+    def _compared(self, world: World, decision: Decision, own: Decision) -> Difference | None:
+        if decision.node_name == own.node_name:
+            return None
+        now, key = world.clock.now(), decision.search.pod.key
+        chosen, wanted = decision.node_name, own.node_name
+        if not wanted:
+            why = "" if own.failure is None else own.failure.message
+            rejected = own.failure.unschedulable_plugins if own.failure is not None else ()
+            return Difference(now, key, chosen, "", None, None, ", ".join(sorted(rejected)), why)
+        if not chosen:
+            failure = decision.failure
+            rejected = failure.unschedulable_plugins if failure is not None else ()
+            why = "" if failure is None else failure.message
+            return Difference(now, key, "", wanted, None, None, ", ".join(sorted(rejected)), why)
+        row = world.cache.snapshot.row_of[chosen]
+        if not own.search.found.fits[row]:
+            plugin, why = self._rejection(own, row)
+            return Difference(now, key, chosen, wanted, None, _total(own, wanted), plugin, why)
+        return self._scored(now, key, decision, own)
+
+    def _scored(
+        self, now: datetime, key: str, decision: Decision, own: Decision
+    ) -> Difference | None:
+        """Both nodes fit: how much better the shadow's is, by its own scores."""
+        total, own_total = _total(own, decision.node_name), _total(own, own.node_name)
+        if total is None or own_total is None or total == own_total:
+            return None  # one of its best nodes, or a nomination that both follow
+        self._gain += own_total - total
+        return Difference(
+            now,
+            key,
+            decision.node_name,
+            own.node_name,
+            total,
+            own_total,
+            _most_different(own, decision.node_name),
+        )
+
+    def _rejection(self, own: Decision, row: int) -> tuple[str, str]:
+        """(plugin, message) with which the shadow turns a node away."""
+        found = own.search.found
+        diagnosis = self.profile.framework.filtering.diagnose(found, own.search.pod)
+        place = list(diagnosis.rows).index(row)
+        status = diagnosis.statuses[place]
+        return status.plugin, status.message
+
+
+def _position(own: Decision, node_name: str) -> int | None:
+    """Where a node stands among those that were scored."""
+    if own.scores is None:
+        return None
+    row = own.search.snapshot.row_of[node_name]
+    found = np.flatnonzero(own.scores.nodes.row_numbers() == row)
+    return int(found[0]) if len(found) else None
+
+
+def _total(own: Decision, node_name: str) -> int | None:
+    position = _position(own, node_name)
+    return None if position is None or own.total is None else int(own.total[position])
+
+
+def _most_different(own: Decision, node_name: str) -> str:
+    """The plugin whose weighted score speaks most for the shadow's own node."""
+    here, there = _position(own, own.node_name), _position(own, node_name)
+    if own.scores is None or here is None or there is None:
+        return ""
+    by_plugin = {
+        score.plugin: int(score.normalized[here] - score.normalized[there]) * score.weight
+        for score in own.scores.by_plugin
+    }
+    return max(by_plugin, key=lambda plugin: by_plugin[plugin], default="")
+
+
+@dataclass(slots=True)
+class Shadows:
+    """The shadows of all profiles."""
+
+    world: World
+    services: Services
+    seeded: Callable[[int], RandomNumbers]
+    metrics: Metrics
+    by_name: dict[str, Shadow] = field(default_factory=dict)
+    """By name of the object."""
+    _of: dict[str, list[Shadow]] = field(default_factory=dict)
+    """By schedulerName of the active profile."""
+
+    def decide_beside(self, wanted: Iterable[tuple[LoadedProfile, str]]) -> Mapping[str, Exception]:
+        """From here on these profiles decide beside that of a schedulerName; why others cannot."""
+        before, self.by_name, self._of = self.by_name, {}, {}
+        failures: dict[str, Exception] = {}
+        for profile, scheduler_name in wanted:
+            shadow = before.get(profile.name)
+            if shadow is None or shadow.profile.loaded.spec != profile.spec:
+                try:
+                    shadow = self._made(profile)
+                except Exception as failure:  # noqa: BLE001 a plugin may refuse its arguments in any way
+                    failures[profile.name] = failure
+                    continue
+            self.by_name[profile.name] = shadow
+            self._of.setdefault(scheduler_name, []).append(shadow)
+        return failures
+
+    def look(self, pod: PodInfo, decision: Decision, waited_seconds: float) -> None:
+        """Let the shadows of a decision's profile decide, too."""
+        shadows = self._of.get(decision.search.profile.scheduler_name)
+        if shadows is None:
+            return
+        for shadow in shadows:
+            outcome = shadow.look(self.world, pod, decision, waited_seconds)
+            if outcome:
+                name = shadow.profile.loaded.name
+                self.metrics.shadow_decisions.labels(name, outcome).inc()
+
+    def described(self, name: str) -> JsonObject | None:
+        """What a shadow has found, newest difference first; None: there is none of that name."""
+        shadow = self.by_name.get(name)
+        if shadow is None:
+            return None
+        return {
+            "profile": name,
+            "shadowOf": shadow.profile.loaded.spec.shadow_of,
+            **counts(shadow),
+            "differences": [_described(each) for each in reversed(shadow.differences)],
+        }
+
+    def _made(self, profile: LoadedProfile) -> Shadow:
+        numbers = self.seeded(profile.spec.tie_break_seed or 0)
+        random = RecordedRandom(numbers)
+        world = self.world
+        services = replace(
+            offline_services(
+                world.cache.snapshot, world.objects, world.nominator, random, world.clock.now
+            ),
+            guard=self.services.guard,
+            now_seconds=world.clock.monotonic,
+        )
+        logger.info("SchedulerProfile %s decides beside %s", profile.name, profile.spec.shadow_of)
+        return Shadow(ServedProfile(profile, Assembly(profile, services).framework, random=random))
+
+
+def counts(shadow: Shadow) -> JsonObject:
+    """What a shadow has seen, for its status."""
+    return {
+        "decisions": shadow.decisions,
+        "compared": shadow.compared,
+        "differing": shadow.differing,
+        "skipped": shadow.skipped,
+        "failed": shadow.failed,
+        "meanGain": f"{shadow.mean_gain:.2f}",
+    }
+
+
+def _described(difference: Difference) -> JsonObject:
+    return {
+        "at": difference.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "pod": difference.pod,
+        "node": difference.node_name,
+        "shadowNode": difference.shadow_node_name,
+        "total": difference.total,
+        "shadowTotal": difference.shadow_total,
+        "plugin": difference.plugin,
+        "reason": difference.reason,
+    }

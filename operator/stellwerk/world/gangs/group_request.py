@@ -1,0 +1,45 @@
+"""What a group asks for: its members, and when it counts as placed.
+
+The group cycle and explanations make one, group decisions read it. Invariant: whether a group is
+placed is decided here alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.world.gangs.attempt import Attempt
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRequest:
+    """A group that is to be decided."""
+
+    group: PodGroup
+    members: Sequence[PodInfo]
+    """Those to be placed, in the order in which they are tried; at least one."""
+    scheduled: Sequence[PodInfo] = ()
+    """Those that count as placed: bound or assumed, and not terminating."""
+    finished: int = 0
+    """Members that ran to their end and count."""
+    budget_seconds: float = 0.05
+    """How long other orders of the members are tried."""
+
+    def is_met_by(self, attempt: Attempt) -> bool:
+        """Whether the group is placed with these members beside those that are scheduled."""
+        placed = [each.pod for each in attempt.verdicts if each.assumed is not None]
+        if not placed or attempt.broken:
+            return False
+        counted = [*self.scheduled, *placed]
+        if len(counted) + self.finished < self.group.min_count:
+            return False
+        return all(
+            sum(pod.labels.get(ROLE_LABEL) == role for pod in counted) >= wanted
+            for role, wanted in self.group.min_count_by_role.items()
+        )
+
+    @property
+    def needed(self) -> int:
+        """How many more members have to be placed, at least one."""
+        return max(1, self.group.min_count - len(self.scheduled) - self.finished)

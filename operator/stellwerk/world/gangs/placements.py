@@ -1,0 +1,146 @@
+"""Placements: the sets of nodes among which all members of a group have to be, and which is best.
+
+Group decisions try each. Invariant: a placement names values of labels and no nodes, so that it
+holds for the snapshot as it is at any time.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import ABSENT, IntColumn, Mask, RowColumn
+from stellwerk.snapshot.snapshot import Snapshot
+
+_MAX_PLACEMENT_SCORE: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The nodes that have these values of these labels; without any, all nodes."""
+
+    values: tuple[tuple[str, str], ...] = ()
+    """(label key, value) of each level, widest first."""
+
+    def rows(self, snapshot: Snapshot) -> Mask | None:
+        """(N,) bool, the rows of its nodes; None: all of them."""
+        if not self.values:
+            return None
+        among: Mask = snapshot.alive.copy()
+        for key, value in self.values:
+            column = snapshot.label(key)
+            value_id = column.id_of.get(value)
+            if value_id is None:
+                return np.zeros_like(among)
+            among &= column.ids[: snapshot.size] == value_id
+        return among
+
+    @property
+    def shown(self) -> str:
+        """Its values, for explanations."""
+        return ", ".join(f"{key}={value}" for key, value in self.values) or "all nodes"
+
+
+EVERYWHERE: Final = Placement()
+
+
+class UndeterminedDomainError(Exception):
+    """Members that are scheduled already are not all in the same domain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """Every placement there is, by its values, and which rows each has."""
+
+    placements: Sequence[Placement]
+    of_row: RowColumn
+    """(N,) intp, index into `placements`; −1 for rows that belong to none."""
+
+
+def domains(snapshot: Snapshot, keys: Sequence[str], scheduled: Iterable[PodInfo]) -> Domains:
+    """One for each combination of values that nodes have; only that of members scheduled already.
+
+    Raises:
+        UndeterminedDomainError: those are in several domains, or lack a label.
+    """
+    of_row: RowColumn = np.where(snapshot.alive, 0, -1)
+    if not keys:
+        return Domains((EVERYWHERE,), of_row)
+    of_members = {_values(snapshot, keys, pod) for pod in scheduled}
+    if len(of_members) > 1 or None in of_members:
+        shown = sorted("none" if each is None else "/".join(each) for each in of_members)
+        raise UndeterminedDomainError(
+            f"cannot determine domain for already scheduled pods: {', '.join(shown)}"
+        )
+    columns = [snapshot.label(key) for key in keys]
+    ids = np.stack([column.ids[: snapshot.size] for column in columns])
+    labelled = np.flatnonzero(snapshot.alive & (ids != ABSENT).all(axis=0))
+    distinct, inverse = np.unique(ids[:, labelled], axis=1, return_inverse=True)
+    values = [
+        tuple(column.values[value_id] for column, value_id in zip(columns, each, strict=True))
+        for each in distinct.T.tolist()
+    ]
+    wanted = sorted(each for each in values if not of_members or each in of_members)
+    position = {each: index for index, each in enumerate(wanted)}
+    of_row = np.full(snapshot.size, -1, np.intp)
+    if values:
+        positions = np.array([position.get(each, -1) for each in values], np.intp)
+        of_row[labelled] = positions[inverse.reshape(-1)]
+    return Domains([Placement(tuple(zip(keys, each, strict=True))) for each in wanted], of_row)
+
+
+def _values(snapshot: Snapshot, keys: Sequence[str], pod: PodInfo) -> tuple[str, ...] | None:
+    row = snapshot.row_of.get(pod.node_name)
+    if row is None:
+        return None
+    labels = snapshot.node_at(row).labels
+    return None if any(key not in labels for key in keys) else tuple(labels[key] for key in keys)
+
+
+def sums(domain_of: RowColumn, count: int, column: IntColumn) -> IntColumn:
+    """(count,) int64, a column summed over the rows of each domain."""
+    within = domain_of >= 0
+    total: IntColumn = np.zeros(count, np.int64)
+    np.add.at(total, domain_of[within], column[within])
+    return total
+
+
+def fullness(
+    snapshot: Snapshot,
+    found: Domains,
+    resources: Sequence[tuple[str, int]],
+    added: Mapping[str, IntColumn],
+) -> IntColumn:
+    """(count,) int64, 0 to 100: how full each placement is with what is added to it.
+
+    MostAllocated over its sums, for `resources` (name, weight) as NodeResourcesFit scores them;
+    `added` are amounts by resource for each placement.
+    """
+    count = len(found.placements)
+    total: IntColumn = np.zeros(count, np.int64)
+    weights: IntColumn = np.zeros(count, np.int64)
+    for resource, weight in resources:
+        index = snapshot.resource_index(resource)
+        if index is None:
+            continue
+        allocatable = sums(found.of_row, count, snapshot.allocatable[index])
+        requested = sums(found.of_row, count, snapshot.requested[index])
+        requested = np.minimum(requested + added.get(resource, 0), allocatable)
+        offered = allocatable > 0
+        share = requested * _MAX_PLACEMENT_SCORE // np.maximum(allocatable, 1)
+        total += np.where(offered, share * weight, 0)
+        weights += np.where(offered, weight, 0)
+    full: IntColumn = total // np.maximum(weights, 1)
+    return full
+
+
+def scores(counts: IntColumn, full: IntColumn, fit_weight: int) -> IntColumn:
+    """The total of each placement: members placed (PodGroupPodsCount), and how full it is.
+
+    `counts` are members scheduled and placed; the best has 100, by integer division.
+    """
+    most = max(1, int(counts.max(initial=0)))
+    total: IntColumn = _MAX_PLACEMENT_SCORE * counts // most + fit_weight * full
+    return total

@@ -1,0 +1,71 @@
+"""Other orders of a group's members, for when the first one leaves too few of them placed.
+
+Group decisions try them one after the other within a budget. Invariant: the same members and the
+same attempts give the same orders, and no order is given twice.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from stellwerk.models.pod import PodInfo
+from stellwerk.world.gangs.attempt import Attempt, Ground
+from stellwerk.world.gangs.bounds import all_alike, holds
+
+DEFAULT_BUDGET_SECONDS: Final = 0.05
+MAX_ORDERS: Final = 24
+
+
+class SecondLook:
+    """Orders by size, by affinity, and by what was refused in the last one."""
+
+    def __init__(self, ground: Ground, members: Sequence[PodInfo], budget_seconds: float) -> None:
+        self._ground = ground
+        self._now = ground.world.clock.monotonic
+        self._ends = self._now() + budget_seconds
+        self._snapshot = ground.world.cache.snapshot
+        self._members = members
+        self._given = {_identity(members)}
+
+    def is_worth_it(self, needed: int) -> bool:
+        """Whether an order can matter: the members differ, and so many could be held at all."""
+        return not all_alike(self._members) and holds(self._ground, self._members, needed)
+
+    def next(self, last: Attempt) -> Sequence[PodInfo] | None:
+        """The order to be tried after an attempt; None: there is none, or the time is over."""
+        if self._now() >= self._ends or len(self._given) > MAX_ORDERS:
+            return None
+        for order in self._candidates(last):
+            identity = _identity(order)
+            if identity not in self._given:
+                self._given.add(identity)
+                return order
+        return None
+
+    def _candidates(self, last: Attempt) -> Iterator[list[PodInfo]]:
+        largest = sorted(self._members, key=self._size, reverse=True)
+        yield sorted(largest, key=_needs_partner)
+        yield sorted(self._members, key=_needs_partner)
+        tried = [verdict.pod for verdict in last.verdicts]
+        refused = [verdict.pod for verdict in last.verdicts if verdict.assumed is None]
+        uids = {pod.uid for pod in refused}
+        others = [pod for pod in tried if pod.uid not in uids]
+        yield [*refused, *others]
+        yield [*others, *refused]
+
+    def _size(self, pod: PodInfo) -> float:
+        """The largest share of the cluster that a pod asks for, of any resource."""
+        share = 0.0
+        for resource, amount in pod.amounts.requests.items():
+            index = self._snapshot.resource_index(resource)
+            if index is not None:
+                share = max(share, amount / max(1, int(self._snapshot.allocatable[index].sum())))
+        return share
+
+
+def _needs_partner(pod: PodInfo) -> bool:
+    """Whether the pod can only be placed after another, as its affinity says."""
+    return bool(pod.spec.pod_affinity.required)
+
+
+def _identity(order: Sequence[PodInfo]) -> tuple[str, ...]:
+    return tuple(pod.uid for pod in order)

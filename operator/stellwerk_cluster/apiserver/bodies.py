@@ -1,0 +1,229 @@
+"""From the bytes of a request to the object or options in them.
+
+Called by the HTTP layer. Invariant: whatever the bytes are, the answer is a value of the form that
+was asked for, or a refusal in the API server's words.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from stellwerk_cluster.apimachinery import json_patch, patching, protobuf
+from stellwerk_cluster.apimachinery.failures import bad_request, unsupported_body
+from stellwerk_cluster.apimachinery.json_text import JsonError, read_json
+from stellwerk_cluster.apimachinery.kind_conversion import other_kind
+from stellwerk_cluster.apimachinery.messages import has_message
+from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
+from stellwerk_cluster.apimachinery.schema import decode, types
+from stellwerk_cluster.apiserver.duplicates import duplicate_fields
+from stellwerk_cluster.apiserver.yaml_bodies import YamlError, doubled_text, read_yaml
+
+if TYPE_CHECKING:
+    from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk_cluster.registry.write_options import WriteOptions
+
+_JSON: Final = "application/json"
+_YAML: Final = "application/yaml"
+_SHOWN_BYTES: Final = 30
+_PARSE_ERROR: Final = "couldn't get version/kind; json parse error: "
+_HEAD_TYPE: Final = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; '
+    'Kind string "json:\\"kind,omitempty\\"" }'
+)
+_MOST_SLASHES: Final = 1
+
+
+class _BodyError(ValueError):
+    """A body in which not even kind and version can be read."""
+
+
+def object_body(
+    content: bytes, media_type: str, kind: ResourceKind, kinds: KindTable
+) -> JsonObject:
+    """The object in the body of a create or update, whose kind and apiVersion, if given, fit.
+
+    Raises:
+        StatusError: it is malformed or of another kind (400), or in another format (415).
+    """
+    try:
+        if media_type == protobuf.MEDIA_TYPE and not kind.custom and has_message(kind.type_name):
+            return _protobuf_object(content, kind, kinds)
+        body = _mapping(content, media_type)
+    except (_BodyError, protobuf.MalformedError) as error:
+        raise _unrecognized(kind.kind, error, content) from None
+    _check_kind(body, kind, kinds)
+    for name in ("metadata", *(("target",) if kind.kind == "Binding" else ())):
+        if not isinstance(body.get(name), (dict, type(None))):
+            type_name = "ObjectMeta" if name == "metadata" else "ObjectReference"
+            why = (
+                f"json: cannot unmarshal {json_name(body[name])} into Go struct field "
+                f"{kind.kind}.{name} of type v1.{type_name}"
+            )
+            raise _unhandled(kind.kind, kind.version, kind.kind, why)
+    return body
+
+
+def plain_body(content: bytes, media_type: str, type_name: str) -> JsonObject:
+    """The object in a body that is no object of a resource: a scale, an eviction, a binding.
+
+    Raises:
+        StatusError: it is malformed (400), or in another format (415).
+    """
+    try:
+        body = _plain_mapping(content, media_type, type_name)
+    except (_BodyError, protobuf.MalformedError) as error:
+        raise _unrecognized(type_name, error, content) from None
+    if type_name not in types():
+        return body
+    try:
+        return decode(type_name, body)[0]
+    except DecodeError as error:
+        version = str(body.get("apiVersion") or "v1").rpartition("/")[2]
+        raise _unhandled(type_name, version, type_name, error) from error
+
+
+def delete_options_body(content: bytes, media_type: str) -> JsonObject:
+    """The options in the body of a delete.
+
+    Raises:
+        StatusError: it is malformed (400), or in another format (415).
+    """
+    try:
+        return decode("DeleteOptions", _plain_mapping(content, media_type, "DeleteOptions"))[0]
+    except (_BodyError, protobuf.MalformedError, DecodeError) as error:
+        raise bad_request(str(error)) from None
+
+
+def _plain_mapping(content: bytes, media_type: str, type_name: str) -> JsonObject:
+    if media_type == protobuf.MEDIA_TYPE and has_message(type_name):
+        envelope = protobuf.open_envelope(content)
+        if envelope.kind != type_name:
+            message = f"expected {type_name}, found {envelope.kind or 'no kind'}"
+            raise _BodyError(message)
+        return protobuf.read_message(type_name, envelope.raw)
+    return _mapping(content, media_type)
+
+
+def _mapping(content: bytes, media_type: str) -> JsonObject:
+    """The object in a body of JSON or YAML whose kind and apiVersion, if given, are texts."""
+    if media_type not in (_JSON, "", _YAML):
+        raise unsupported_body()
+    try:
+        body = read_yaml(content)[0] if media_type == _YAML else read_json(content)
+    except JsonError as error:
+        raise _BodyError(f"{_PARSE_ERROR}{error}") from error
+    except YamlError as error:
+        raise _BodyError(str(error)) from error
+    if body is None:
+        return {}
+    if not isinstance(body, dict):
+        raise _BodyError(
+            f"{_PARSE_ERROR}json: cannot unmarshal {json_name(body)} into Go value of type "
+            f"{_HEAD_TYPE}"
+        )
+    for name in ("kind", "apiVersion"):
+        given = body.get(name)
+        if given is not None and not isinstance(given, str):
+            raise _BodyError(
+                f"{_PARSE_ERROR}json: cannot unmarshal {json_name(given)} into Go struct field "
+                f".{name} of type string"
+            )
+    version = body.get("apiVersion") or ""
+    if version.count("/") > _MOST_SLASHES:
+        message = f"unexpected GroupVersion string: {version}"
+        raise _BodyError(message)
+    return body
+
+
+def _protobuf_object(content: bytes, kind: ResourceKind, kinds: KindTable) -> JsonObject:
+    envelope = protobuf.open_envelope(content)
+    named: JsonObject = {"kind": envelope.kind, "apiVersion": envelope.api_version}
+    _check_kind(named, kind, kinds)
+    try:
+        obj = protobuf.read_message(kind.type_name, envelope.raw)
+    except protobuf.MalformedError as error:
+        raise _unhandled(kind.kind, kind.version, kind.kind, error) from None
+    return {**named, **obj}
+
+
+def _unrecognized(kind_name: str, why: Exception, content: bytes) -> Exception:
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind_name}): {why} "
+        f"({_summary(content)})"
+    )
+
+
+def _summary(content: bytes) -> str:
+    if not content:
+        return "<empty>"
+    first = content[:_SHOWN_BYTES]
+    shown = first.decode("utf-8", "replace") if first.startswith(b"{") else first.hex()
+    return f"{shown} ..." if content[_SHOWN_BYTES:] else shown
+
+
+def _unhandled(given: str, version: str, wanted: str, why: object) -> Exception:
+    return bad_request(f'{given} in version "{version}" cannot be handled as a {wanted}: {why}')
+
+
+def _check_kind(body: JsonObject, kind: ResourceKind, kinds: KindTable) -> None:
+    if kind.custom and (body.get("apiVersion") or kind.api_version) != kind.api_version:
+        raise bad_request(
+            f"the API version in the data ({body['apiVersion']}) does not match the expected API "
+            f"version ({kind.api_version})"
+        )
+    why = other_kind(body, kind, kinds)
+    if why:
+        version = (body.get("apiVersion") or kind.api_version).rpartition("/")[2]
+        raise _unhandled(body.get("kind") or kind.kind, version, kind.kind, why)
+
+
+def apply_body(content: bytes, options: WriteOptions) -> JsonValue:
+    """The object in the body of an apply, in YAML or JSON.
+
+    Raises:
+        StatusError: it is malformed, or names a field twice under strict validation (400).
+    """
+    try:
+        config, doubled = _applied_value(content)
+    except ValueError as error:
+        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
+    if doubled and options.field_validation != "Ignore":
+        text = f"error converting YAML to JSON: {doubled_text(doubled)}"
+        if options.field_validation == "Strict":
+            raise bad_request(f"error strict decoding YAML: {text}")
+        options.warnings.append(text)
+    return config
+
+
+def _applied_value(content: bytes) -> tuple[JsonValue, list[str]]:
+    # Most clients send JSON, which is YAML and is read a hundred times as fast.
+    if content.lstrip().startswith(b"{"):
+        try:
+            value = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            return read_yaml(content)
+        if not duplicate_fields(content, value):
+            return value, []
+    return read_yaml(content)
+
+
+def note_duplicates(
+    content: bytes, media_type: str, body: JsonValue, options: WriteOptions
+) -> None:
+    """Put the fields that stand twice in a body into the options of its write."""
+    if options.field_validation == "Ignore" or media_type == protobuf.MEDIA_TYPE:
+        return
+    if media_type == _YAML:
+        doubled = read_yaml(content)[1]
+        options.strict_errors += [doubled_text(doubled)] if doubled else []
+        return
+    paths = duplicate_fields(content, body)
+    prefix = "json patch " if isinstance(body, list) else ""
+    options.strict_errors += [f'{prefix}duplicate field "{path}"' for path in paths]
+    if media_type == patching.JSON_PATCH:
+        unknown = json_patch.unknown_fields(body)
+        options.strict_errors += [f'{prefix}unknown field "{path}"' for path in unknown]

@@ -1,0 +1,174 @@
+"""`stellwerk simulate --replay FILE`: a journal decided again, compared, and explained at a pod.
+
+Called by the command of the simulation. Invariant: a damaged journal is replayed up to the damage,
+which is named; what is printed was computed from the entries before it.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.table import Table
+
+from stellwerk.commands.output import show
+from stellwerk.commands.tables import console, print_explanation
+from stellwerk.errors import ConfigurationError, SchedulerError
+from stellwerk.journal.entries import Decided, Head
+from stellwerk.journal.reader import Journal, open_journal
+from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.ready_profiles import manifest_in
+from stellwerk_simulation.replaying import Replay, ReplayResult
+from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
+
+_SHOWN: Final = 20
+_SEED: Final = 42
+
+
+def replay(options: argparse.Namespace) -> int:
+    """Replay; 0 if every decision is the recorded one, 1 if not."""
+    if options.until:
+        return asyncio.run(_explain(options.replay, options.until))
+    if options.profile:
+        return asyncio.run(_rerun(options.replay, options.profile, options.seed or [_SEED]))
+    return asyncio.run(_replay(options.replay))
+
+
+async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> int:
+    """The pods of a journal under other profiles, beside what the journal says of them."""
+    manifests = [dict(manifest_in(Path(each))) for each in profiles]
+    names = sorted({str(each["spec"]["schedulerName"]) for each in manifests})
+    recorded = AsRecorded(names)
+    journal = open_journal(file)
+    for entry in journal:
+        recorded.feed(entry)
+    _print_damage(journal)
+    rows = [("as recorded", recorded.finish())]
+    if not recorded.outcomes.arrived:
+        raise ConfigurationError(
+            f"{file}: no pod of schedulerName {' or '.join(names)} arrives in it"
+        )
+    for path, manifest in zip(profiles, manifests, strict=True):
+        for seed in seeds:
+            title = path if len(seeds) == 1 else f"{path}, seed {seed}"
+            rows.append((title, _run_again(file, manifest, seed)))
+    print_outcomes(rows)
+    return 0
+
+
+def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:
+    rerun: Rerun | None = None
+    for entry in open_journal(file):
+        if rerun is None:
+            if not isinstance(entry, Head):
+                break
+            rerun = Rerun(entry, [manifest], seed)
+            for name, why in rerun.refusals.items():
+                raise ConfigurationError(f"the profile for {name} cannot serve: {why}")
+        rerun.feed(entry)
+    if rerun is None:
+        raise SchedulerError(f"{file}: the journal does not begin with a head")
+    return rerun.finish()
+
+
+def _print_damage(journal: Journal) -> None:
+    if journal.damage:
+        print(f"stellwerk: replayed up to here: {journal.damage}", file=sys.stderr)
+
+
+async def _replay(file: Path) -> int:
+    journal = open_journal(file)
+    replayed = _run(journal, None)
+    _print_damage(journal)
+    _print(replayed.result)
+    return 1 if replayed.result.decisions != replayed.result.equal else 0
+
+
+def _run(journal: Journal, until: tuple[str, int] | None) -> Replay:
+    """Replay a journal, up to a decision: (NAMESPACE/NAME of a pod, which of its attempts)."""
+    replayed: Replay | None = None
+    for entry in journal:
+        if isinstance(entry, Head):
+            if replayed is None:
+                replayed = Replay(entry)
+            continue
+        if replayed is None:
+            raise SchedulerError("the journal does not begin with a head")
+        replayed.feed(entry)
+        if isinstance(entry, Decided) and (entry.key, entry.attempts) == until:
+            return replayed
+    if replayed is None:
+        raise SchedulerError(f"the journal is empty: {journal.damage or 'it has no entry'}")
+    return replayed
+
+
+async def _explain(file: Path, key: str) -> int:
+    """Stop behind the newest decision for a pod, and explain it there."""
+    namespace, slash, name = key.rpartition("/")
+    wanted = key if slash else f"default/{name}"
+    attempts = max(
+        (
+            entry.attempts
+            for entry in open_journal(file)
+            if isinstance(entry, Decided) and entry.key == wanted
+        ),
+        default=0,
+    )
+    if not attempts:
+        raise ConfigurationError(f"--until {key}: {file} holds no decision for this pod")
+    replayed = _run(open_journal(file), (wanted, attempts))
+    answer = replayed.explain(namespace or "default", name)
+
+    async def told() -> Mapping[str, Any]:
+        return answer
+
+    await show(told, "table", print_explanation)
+    return 0
+
+
+def _print(result: ReplayResult) -> None:
+    if result.decisions:
+        print(f"{result.decisions} decisions, {result.equal} as recorded")
+        if result.unknown:
+            print(f"{result.unknown} for pods that the journal does not hold")
+        for each in result.differences[:_SHOWN]:
+            print(f"{each.key}, attempt {each.attempts}, after {each.seconds:.3f} s:")
+            print(f"  recorded: {each.recorded}")
+            print(f"  now:      {each.replayed}")
+        left = result.decisions - result.equal - result.unknown - _SHOWN
+        if left > 0:
+            print(f"and {left} more")
+    if result.bound_by_others:
+        print(
+            f"{result.bound_by_others} bindings of another scheduler: on one of the best nodes "
+            f"{_share(result.among_best, result.bound_by_others)}, on a feasible one "
+            f"{_share(result.feasible, result.bound_by_others)}"
+        )
+    if not result.decisions and not result.bound_by_others:
+        print("the journal holds no decision and no binding")
+
+
+def print_outcomes(rows: Sequence[tuple[str, Outcomes]]) -> None:
+    """A table of how the pods fared, a line each."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("PROFILE")
+    for title in ("PLACED", "OF", "WAITED P50", "P99", "NODES", "AT MOST", "PREEMPTED"):
+        table.add_column(title, justify="right")
+    for title, outcomes in rows:
+        table.add_row(
+            title,
+            str(outcomes.placed),
+            str(outcomes.arrived),
+            f"{outcomes.waited(0.5):.2f} s",
+            f"{outcomes.waited(0.99):.2f} s",
+            f"{outcomes.nodes_in_use:.1f}",
+            str(outcomes.most_nodes_in_use),
+            str(outcomes.preempted),
+        )
+    console().print(table)
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} ({100 * part / whole:.1f} %)"

@@ -1,0 +1,316 @@
+"""A journal lived through again under another profile: the same arrivals and ends, decided anew.
+
+`stellwerk simulate --replay FILE --profile NEW` runs it, once for each profile. Invariant: what is
+decided here goes through the operator's own handlers, queue and plugins; of the recording only
+arrivals, ends and the cluster's other objects count, none of its decisions.
+"""
+
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import ceil
+from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
+from typing import Any, Final, TypeVar
+
+from stellwerk.app import Operator, RunOptions
+from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.clock import VirtualClock
+from stellwerk.framework.offline import Offline
+from stellwerk.journal.entries import Entry, Head, WatchEvent
+from stellwerk.metrics import Metrics
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import KIND
+from stellwerk.world.decide import Decision, decide
+from stellwerk.world.effects import apply
+
+_BACKOFF_SECONDS: Final = 1.0
+_UNSCHEDULABLE_SECONDS: Final = 30.0
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """How the pods of a journal fared."""
+
+    arrived: int = 0
+    waited_seconds: list[float] = field(default_factory=list)
+    """Of each pod that got a node."""
+    preempted: int = 0
+    nodes_in_use: float = 0.0
+    """Nodes with pods that were scheduled in this time, on the average of it."""
+    most_nodes_in_use: int = 0
+
+    @property
+    def placed(self) -> int:
+        """Pods that got a node."""
+        return len(self.waited_seconds)
+
+    def waited(self, share: float) -> float:
+        """The time within which so large a share of the placed pods got a node, in seconds."""
+        ordered = sorted(self.waited_seconds)
+        return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else 0.0
+
+
+class _NodesInUse:
+    """Counts pods by node, and nodes by time."""
+
+    def __init__(self) -> None:
+        self._pods: Counter[str] = Counter()
+        self._node_of: dict[str, str] = {}
+        self._weighted = 0.0
+        self._began_seconds: float | None = None
+        self._seconds = 0.0
+        self.most = 0
+
+    def placed(self, uid: str, node_name: str, now: float) -> None:
+        self._pass(now)
+        self._node_of[uid] = node_name
+        self._pods[node_name] += 1
+        self.most = max(self.most, len(self._pods))
+
+    def gone(self, uid: str, now: float) -> None:
+        node_name = self._node_of.pop(uid, "")
+        if not node_name:
+            return
+        self._pass(now)
+        self._pods[node_name] -= 1
+        if not self._pods[node_name]:
+            del self._pods[node_name]
+
+    def mean(self, now: float) -> float:
+        self._pass(now)
+        began = self._began_seconds
+        return 0.0 if began is None or now <= began else self._weighted / (now - began)
+
+    def _pass(self, now: float) -> None:
+        if self._began_seconds is None:
+            self._began_seconds = self._seconds = now
+        self._weighted += len(self._pods) * (now - self._seconds)
+        self._seconds = now
+
+
+class AsRecorded:
+    """What the recording itself says of its pods; the yardstick of the others."""
+
+    def __init__(self, scheduler_names: Sequence[str]) -> None:
+        self.outcomes = Outcomes()
+        self._scheduler_names = frozenset(scheduler_names)
+        self._arrived: dict[str, float] = {}
+        self._use = _NodesInUse()
+        self._now = 0.0
+
+    def feed(self, entry: Entry) -> None:
+        """Take one entry into account."""
+        if not isinstance(entry, WatchEvent) or entry.kind != "Pod":
+            return
+        self._now = entry.seconds
+        uid, node_name = _uid(entry.obj), _node_name(entry.obj)
+        if _is_over(entry):
+            self._arrived.pop(uid, None)
+            self._use.gone(uid, self._now)
+        elif node_name and uid in self._arrived:
+            self.outcomes.waited_seconds.append(self._now - self._arrived.pop(uid))
+            self._use.placed(uid, node_name, self._now)
+        elif not node_name and uid not in self._arrived and self._is_served(entry.obj):
+            self._arrived[uid] = self._now
+            self.outcomes.arrived += 1
+
+    def finish(self) -> Outcomes:
+        """The outcomes, at the end of the journal."""
+        self.outcomes.nodes_in_use = self._use.mean(self._now)
+        self.outcomes.most_nodes_in_use = self._use.most
+        return self.outcomes
+
+    def _is_served(self, obj: JsonObject) -> bool:
+        return _scheduler_name(obj) in self._scheduler_names
+
+
+class Rerun:
+    """An operator without a cluster, whose bindings and evictions happen at once."""
+
+    def __init__(self, head: Head, profiles: Sequence[JsonObject], seed: int) -> None:
+        """Serve these profiles alone; needs a running event loop."""
+        self._clock = VirtualClock(datetime.fromisoformat(head.started_at))
+        offline = Offline()
+        self._operator = Operator(
+            offline,
+            offline,
+            Metrics(),
+            self._clock,
+            RunOptions(max_pod_complexity=head.max_pod_complexity)
+            if head.max_pod_complexity
+            else RunOptions(),
+            numbers=lambda own: Random(seed if own is None else own),
+        )
+        self._handlers, self._world = self._operator.handlers, self._operator.world
+        for profile in profiles:
+            self._handlers.on_object(KIND, None, profile)
+        self.refusals = dict(self._world.profiles.refusals)
+        """Why a profile cannot serve, by schedulerName."""
+        self._origin_seconds: float | None = None
+        self._flushed = self._flushed_unschedulable = 0.0
+        self._pending: dict[str, JsonObject] = {}
+        """Pods that wait here for a node, by uid."""
+        self._placed: dict[str, JsonObject] = {}
+        self._arrived: dict[str, float] = {}
+        self._evicted: set[str] = set()
+        self._use = _NodesInUse()
+        self.outcomes = Outcomes()
+
+    def feed(self, entry: Entry) -> None:
+        """Let one event of the journal happen."""
+        if not isinstance(entry, WatchEvent) or entry.kind == KIND:
+            return
+        if self._origin_seconds is None:
+            self._origin_seconds = entry.seconds
+        self._pass_until(entry.seconds - self._origin_seconds)
+        if entry.kind == "Pod":
+            self._pod(entry)
+        elif entry.kind == "Node":
+            self._handlers.on_node(entry.event_type, entry.obj)
+        else:
+            self._handlers.on_object(entry.kind, entry.event_type, entry.obj)
+        self._schedule()
+
+    def finish(self) -> Outcomes:
+        """The outcomes, at the end of the journal."""
+        self.outcomes.nodes_in_use = self._use.mean(self._clock.monotonic())
+        self.outcomes.most_nodes_in_use = self._use.most
+        return self.outcomes
+
+    # --- time -----------------------------------------------------------------------------------
+
+    def _pass_until(self, seconds: float) -> None:
+        """Let time pass; pods that wait for a flush get it on the way."""
+        queue = self._world.queue
+        while seconds - self._flushed >= _BACKOFF_SECONDS and queue.entries:
+            self._flushed += _BACKOFF_SECONDS
+            self._advance(self._flushed)
+            queue.flush_backoff(self._flushed)
+            if self._flushed - self._flushed_unschedulable >= _UNSCHEDULABLE_SECONDS:
+                self._flushed_unschedulable = self._flushed
+                queue.flush_unschedulable(self._flushed)
+            self._schedule()
+        if not queue.entries:
+            self._flushed = max(self._flushed, seconds)
+        self._advance(seconds)
+
+    def _advance(self, seconds: float) -> None:
+        elapsed = seconds - self._clock.monotonic()
+        if elapsed > 0:
+            self._clock.advance(elapsed)
+
+    # --- pods of the journal --------------------------------------------------------------------
+
+    def _pod(self, event: WatchEvent) -> None:
+        obj, uid = event.obj, _uid(event.obj)
+        if uid in self._evicted:
+            return
+        if _is_over(event):
+            self._end(uid, obj)
+        elif uid in self._placed:
+            return
+        elif uid in self._pending:
+            if not _node_name(obj):
+                self._pending[uid] = _unscheduled(obj)
+                self._handlers.on_pod("MODIFIED", self._pending[uid])
+        elif not _node_name(obj) and _scheduler_name(obj) in self._world.profiles.served:
+            self._pending[uid] = _unscheduled(obj)
+            self._arrived[uid] = self._clock.monotonic()
+            self.outcomes.arrived += 1
+            self._handlers.on_pod("ADDED", self._pending[uid])
+        else:
+            self._handlers.on_pod(event.event_type, obj)
+
+    def _end(self, uid: str, obj: JsonObject) -> None:
+        self._pending.pop(uid, None)
+        self._placed.pop(uid, None)
+        self._use.gone(uid, self._clock.monotonic())
+        self._handlers.on_pod("DELETED", obj)
+
+    # --- decisions ------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Decide until nothing is left that can be tried now."""
+        world, active = self._world, self._operator.active
+        while True:
+            while world.queue.backlog.work_off():
+                pass
+            if active.empty():
+                return
+            queued = world.queue.pop(at_once(active.next()))
+            if queued is not None:
+                self._schedule_one(queued)
+
+    def _schedule_one(self, queued: QueuedPod) -> None:
+        world, pod = self._world, queued.pod
+        profile = world.profiles.of(pod)
+        if profile is None:
+            world.queue.delete(pod.uid)
+            return
+        world.cache.update_snapshot()
+        decision = decide(world, pod, profile)
+        effects = apply(world, queued, decision)
+        world.preempting.discard(pod.uid)
+        if effects.bind is not None:
+            self._bind(pod.uid, effects.bind.node_name)
+        elif effects.evict is not None:
+            self._evict(decision)
+
+    def _bind(self, uid: str, node_name: str) -> None:
+        now = self._clock.monotonic()
+        obj = self._pending.pop(uid)
+        bound = {**obj, "spec": {**obj["spec"], "nodeName": node_name}}
+        self._placed[uid] = bound
+        self.outcomes.waited_seconds.append(now - self._arrived.pop(uid))
+        self._use.placed(uid, node_name, now)
+        self._handlers.on_pod("MODIFIED", bound)
+
+    def _evict(self, decision: Decision) -> None:
+        candidate = decision.candidate
+        for victim in () if candidate is None else candidate.victims:
+            self.outcomes.preempted += 1
+            self._evicted.add(victim.uid)
+            metadata = {"uid": victim.uid, "namespace": victim.namespace, "name": victim.name}
+            self._end(victim.uid, {"metadata": metadata})
+
+
+def at_once(waiting: Coroutine[Any, Any, _Value]) -> _Value:
+    """The outcome of a coroutine that has nothing to wait for.
+
+    Raises:
+        RuntimeError: it waits.
+    """
+    try:
+        waiting.send(None)
+    except StopIteration as ended:
+        value: _Value = ended.value
+        return value
+    waiting.close()
+    raise RuntimeError("something was waited for that a journal does not hold")
+
+
+def _uid(obj: JsonObject) -> str:
+    return str(obj["metadata"].get("uid") or "")
+
+
+def _node_name(obj: JsonObject) -> str:
+    return str((obj.get("spec") or {}).get("nodeName") or "")
+
+
+def _scheduler_name(obj: JsonObject) -> str:
+    return str((obj.get("spec") or {}).get("schedulerName") or "default-scheduler")
+
+
+def _is_over(event: WatchEvent) -> bool:
+    phase = (event.obj.get("status") or {}).get("phase")
+    return event.event_type == "DELETED" or phase in _ENDED
+
+
+def _unscheduled(obj: JsonObject) -> JsonObject:
+    """The pod without what the recorded scheduler wrote into its status."""
+    status = obj.get("status") or {}
+    kept = {key: value for key, value in status.items() if key != "nominatedNodeName"}
+    return {**obj, "status": {**kept, "conditions": []}}

@@ -1,0 +1,122 @@
+"""Every recorded scenario of groups of pods, played to the whole operator.
+
+The facts are those of the recordings' README. `DIFFERENT` lists what Stellwerk does otherwise on
+purpose, with the number that it has in the list of doubts and in docs/differences.md; `NOT_YET`
+what still differs by mistake. Both must only shrink.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from stellwerk.models.json_values import JsonObject
+from tests.support.gang_comparison import GangComparison
+from tests.support.recordings import scenario, scenarios, transcript_modules
+from tests.support.scheduler_replay import play
+
+SCENARIOS = scenarios("gang")
+
+OWN_REASONS = frozenset({"WaitingForPods"})
+"""Of conditions and events that say that a group waits for pods, where upstream is silent (13)."""
+
+TICKS = {"gang-bind-refused": 0.36}
+"""Where in a second the clock ticked that ends backoffs, in scenarios that wait for it."""
+
+_ONCE = "0: a claim that members share is written once"
+_RESTS = "1: a group that cannot be placed rests, and its pods keep what was said of them"
+_LOOPED = "1: only a loop tries pods between the creation of a node and the removal of its taint"
+_BY_NAME = "6: equal members are taken by name, so that another one is left over and then deleted"
+_SAYS_SO = "13: a group that lost pods says that it waits"
+_NOMINATES = "2: each member is nominated to its node while victims end"
+_ENDING = "19: the condition says that the group waits for its victims"
+_GOES_BACK = "14: the condition goes back when members are lost"
+
+DIFFERENT: dict[str, dict[str, str]] = {
+    "basic-policy": {"had untolerated taint(s)": _LOOPED},
+    "dra-shared-claim": {
+        "got allocated elsewhere in the meantime": _ONCE,
+        '"kind": "ResourceClaim"': _ONCE,
+    },
+    "gang-more-than-min": {"had untolerated taint(s)": _LOOPED},
+    "gang-starved": {
+        "pods and taken again": _RESTS,
+        'request: missing (1): {"body": {"status": {"$setElementOrder/conditions": '
+        '[{"type": "PodScheduled"}]': _RESTS,
+    },
+    "gang-two-profiles": {
+        "pods two left": _SAYS_SO,
+        "groups refused": "20: what is wrong is said of the group, too",
+        "request: added": "20: what is wrong is said of the group, too",
+    },
+    "member-deleted-while-waiting": {
+        "pods two pods left": _BY_NAME,
+        "pods room for three, but only two pods": _BY_NAME,
+        "groups two pods left": _SAYS_SO,
+        "groups room for three, but only two pods": _SAYS_SO,
+    },
+    "no-nodes-and-deleting-member": {
+        "groups p2 is being deleted": "11: a terminating member does not count",
+    },
+    "preemption-by-gang": {
+        "pods victims terminating": _NOMINATES,
+        "groups victims terminating": _ENDING,
+        "request: added": _ENDING,
+        "request: missing": _NOMINATES,
+        "event: missing": _NOMINATES,
+    },
+    "preemption-of-gang": {
+        "pods both pods of w go": _NOMINATES,
+        "groups both pods of w go": _ENDING,
+        "request: added": _ENDING,
+        "request: missing": _NOMINATES,
+    },
+    "two-gangs-one-room": {
+        "groups room for one of a: nothing bound": _GOES_BACK,
+        "groups at the end": _GOES_BACK,
+    },
+}
+"""By scenario: what a difference begins with or contains, and the doubt that it comes from."""
+
+_NO_PRIORITY = "a group without a priority of its own does not preempt"
+_DELETED = "members of a deleted group keep what was said of them"
+NOT_YET: dict[str, dict[str, str]] = {
+    "gang-preempts-pod-by-pod": {"": _NO_PRIORITY},
+    "group-deleted-while-waiting": {"": _DELETED},
+}
+"""The same for what is a mistake."""
+
+
+@pytest.fixture(scope="module")
+def normalise() -> Iterator[ModuleType]:
+    with transcript_modules("normalise") as (normalise,):
+        yield normalise
+
+
+def _is_group(obj: JsonObject) -> bool:
+    return bool(obj["kind"] == "PodGroup")
+
+
+def _given(group: JsonObject) -> tuple[JsonObject, list[str]]:
+    """What the API has made of the group that was created."""
+    return group["spec"], group["metadata"].get("finalizers", [])
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_operator_does_what_kube_scheduler_did(
+    name: str, normalise: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = scenario(name, "gang")
+    outcome = play(recording, tmp_path, monkeypatch, tick_seconds=TICKS.get(name, 0.5))
+    stored = {each["metadata"]["name"]: each for each in outcome.final_objects if _is_group(each)}
+    recorded = {
+        each["metadata"]["name"]: each for each in recording["finalOtherObjects"] if _is_group(each)
+    }
+    assert {key: _given(each) for key, each in stored.items()} == {
+        key: _given(each) for key, each in recorded.items()
+    }
+    known = [*DIFFERENT.get(name, ()), *NOT_YET.get(name, ())]
+    found = list(GangComparison(recording, outcome, normalise.norm, OWN_REASONS).differences())
+    assert [line for line in found if not any(each in line for each in known)] == []
+    assert [each for each in known if not any(each in line for line in found)] == []

@@ -1,0 +1,150 @@
+"""Profiles as kubectl shows them and the API server refuses them; the way to a port by kubectl."""
+
+import asyncio
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stellwerk.commands.operator_port import open_port
+from stellwerk.commands.port_arguments import PortAddress
+from stellwerk.errors import SchedulerError
+from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.in_process import make_profile
+from tests.support.kubectls import Done, Kubectl, newest, program_of
+from tests.support.rights import ENFORCED
+from tests.support.running_operator import install, is_active, operator_on, profile_status, until
+
+QUIET = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
+ALONE = replace(QUIET, identity=ENFORCED)
+
+
+def kubectl_on(cluster: EmbeddedCluster, home: Path) -> Kubectl:
+    cluster.write_kubeconfig(home / "admin")
+    return Kubectl(program_of(newest()), home, home / "admin")
+
+
+async def run(kubectl: Kubectl, *arguments: str, stdin: str = "") -> Done:
+    return await asyncio.to_thread(kubectl.run, *arguments, stdin=stdin)
+
+
+def spec_of(**spec: Any) -> JsonObject:
+    """A profile as a user writes it."""
+    profile = make_profile("mine", **spec)
+    return {**profile, "metadata": {"name": "mine"}}
+
+
+def weighted(*plugins: tuple[str, int]) -> JsonObject:
+    enabled = [{"name": name, "weight": weight} for name, weight in plugins]
+    return {"plugins": {"score": {"enabled": enabled}}}
+
+
+def fit_args(**args: Any) -> JsonObject:
+    return {"pluginConfig": [{"name": "NodeResourcesFit", "args": args}]}
+
+
+REFUSED = {
+    "a negative weight": (weighted(("ImageLocality", -1)), "greater than or equal to 0"),
+    "one plugin twice": (
+        weighted(("ImageLocality", 1), ("ImageLocality", 2)),
+        "Duplicate value",
+    ),
+    "no queue sort": (
+        {"plugins": {"queueSort": {"disabled": [{"name": "*"}]}}},
+        "needs exactly one plugin",
+    ),
+    "no binder": ({"plugins": {"bind": {"disabled": [{"name": "*"}]}}}, "at least one plugin"),
+    "a plugin that was removed": (
+        weighted(("EBSLimits", 1)),
+        "was removed; NodeVolumeLimits does its work",
+    ),
+    "a strategy that does not exist": (
+        fit_args(scoringStrategy={"type": "Fullest"}),
+        "must be one of the scoring strategies",
+    ),
+    "backoff that shrinks": (
+        {"podInitialBackoffSeconds": 9, "podMaxBackoffSeconds": 1},
+        "must be at least podInitialBackoffSeconds",
+    ),
+}
+
+
+async def test_the_api_server_refuses_what_the_operator_would(tmp_path: Path) -> None:
+    async with EmbeddedCluster(1, options=QUIET) as cluster:
+        install(cluster)
+        kubectl = kubectl_on(cluster, tmp_path)
+        for name, (spec, words) in REFUSED.items():
+            done = await run(kubectl, "create", "-f", "-", stdin=yaml.safe_dump(spec_of(**spec)))
+            assert (done.code, words in done.stderr) == (1, True), f"{name}: {done.text}"
+        done = await run(kubectl, "create", "-f", "-", stdin=yaml.safe_dump(spec_of()))
+        assert done.code == 0, done.text
+        renamed = '{"spec": {"schedulerName": "other"}}'
+        arguments = ("patch", "schedulerprofile", "mine", "--type=merge", "-p", renamed)
+        done = await run(kubectl, *arguments)
+        assert "schedulerName is immutable; make a new profile" in done.stderr
+
+
+async def test_get_shows_accepted_active_and_the_reason(tmp_path: Path) -> None:
+    unknown = weighted(("NoSuchPlugin", 1))
+    async with EmbeddedCluster(1, options=ALONE) as cluster:
+        install(cluster, make_profile("good"), make_profile("bad", **unknown))
+        kubectl = kubectl_on(cluster, tmp_path)
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, "good"))
+            await until(lambda: profile_status(cluster, "bad").get("conditions"))
+            shown = await run(kubectl, "get", "schedulerprofiles")
+            header, *rows = (line.split() for line in shown.stdout.splitlines())
+            assert header[:5] == ["NAME", "SCHEDULER", "ACCEPTED", "ACTIVE", "REASON"]
+            by_name = {row[0]: row[1:5] for row in rows}
+            assert by_name["good"] == ["good", "True", "True", "Valid"]
+            assert by_name["bad"] == ["bad", "False", "False", "Invalid"]
+            # What CEL cannot say is said by an event at once.
+            arguments = ("events", "--for", "schedulerprofile/bad", "--types=Warning")
+
+            async def warned() -> bool:
+                return "NoSuchPlugin" in (await run(kubectl, *arguments)).stdout
+
+            async with asyncio.timeout(60):
+                while not await warned():  # noqa: ASYNC110 the API has no event to wait for
+                    await asyncio.sleep(0.1)
+
+
+async def test_a_real_kubectl_forwards_to_the_holder_s_pod_and_says_why_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hollow nodes forward no port: the way is right as far as to the kubelet."""
+    async with EmbeddedCluster(1) as cluster:
+        kubectl = kubectl_on(cluster, tmp_path)
+        program = tmp_path / "kubectl"
+        program.symlink_to(kubectl.program)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        pods = cluster.api.kinds.resource("pods")
+        container = {"name": "c", "image": "registry.example/stellwerk:1"}
+        spec = {"nodeName": "node-1", "containers": [container]}
+        pod = {"metadata": {"name": "stellwerk-7d-x2"}, "spec": spec}
+        cluster.api.create(pods, "default", {"apiVersion": "v1", "kind": "Pod", **pod})
+        leases = cluster.api.kinds.resource("leases", "coordination.k8s.io")
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "stellwerk", "namespace": "default"},
+            "spec": {"holderIdentity": "stellwerk-7d-x2_4f0c", "leaseDurationSeconds": 15},
+        }
+        cluster.api.create(leases, "default", lease)
+        await until(
+            lambda: (
+                cluster.api.get(pods, "default", "stellwerk-7d-x2").obj["status"]["phase"]
+                == "Running"
+            )
+        )
+        address = PortAddress(kubeconfig=str(tmp_path / "admin"), lease_namespace="default")
+        with pytest.raises(SchedulerError) as raised:
+            async with open_port(address) as port:
+                await port.get("/queue")
+        message = str(raised.value)
+        assert message.startswith("cannot forward a port to pod stellwerk-7d-x2: "), message
+        assert "ports to forward" in message

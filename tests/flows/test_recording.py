@@ -1,0 +1,58 @@
+"""A recorded run is decided again exactly; what ends a recording ends nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from stellwerk.journal.entries import Decided
+from stellwerk.journal.reader import Journal, open_journal
+from stellwerk.journal.writer import JournalOptions
+from tests.support.recorded_runs import record_run, replayed
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("hashed", [False, True], ids=["names", "hashes"])
+async def test_every_decision_comes_out_again(tmp_path: Path, seed: int, hashed: bool) -> None:  # noqa: FBT001 a parameter
+    file = tmp_path / "journal"
+    assert await record_run(JournalOptions(file, hashed=hashed), seed=seed) == []
+    replay, journal = replayed(file)
+    assert journal.damage == ""
+    assert replay.result.differences == []
+    assert replay.result.decisions == replay.result.equal > 300
+    evicted = [
+        entry for entry in open_journal(file) if isinstance(entry, Decided) and entry.victims
+    ]
+    assert evicted, "the run preempts"
+
+
+async def test_the_newest_part_alone_is_replayed_exactly(tmp_path: Path) -> None:
+    file = tmp_path / "journal"
+    await record_run(JournalOptions(file, most_bytes=15_000), seed=3)
+    part = file.with_name("newest")
+    part.write_bytes(file.read_bytes())
+    replay, _ = replayed(part)
+    assert next(iter(Journal([part]))).part > 1  # type: ignore[union-attr]
+    assert replay.result.decisions == replay.result.equal > 0
+
+
+async def test_a_full_disk_ends_the_recording_alone() -> None:
+    assert await record_run(JournalOptions(Path("/dev/full")), pods=60) == [
+        "No space left on device"
+    ]
+
+
+async def test_names_are_not_in_a_hashed_journal(tmp_path: Path) -> None:
+    file = tmp_path / "journal"
+    await record_run(JournalOptions(file, hashed=True), pods=80)
+    texts = [str(entry) for entry in open_journal(file)]
+    for name in ("'n1'", "'p7'", "'default'", "'z1'", "'a2'"):
+        assert not [text for text in texts if name in text and "SchedulerProfile" not in text], name
+
+
+async def test_an_earlier_version_decided_the_same() -> None:
+    """With volumes, preemption and a node that goes; tests/README.md says how it is made."""
+    file = Path(__file__).parents[1] / "data" / "recordings" / "embedded-cluster.journal"
+    replay, journal = replayed(file)
+    assert journal.damage == ""
+    assert replay.result.differences == []
+    assert (replay.result.decisions, replay.result.equal) == (229, 229)

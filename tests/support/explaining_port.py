@@ -1,0 +1,66 @@
+"""The operator's port over HTTP, with an operator in process behind it.
+
+Invariant: the port answers as that of `stellwerk run` does, without credentials.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+
+from stellwerk.metrics import Metrics
+from stellwerk.serving.explanations import ExplanationRoutes
+from stellwerk.serving.exposition import exposition
+from stellwerk.serving.http import HttpServer, Probes
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, make_profile, quiet, running
+
+TAINT = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+
+
+class ExplainingPort:
+    """The operator's port with a cluster behind it."""
+
+    def __init__(self, url: str, world: InProcess, session: aiohttp.ClientSession) -> None:
+        self.url = url
+        self._session = session
+        self.world = world
+        self.leader: str | None = None
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        async with self._session.get(self.url + path) as response:
+            is_json = response.content_type == "application/json"
+            return response.status, await (response.json() if is_json else response.text())
+
+    async def post(self, path: str, body: Any) -> tuple[int, Any]:
+        async with self._session.post(self.url + path, json=body) as response:
+            is_json = response.content_type == "application/json"
+            return response.status, await (response.json() if is_json else response.text())
+
+
+@asynccontextmanager
+async def explaining_port() -> AsyncIterator[ExplainingPort]:
+    async with running() as world, aiohttp.ClientSession() as session:
+        answers = ExplainingPort("", world, session)
+        routes = ExplanationRoutes(world.operator.explanations, lambda: answers.leader)
+        server = HttpServer(
+            Probes(), lambda: exposition(Metrics()), lambda: iter(()), routes=routes.table
+        )
+        number = await server.start("127.0.0.1:0")
+        answers.url = f"http://127.0.0.1:{number}"
+        try:
+            yield answers
+        finally:
+            await server.close()
+
+
+async def two_nodes(answers: ExplainingPort) -> None:
+    """A free node, a tainted one, a bound pod, one that is too large, one of no profile."""
+    world = answers.world
+    world.apply(make_profile("stellwerk"))
+    world.apply(make_node("small", cpu="2"), make_node("tainted", cpu="8", taints=[TAINT]))
+    world.apply(make_pod("web", cpu="1", scheduler_name="stellwerk"))
+    world.apply(make_pod("large", cpu="4", scheduler_name="stellwerk"))
+    world.apply(make_pod("other", cpu="1", scheduler_name="stelwerk"))
+    await quiet(100)

@@ -1,0 +1,75 @@
+"""Answers of an operator whose every text is markup, for the page that shows them.
+
+Invariant: a page that takes any of these texts for more than text runs a script.
+"""
+
+from typing import Any
+
+EVIL = "<script>alert('x')</script>\"'><img src=x onerror=alert(1)>{{ 7 * 7 }}\u202e\n"
+
+
+def hostile_answers() -> dict[str, Any]:
+    """By path; the pods are a/bound, a/waiting and a/failed."""
+    waiting = _waiting()
+    scores = {EVIL: {"raw": 1, "normalized": 50, "weighted": 100}}
+    return {
+        "/decisions": {"total": 999, "items": [{
+            "pod": f"{EVIL}/{EVIL}", "node": EVIL, "schedulerName": EVIL, "decidedAt": EVIL,
+            "attempts": 1, "feasible": 1, "nodes": 2, "tied": 2}]},
+        "/queue": {"counts": {}, "total": 999, "items": [{
+            "pod": EVIL, "queue": EVIL, "schedulerName": EVIL, "priority": 1, "since": EVIL,
+            "attempts": 1, "rejectedBy": [EVIL]}]},
+        "/nodes": {"total": 999, "items": [{
+            "name": EVIL, "allocatable": {EVIL: 4, "cpu": 1}, "requested": {EVIL: 9},
+            "labels": {EVIL: EVIL}, "unschedulable": True,
+            "taints": [{"key": EVIL, "value": EVIL, "effect": EVIL}]}]},
+        "/profiles": {
+            "items": [{"name": EVIL, "schedulerName": EVIL, "generation": 1, "extenders": False,
+                       "plugins": {EVIL: [EVIL]}, "weights": {EVIL: 1}, "scheduledPods": 1}],
+            "refused": [{"schedulerName": EVIL, "reason": EVIL}],
+            "objects": [{"name": EVIL, "generation": 1, "conditions": [
+                {"type": EVIL, "status": "False", "reason": EVIL, "message": EVIL}]}]},
+        "/explain/a/bound": {
+            "pod": EVIL, "state": "bound", "schedulerName": EVIL, "priority": 1, "node": EVIL,
+            "note": EVIL, "preempted": {"by": EVIL, "byPriority": 1, "priority": 0, "node": EVIL,
+                                        "decidedAt": EVIL},
+            "decision": {
+                "decidedAt": EVIL, "attempts": 1, "nodes": 2, "evaluated": 2, "feasible": 2,
+                "tied": 2, "nominated": False,
+                "best": [{"node": EVIL, "rank": 1, "total": 1, "scores": scores}],
+                "others": {"countedAt": EVIL, "nodes": 1,
+                           "reasons": [{"plugin": EVIL, "reasons": [EVIL], "nodes": 1}]}}},
+        "/explain/a/waiting": waiting,
+        "/explain/a/failed": {
+            "pod": EVIL, "state": "waiting",
+            "verdicts": {"recomputedAt": EVIL, "error": EVIL}},
+        "/what-if": {
+            "drained": EVIL, "leftOut": 1, "placed": [{"pod": EVIL, "node": EVIL}],
+            "unplaced": [{"pod": EVIL, "message": EVIL,
+                          "wouldPreempt": {"node": EVIL, "victims": [EVIL]}}],
+            "explanation": waiting},
+    }  # fmt: skip
+
+
+def _waiting() -> dict[str, Any]:
+    queue = {
+        "queue": EVIL,
+        "since": EVIL,
+        "attempts": 1,
+        "wokenBy": [{"event": EVIL, "plugins": [EVIL]}],
+    }
+    return {
+            "pod": EVIL, "state": "waiting", "schedulerName": EVIL, "priority": 1, "queue": queue,
+            "lastAttempt": {"endedAt": EVIL, "message": EVIL}, "reason": EVIL, "nearest": EVIL,
+            "lastPreemption": {"decidedAt": EVIL, "node": EVIL, "candidates": 1,
+                               "nominatedNode": EVIL + "x", "victims": [
+                                   {"pod": EVIL, "priority": 1}]},
+            "preemption": {"node": EVIL, "victims": [{"pod": EVIL, "priority": 1}],
+                           "wouldDo": EVIL},
+            "wouldFit": [{"text": EVIL}],
+            "verdicts": {
+                "recomputedAt": EVIL, "nodes": 1, "feasible": 0,
+                "preFilter": {"plugin": EVIL, "reasons": [EVIL]},
+                "byPlugin": [{"plugin": EVIL, "nodes": 1, "verdicts": [
+                    {"reasons": [EVIL], "nodes": 1, "examples": [EVIL]}]}],
+                "nearest": [{"node": EVIL, "rejectedBy": {EVIL: [EVIL]}}]}}  # fmt: skip

@@ -1,0 +1,107 @@
+"""The page over HTTP, as a browser asks for it; the operator behind it answers as scripted.
+
+Invariant: the operator's answers are those that a test has set, and what it was asked is kept.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from typing_extensions import override
+
+from stellwerk.client.operator_port import PortRefusal
+from stellwerk.page.answers import Port
+from stellwerk.page.server import open_page
+
+NOW = "2026-11-22T10:00:00.000Z"
+
+
+def empty_answers() -> dict[str, Any]:
+    """What an operator answers that has seen nothing yet."""
+    queues = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+    return {
+        "/queue/history": {
+            "everySeconds": 5.0,
+            "items": [{"at": NOW, "scheduled": 0, **queues}],
+        },
+        "/queue": {"counts": queues, "total": 0, "items": []},
+        "/decisions": {"total": 0, "items": []},
+        "/nodes": {"total": 0, "items": []},
+        "/profiles": {"items": [], "refused": [], "objects": []},
+    }
+
+
+class ScriptedPort(Port):
+    """Answers by path, whatever the query; others are refused with 404."""
+
+    def __init__(self) -> None:
+        self.answers = empty_answers()
+        self.asked: list[tuple[str, Mapping[str, Any] | None]] = []
+
+    @override
+    async def get(self, path: str) -> dict[str, Any]:
+        return self._answer(path, None)
+
+    @override
+    async def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return self._answer(path, body)
+
+    def _answer(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        self.asked.append((path, body))
+        answer = self.answers.get(path.partition("?")[0])
+        if answer is None:
+            raise PortRefusal(404, f"there is nothing at {path} (404)")
+        if isinstance(answer, Exception):
+            raise answer
+        result: dict[str, Any] = answer
+        return result
+
+
+class Window:
+    """A browser's window that was opened with the address that was printed."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self.url = url
+        self.origin = f"http://{urlsplit(url).netloc}"
+
+    def plain(self) -> aiohttp.ClientSession:
+        """The session itself, for what no page does."""
+        return self._session
+
+    async def get(self, path: str, **headers: str) -> tuple[int, str]:
+        """Status and text of a page."""
+        status, text, _ = await self.whole(path, **headers)
+        return status, text
+
+    async def whole(self, path: str, **headers: str) -> tuple[int, str, Mapping[str, str]]:
+        """The same with the headers; names are written with underscores."""
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self._session.get(self.origin + path, headers=sent) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def post(
+        self, path: str, form: Mapping[str, str], origin: str | None = None
+    ) -> tuple[int, str]:
+        """Send a form, by default as the page's own."""
+        headers = {"Origin": self.origin if origin is None else origin}
+        headers = {name: value for name, value in headers.items() if value}
+        async with self._session.post(self.origin + path, data=form, headers=headers) as answer:
+            return answer.status, await answer.text()
+
+
+@asynccontextmanager
+async def opened(port: Port | None = None, *, with_key: bool = True) -> AsyncIterator[Window]:
+    """Yield a window; without the key it was opened by a stranger."""
+    jar = aiohttp.CookieJar(unsafe=True)  # cookies of an address, too
+    async with (
+        open_page(port or ScriptedPort()) as url,
+        aiohttp.ClientSession(cookie_jar=jar) as session,
+    ):
+        window = Window(session, url)
+        if with_key:
+            async with session.get(url) as answer:
+                assert (answer.status, str(answer.url)) == (200, f"{window.origin}/")
+        yield window

@@ -1,0 +1,85 @@
+"""Runs of an in-process operator that records: arrivals, ends, nodes that go, preemption."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from stellwerk.clock import VirtualClock
+from stellwerk.journal.entries import Head
+from stellwerk.journal.reader import Journal, open_journal
+from stellwerk.journal.writer import JournalOptions, JournalWriter
+from stellwerk.scheduler.observers.recording import Recording
+from stellwerk_simulation.replaying import Replay
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, make_profile, quiet, running
+
+STARTED = "2026-01-01T00:00:00Z"
+
+
+async def record_run(
+    options: JournalOptions, *, seed: int = 1, pods: int = 300, nodes: int = 25
+) -> list[str]:
+    """Record a random run; the reasons for which the recording ended early."""
+    ended: list[str] = []
+    clock, numbers = VirtualClock(), random.Random(seed)
+    writer = JournalWriter(options, Head("test", STARTED, hashed=options.hashed), ended.append)
+    try:
+        async with running(clock, Recording(writer, clock)) as world:
+            world.apply(make_profile("default-scheduler"))
+            for number in range(nodes):
+                zone = {"topology.kubernetes.io/zone": f"z{number % 3}"}
+                world.apply(make_node(f"n{number}", cpu="4", labels=zone))
+            for number in range(pods):
+                await _arrive(world, number, numbers)
+                if number % 40 == 39:
+                    await _disturb(world, number, numbers)
+            await quiet(1000)
+    finally:
+        writer.close()
+    return ended
+
+
+async def _arrive(world: InProcess, number: int, numbers: random.Random) -> None:
+    cpu = f"{numbers.choice([100, 500, 2000])}m"
+    app = f"a{numbers.randrange(4)}"
+    spec: dict[str, Any] = {}
+    if numbers.random() < 0.3:
+        spec["topologySpreadConstraints"] = [
+            {
+                "maxSkew": 1,
+                "topologyKey": "topology.kubernetes.io/zone",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": app}},
+            }
+        ]
+    priority = numbers.choice([0, 0, 0, 10])
+    pod = make_pod(f"p{number}", cpu=cpu, labels={"app": app}, priority=priority, **spec)
+    world.apply(pod)
+    if numbers.random() < 0.2:
+        await quiet(30)
+
+
+async def _disturb(world: InProcess, number: int, numbers: random.Random) -> None:
+    """Let time pass, a pod end, and sometimes a node go."""
+    await quiet(100)
+    world.clock.advance(3)
+    world.queue.flush_backoff(world.clock.monotonic())
+    for kind, name in (("Pod", f"p{numbers.randrange(number)}"), ("Node", "n7")):
+        path = (
+            f"/api/v1/namespaces/default/pods/{name}" if kind == "Pod" else f"/api/v1/nodes/{name}"
+        )
+        if path in world.client.objects and (kind == "Pod" or numbers.random() < 0.3):
+            world.delete(kind, name)
+
+
+def replayed(file: Path) -> tuple[Replay, Journal]:
+    """A journal replayed to its end; needs a running event loop."""
+    journal = open_journal(file)
+    replay: Replay | None = None
+    for entry in journal:
+        if replay is None:
+            assert isinstance(entry, Head)
+            replay = Replay(entry)
+        replay.feed(entry)
+    assert replay is not None
+    return replay, journal

@@ -1,0 +1,87 @@
+"""A shadow takes the place of its profile and gives it back, however often it is interrupted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from stellwerk.client.promotion import promote
+from stellwerk.errors import ApiError, ConfigurationError
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
+from tests.support.memory_client import MemoryClient
+
+PATH = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles"
+ACTIVE = {"schedulerName": "packing", "weights": {"NodeResourcesFit": 5}}
+SHADOW = {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"ImageLocality": 2}}
+
+
+def client() -> MemoryClient:
+    stored = MemoryClient()
+    for name, spec in {"packing": ACTIVE, "next": SHADOW}.items():
+        stored.put(f"{PATH}/{name}", {"metadata": {"name": name, "uid": name}, "spec": spec})
+    return stored
+
+
+def specs(stored: MemoryClient) -> list[JsonObject]:
+    return [stored.objects[f"{PATH}/{name}"]["spec"] for name in ("packing", "next")]
+
+
+EXCHANGED = [
+    {"schedulerName": "packing", "weights": {"ImageLocality": 2}},
+    {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"NodeResourcesFit": 5}},
+]
+
+
+async def test_they_change_places_and_back() -> None:
+    stored = client()
+    done = await promote(stored, "next")
+    assert (done.active, done.shadow, done.resumed) == ("packing", "next", False)
+    assert specs(stored) == EXCHANGED
+    await promote(stored, "next")
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+class Failing(MemoryClient):
+    """Fails at one write, before or after it took effect."""
+
+    def __init__(self, at: int, *, applied: bool) -> None:
+        super().__init__()
+        self.left, self.applied = at, applied
+
+    @override
+    async def replace(self, path: str, body: Mapping[str, Any]) -> JsonObject:
+        self.left -= 1
+        if not self.left and not self.applied:
+            raise ApiError("replace", 500, "InternalError", "no answer")
+        answer = await super().replace(path, body)
+        if not self.left:
+            raise ApiError("replace", 500, "InternalError", "the answer was lost")
+        return answer
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["refused", "answer lost"])
+@pytest.mark.parametrize("write", [1, 2, 3])
+async def test_an_interrupted_promotion_is_finished_by_promoting_again(
+    write: int, *, applied: bool
+) -> None:
+    stored = Failing(write, applied=applied)
+    stored.objects = client().objects
+    with pytest.raises(ApiError):
+        await promote(stored, "next")
+    over = write == 3 and applied
+    if not over:
+        await promote(stored, "next")
+    assert specs(stored) == EXCHANGED
+    annotations = stored.objects[f"{PATH}/next"]["metadata"].get("annotations", {})
+    assert PROMOTION_ANNOTATION not in annotations
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("packing", "has no spec.shadowOf"), ("absent", "there is no SchedulerProfile absent")],
+)
+async def test_what_shadows_nothing_is_not_promoted(name: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        await promote(client(), name)

@@ -1,0 +1,48 @@
+"""A file that cannot be read is one line that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.yaml_file import read_one_yaml, read_yaml
+
+
+def test_every_document_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("a: 1\n---\n- b\n---\n")
+    assert read_yaml(file) == [{"a": 1}, ["b"], None]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(b"a: [", "not YAML: while parsing", id="a list without an end"),
+        pytest.param(b"\xff\xfe\xfa", "not YAML: ", id="not UTF-8"),
+        pytest.param(b"a: 2026-13-45", "not YAML: month must be in 1..12", id="no such day"),
+        pytest.param(b"[" * 20_000, "not YAML: ", id="nested too deeply"),
+    ],
+)
+def test_what_is_not_yaml_is_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigurationError) as caught:
+        read_yaml(file)
+    assert str(caught.value).startswith(f"{file}: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_and_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot read .*: No such file or directory"):
+        read_yaml(tmp_path / "absent")
+    with pytest.raises(ConfigurationError, match=r"cannot read .*: Is a directory"):
+        read_yaml(tmp_path)
+
+
+def test_one_document_is_expected(tmp_path: Path) -> None:
+    file = tmp_path / "f.yaml"
+    file.write_text("")
+    assert read_one_yaml(file) is None
+    file.write_text("a: 1\n---\nb: 2")
+    with pytest.raises(ConfigurationError, match="2 documents, one is expected"):
+        read_one_yaml(file)

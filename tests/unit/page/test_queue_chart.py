@@ -1,0 +1,52 @@
+"""The chart of the queues: no peak lost, no more points than are seen."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from stellwerk.page.queue_chart import HEIGHT, queue_chart
+
+BEGIN = datetime(2026, 11, 22, 10, tzinfo=UTC)
+
+
+def sample(number: int, **counts: int) -> dict[str, Any]:
+    at = (BEGIN + timedelta(seconds=5 * number)).isoformat()
+    none = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0, "scheduled": 0}
+    return {"at": at, **none, **counts}
+
+
+def heights(path: str) -> list[float]:
+    """The y coordinates of a path."""
+    points = path.removeprefix("M").removesuffix(" Z").replace(" L", " ").split()
+    return [float(point.split(",")[1]) for point in points]
+
+
+def test_areas_lie_on_each_other() -> None:
+    chart = queue_chart([sample(0, active=2, gated=3), sample(1, active=10)])
+    assert chart.highest == 10
+    assert heights(chart.areas["active"]) == [HEIGHT * 0.8, 0, HEIGHT, HEIGHT]
+    assert heights(chart.areas["gated"])[:2] == [HEIGHT * 0.5, 0]
+
+
+def test_one_sample_is_a_level() -> None:
+    chart = queue_chart([sample(0, backoff=5)])
+    assert heights(chart.areas["backoff"])[:2] == [0, 0]
+    assert chart.pods_per_second == 0
+
+
+def test_a_short_peak_in_an_hour_is_drawn() -> None:
+    samples = [sample(number, active=100 if number == 401 else 1) for number in range(721)]
+    chart = queue_chart(samples)
+    drawn = heights(chart.areas["active"])
+    assert chart.highest == 100
+    assert min(drawn) == 0
+    assert len(drawn) < 400
+    assert len(chart.rows) <= 12
+
+
+def test_the_rate_is_that_of_the_last_minute() -> None:
+    samples = [sample(number, scheduled=max(0, number - 12) * 10) for number in range(25)]
+    assert queue_chart(samples).pods_per_second == 2.0
+
+
+def test_a_count_that_fell_is_no_rate() -> None:
+    assert queue_chart([sample(0, scheduled=9), sample(1)]).pods_per_second == 0

@@ -1,0 +1,178 @@
+"""The pages: what they show, that no text becomes markup, and when there is no answer."""
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from typing_extensions import override
+
+from stellwerk.client.operator_port import NoAnswer, PortRefusal
+from tests.support.builders import make_node, make_pod
+from tests.support.explaining_port import explaining_port, two_nodes
+from tests.support.hostile_answers import EVIL, hostile_answers
+from tests.support.page_window import NOW, ScriptedPort, Window, opened
+
+PAGES = ("/", "/queue", "/decisions", "/nodes", "/profiles", "/what-if")
+
+
+class Markup(HTMLParser):
+    """What a browser would see as elements, attributes and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.texts: list[str] = []
+        self.feed(page)
+
+    @override
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    @override
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+async def test_no_text_of_the_operator_becomes_markup() -> None:
+    port = ScriptedPort()
+    port.answers |= hostile_answers()
+    async with opened(port) as window:
+        texts = [await shown(window, path) for path in PAGES]
+        texts += [await shown(window, f"/pods/a/{it}") for it in ("bound", "waiting", "failed")]
+        texts.append((await window.get("/pods/a/%3Cscript%3Ealert(1)%3C%2Fscript%3E"))[1])
+        typed = EVIL.replace("\u202e", "")
+        evil_form = dict.fromkeys(("nodes", "pod", "profile", "count", "drain"), typed)
+        texts.append((await window.post("/what-if", evil_form))[1])
+        texts.append((await window.post("/what-if", {"drain": typed}))[1])
+        evil_page = await window.get("/queue?page=%3Cscript%3E")
+        texts.append(evil_page[1])
+    for text in texts:
+        page = Markup(text)
+        assert page.tags.count("script") == 1, "the page's own"
+        assert {name for name, _ in page.attributes if name.startswith("on")} == set()
+        assert "style" not in {name for name, _ in page.attributes}
+        addresses = [value for name, value in page.attributes if name in {"href", "src", "action"}]
+        assert all(each.startswith(("/", "?page=", "#")) for each in addresses)
+        assert not any(each.startswith("//") for each in addresses)
+        assert "\u202e" not in text, "no text turns others round"
+        assert not any("49" in each for each in page.texts), "no template in a text is evaluated"
+    assert sum("<script>alert('x')</script>" in t for p in texts for t in Markup(p).texts) > 20
+
+
+async def shown(window: Window, path: str) -> str:
+    status, text = await window.get(path)
+    assert status == 200, text
+    return text
+
+
+async def test_every_page_of_a_real_operator_is_shown() -> None:
+    async with explaining_port() as answers:
+        await two_nodes(answers)
+
+        class Through(ScriptedPort):
+            @override
+            async def get(self, path: str) -> dict[str, Any]:
+                return expected(path, *await answers.get(path))
+
+            @override
+            async def post(self, path: str, body: Any) -> dict[str, Any]:
+                return expected(path, *await answers.post(path, body))
+
+        async with opened(Through()) as window:
+            overview = await shown(window, "/")
+            assert "default/web" in overview
+            assert "default/large" in overview
+            assert "tainted" in await shown(window, "/nodes")
+            assert "Accepted: True" in await shown(window, "/profiles")
+            bound = await shown(window, "/pods/default/web")
+            assert "Why the others were not" in bound
+            waiting = await shown(window, "/pods/default/large")
+            assert "tolerate dedicated=gpu:NoSchedule → 1 node" in waiting
+            assert 'title="NodeResourcesFit: Insufficient cpu"' in waiting
+            assert "Nearest name" in await shown(window, "/pods/default/other")
+            assert (await window.get("/pods/default/none"))[0] == 404
+            _, drained = await window.post("/what-if", {"drain": "small"})
+            assert "default/web" in drained
+            _, added = await window.post("/what-if", {"nodes": str(make_node("new", cpu="8"))})
+            assert "new" in added
+            status, text = await window.post("/what-if", {"drain": "no-such-node"})
+            assert (status, "there is no node" in text) == (422, True)
+            _, text = await window.post(
+                "/what-if", {"pod": str(make_pod("big", cpu="99", scheduler_name="stellwerk"))}
+            )
+            assert "What would make it fit" in text
+
+
+def expected(path: str, status: int, answer: Any) -> dict[str, Any]:
+    """The answer, or the refusal that the client makes of it."""
+    if status != 200:
+        raise PortRefusal(status, f"{answer} {path}")
+    result: dict[str, Any] = answer
+    return result
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        pytest.param(NoAnswer("no answer from there"), 503, id="no operator"),
+        pytest.param(PortRefusal(403, "User may not"), 403, id="no right"),
+        pytest.param(PortRefusal(503, "this replica does not lead", "other"), 502, id="a standby"),
+        pytest.param(PortRefusal(429, "too many"), 429, id="too many"),
+    ],
+)
+async def test_where_there_is_no_answer_the_page_says_why(failure: Exception, status: int) -> None:
+    port = ScriptedPort()
+    port.answers["/nodes"] = failure
+    async with opened(port) as window:
+        got, text = await window.get("/nodes")
+        assert (got, f"{failure}" in text) == (status, True)
+
+
+async def test_a_page_that_has_not_changed_is_not_sent_again() -> None:
+    port = ScriptedPort()
+    async with opened(port) as window:
+        _, _, headers = await window.whole("/queue")
+        tag = headers["ETag"]
+        assert (await window.get("/queue", If_None_Match=tag))[0] == 304
+        port.answers["/queue"]["total"] = 7
+        status, text = await window.get("/queue", If_None_Match=tag)
+        assert (status, "7 pods" in text) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "place"),
+    [
+        pytest.param("shop/web", "/pods/shop/web", id="with a namespace"),
+        pytest.param("web", "/pods/default/web", id="without one"),
+        pytest.param("//evil.example/x", "/pods/%2F%2Fevil.example/x", id="another site"),
+        pytest.param("", "/queue", id="nothing"),
+    ],
+)
+async def test_what_is_searched_for_is_a_page_of_this_site(typed: str, place: str) -> None:
+    async with opened() as window:
+        asked = window.plain().get(
+            f"{window.origin}/pods", params={"name": typed}, allow_redirects=False
+        )
+        async with asked as answer:
+            assert (answer.status, answer.headers["Location"]) == (303, place)
+
+
+async def test_a_list_is_shown_a_page_at_a_time() -> None:
+    port = ScriptedPort()
+    item: dict[str, Any] = {"pod": "a/b", "node": "n", "schedulerName": "s", "decidedAt": NOW}
+    item |= {"attempts": 1, "feasible": 1, "nodes": 1, "tied": 1}
+    port.answers["/decisions"] = {"total": 101, "items": [item]}
+    async with opened(port) as window:
+        text = await shown(window, "/decisions?page=2")
+        assert "page 2 of 3" in text
+        assert port.asked[-1][0] == "/decisions?limit=50&offset=50"
+        await shown(window, "/decisions?page=99999999999999999999")
+        await shown(window, "/decisions?page=-1")
+
+
+async def test_a_form_that_is_too_large_is_refused() -> None:
+    async with opened() as window:
+        status, _ = await window.post("/what-if", {"pod": "x" * 300_000})
+        assert status == 413

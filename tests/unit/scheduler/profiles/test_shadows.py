@@ -1,0 +1,127 @@
+"""A shadow says what it would have done, and does nothing."""
+
+from typing import Any
+
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, make_profile, quiet, running
+
+PACKING = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
+
+
+def make_shadow(of: str = "s", **spec: Any) -> dict[str, Any]:
+    profile = make_profile("next", created=5, **{"sampleOneIn": 1, **spec})
+    profile["spec"] = {**profile["spec"], "shadowOf": of}
+    del profile["spec"]["schedulerName"]
+    return profile
+
+
+async def schedule(world: InProcess, pods: int) -> None:
+    for number in range(pods):
+        world.apply(make_pod(f"p{number}", cpu="500m", schedulerName="s"))
+        await quiet(20)
+
+
+def found(world: InProcess) -> dict[str, Any]:
+    described = world.operator.loader.shadows.described("next")
+    assert described is not None
+    return described
+
+
+def refusal_of(world: InProcess) -> str | None:
+    refusal = world.operator.loader.entries["next"].refusal
+    return None if refusal is None else refusal.message
+
+
+async def test_differences_have_both_scores_and_the_plugin_that_made_them() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(pluginConfig=PACKING))
+        world.apply(*(make_node(f"n{number}", cpu="4") for number in range(5)))
+        await schedule(world, 10)
+        said = found(world)
+        assert said["compared"] == said["decisions"] == 10
+        assert said["differing"] == len(said["differences"]) > 0
+        assert float(said["meanGain"]) > 0
+        for each in said["differences"]:
+            assert each["node"] != each["shadowNode"]
+            assert each["shadowTotal"] > each["total"]
+            assert each["plugin"] == "NodeResourcesFit"
+        assert all(world.node_of(f"p{number}") for number in range(10))
+        assert world.operator.world.queue.pending()["active"] == 0
+
+
+async def test_the_same_profile_never_differs_by_its_ties() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow())
+        world.apply(*(make_node(f"n{number}", cpu="4") for number in range(20)))
+        await schedule(world, 20)
+        assert (found(world)["compared"], found(world)["differing"]) == (20, 0)
+
+
+async def test_a_node_that_the_shadow_turns_away_and_one_that_it_alone_has() -> None:
+    disabled: dict[str, Any] = {"plugins": {"filter": {"disabled": [{"name": "TaintToleration"}]}}}
+    tainted = make_node("n1", cpu="4")
+    tainted["spec"] = {"taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]}
+    async with running() as world:
+        world.apply(make_profile("s", **disabled), make_shadow(), tainted)
+        await schedule(world, 1)
+        (difference,) = found(world)["differences"]
+        assert (difference["node"], difference["shadowNode"]) == ("n1", "")
+        assert difference["plugin"] == "TaintToleration"
+        assert "untolerated taint" in difference["reason"]
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(**disabled), tainted)
+        await schedule(world, 1)
+        (difference,) = found(world)["differences"]
+        assert (difference["node"], difference["shadowNode"]) == ("", "n1")
+        assert world.node_of("p0") is None, "a shadow never binds"
+
+
+async def test_one_in_so_many_and_none_for_pods_that_waited() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(sampleOneIn=4))
+        world.apply(*(make_node(f"n{number}", cpu="4") for number in range(5)))
+        await schedule(world, 17)
+        assert (found(world)["decisions"], found(world)["compared"]) == (17, 4)
+    async with running() as world:
+        world.apply(make_shadow(skipIfWaitedSeconds=2), make_node("n1"))
+        world.apply(make_profile("s"))
+        world.apply(make_pod("early", schedulerName="s"))
+        world.clock.advance(3)
+        await quiet(50)
+        assert (found(world)["compared"], found(world)["skipped"]) == (0, 1)
+
+
+async def test_a_shadow_without_a_profile_to_shadow_says_so_and_recovers() -> None:
+    async with running() as world:
+        world.apply(make_shadow())
+        await quiet(50)
+        refusal = 'spec.shadowOf: no SchedulerProfile "s" serves'
+        assert refusal_of(world) == refusal
+        world.apply(make_profile("s"))
+        assert refusal_of(world) is None
+        assert set(world.profiles.served) == {"s"}
+        world.delete("SchedulerProfile", "s")
+        assert refusal_of(world) == refusal
+        assert world.operator.loader.shadows.by_name == {}
+
+
+async def test_a_shadow_that_cannot_decide_harms_itself_alone() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(), make_node("n1", cpu="4"))
+        (shadow,) = world.operator.loader.shadows.by_name.values()
+        shadow.profile.framework.filtering = None  # type: ignore[assignment]
+        await schedule(world, 2)
+        assert world.node_of("p1") == "n1"
+        assert (found(world)["failed"], found(world)["compared"]) == (2, 0)
+
+
+async def test_its_status_tells() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(), make_node("n1", cpu="4"))
+        await schedule(world, 3)
+        world.clock.advance(10)
+        await world.status.write_changed()
+        status = world.profile("next")
+        assert status["shadow"]["compared"] == 3
+        active = next(each for each in status["conditions"] if each["type"] == "Active")
+        assert (active["reason"], active["status"]) == ("Shadowing", "True")

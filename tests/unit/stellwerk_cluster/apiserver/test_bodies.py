@@ -1,0 +1,123 @@
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+from stellwerk_cluster.apiserver.bodies import delete_options_body, object_body, plain_body
+
+KINDS = KindTable()
+GROUPS = {"deployments": "apps", "customresourcedefinitions": "apiextensions.k8s.io"}
+JSON = "application/json"
+YAML = "application/yaml"
+_PARSE = "couldn't get version/kind; json parse error: "
+
+
+def _kind(plural: str) -> ResourceKind:
+    return KINDS.resource(plural, GROUPS.get(plural, ""))
+
+
+def refusal(content: bytes, plural: str = "deployments", media_type: str = JSON) -> str:
+    with pytest.raises(StatusError) as caught:
+        object_body(content, media_type, _kind(plural), KINDS)
+    assert caught.value.code == 400
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "unexpected end of JSON input (<empty>)"),
+        (b"{x}", "invalid character 'x' looking for beginning of object key string ({x})"),
+        (
+            b'{"a":[1,2,3,4,5,6,7,8,9,0,1,2,3,4,}',
+            (
+                "invalid character '}' looking for beginning of value "
+                '({"a":[1,2,3,4,5,6,7,8,9,0,1,2, ...)'
+            ),
+        ),
+        (b"nul", "unexpected end of JSON input (6e756c)"),
+        (
+            b'{"kind": 5}',
+            'json: cannot unmarshal number into Go struct field .kind of type string ({"kind": 5})',
+        ),
+    ],
+)
+def test_a_body_that_is_no_json_is_refused_with_its_beginning(content: bytes, why: str) -> None:
+    head = "the object provided is unrecognized (must be of type Deployment)"
+    assert refusal(content) == f"{head}: {_PARSE}{why}"
+
+
+def test_a_version_with_two_slashes_is_none() -> None:
+    assert "unexpected GroupVersion string: a/b/c" in refusal(b'{"apiVersion": "a/b/c"}')
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b'{"apiVersion": "apps/v1", "kind": "ReplicaSet"}',
+            (
+                'ReplicaSet in version "v1" cannot be handled as a Deployment: converting '
+                "(v1.ReplicaSet) to (apps.Deployment): unknown conversion"
+            ),
+        ),
+        (
+            b'{"apiVersion": "apps/v9", "kind": "Deployment"}',
+            (
+                'Deployment in version "v9" cannot be handled as a Deployment: no kind '
+                '"Deployment" is registered for version "apps/v9" '
+                'in scheme "pkg/api/legacyscheme/scheme.go:30"'
+            ),
+        ),
+        (
+            b'{"metadata": []}',
+            (
+                'Deployment in version "v1" cannot be handled as a Deployment: json: cannot '
+                "unmarshal array into Go struct field Deployment.metadata of type v1.ObjectMeta"
+            ),
+        ),
+    ],
+)
+def test_a_body_of_another_kind_is_refused(content: bytes, message: str) -> None:
+    assert refusal(content) == message
+
+
+def test_null_is_an_object_with_nothing_in_it() -> None:
+    assert object_body(b"null", JSON, KINDS.resource("pods"), KINDS) == {}
+
+
+def test_yaml_is_refused_with_the_line_that_is_wrong() -> None:
+    assert "): yaml: line " in refusal(b"a: b\nc: [\n", media_type=YAML)
+
+
+def test_options_of_a_delete_are_refused_in_the_decoders_words() -> None:
+    with pytest.raises(StatusError) as caught:
+        delete_options_body(b"[1]", JSON)
+    assert caught.value.message.startswith(f"{_PARSE}json: cannot unmarshal array into Go value")
+
+
+@given(
+    content=st.one_of(
+        st.binary(max_size=60),
+        st.binary(max_size=60).map(lambda raw: b"k8s\0" + raw),
+        st.text('{}[]:,"k8s- \n&*!|>', max_size=30).map(str.encode),
+    ),
+    media_type=st.sampled_from([JSON, YAML, "application/vnd.kubernetes.protobuf", "", "x"]),
+    plural=st.sampled_from(["pods", "deployments", "bindings", "customresourcedefinitions"]),
+)
+def test_any_bytes_are_an_object_or_refused(content: bytes, media_type: str, plural: str) -> None:
+    readers = (
+        partial(object_body, content, media_type, _kind(plural), KINDS),
+        partial(plain_body, content, media_type, "Eviction"),
+        partial(delete_options_body, content, media_type),
+    )
+    codes = set()
+    for read in readers:
+        try:
+            assert isinstance(read(), dict)
+        except StatusError as error:
+            codes.add(error.code)
+    assert codes <= {400, 415}
