@@ -56,32 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         help="two profiles: which is better at what and by how much, over the seeds in pairs",
     )
+    _add_conduct(parser)
+    _add_output(parser)
+    _add_replay(parser)
+
+
+def _add_conduct(parser: argparse.ArgumentParser) -> None:
+    """How pods arrive, and what becomes of them."""
     parser.add_argument(
         "--inflate",
         metavar="SHARE",
         type=_share,
         help="shuffle the pods, and cut or fill up the list until it asks for this share of all "
         "GPUs, as the published experiment does: 1.3 (default: the list as it is)",
-    )
-    parser.add_argument(
-        "--seed",
-        metavar="NUMBER",
-        type=_seed,
-        action="append",
-        help=f"of everything random; may be repeated (default: {_DEFAULT_SEED})",
-    )
-    parser.add_argument(
-        "--curve",
-        metavar="FILE",
-        type=Path,
-        help="write allocation and fragmentation at every percent of arrived load there, as .csv "
-        "or .json",
-    )
-    parser.add_argument(
-        "--html",
-        metavar="FILE",
-        type=Path,
-        help="write tables and plots there, as a page that opens without a network",
     )
     parser.add_argument(
         "--arrivals",
@@ -105,6 +92,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="virtual time until a plan that a plugin asked for is there; pods arrive one second "
         f"apart (default: {_PLAN_SECONDS})",
     )
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    """Which runs there are, and where their results go."""
+    parser.add_argument(
+        "--seed",
+        metavar="NUMBER",
+        type=_seed,
+        action="append",
+        help=f"of everything random; may be repeated (default: {_DEFAULT_SEED})",
+    )
+    parser.add_argument(
+        "--curve",
+        metavar="FILE",
+        type=Path,
+        help="write allocation and fragmentation at every percent of arrived load there, as .csv "
+        "or .json",
+    )
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        type=Path,
+        help="write tables and plots there, as a page that opens without a network",
+    )
     parser.add_argument(
         "--jobs",
         metavar="NUMBER",
@@ -112,7 +123,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.cpu_count() or 1,
         help="how many runs go on at once, each in a process (default: one per core)",
     )
-    _add_replay(parser)
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +194,7 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    for name in ("nodes", "pods", "inflate", "curve"):
+    for name in ("nodes", "pods", "kubeconfig", "compare", "inflate", "curve", "html"):
         if getattr(options, name) is not None:
             raise ConfigurationError(f"--{name} belongs to a trace, --replay reads a journal")
     if options.until and options.profile:
