@@ -53,6 +53,7 @@ from stellwerk.scheduler.observers.audit import Audit
 from stellwerk.scheduler.observers.audit_rounds import PERIOD_SECONDS, AuditRounds
 from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
+    DeviceCounters,
     Gauges,
     ProfileStopwatch,
     QueueMetrics,
@@ -225,6 +226,7 @@ class Operator:
                 metrics, name, plugins, world.clock.monotonic
             ),
             volume_counts=VolumeCounters(metrics),
+            device_counts=DeviceCounters(metrics),
         )
 
     def _scheduler(self, active: ActiveQueue, outbox: Outbox) -> Scheduler:

@@ -25,6 +25,7 @@ _ATTEMPT_BUCKETS: Final = exponential(0.001, 2, 15)
 _POINT_BUCKETS: Final = exponential(0.0001, 2, 12)
 _PLUGIN_BUCKETS: Final = exponential(0.00001, 1.5, 20)
 _SLOW_BUCKETS: Final = exponential(0.01, 2, 20)
+_DEVICE_BUCKETS: Final = exponential(0.1, 2, 14)
 _REQUEST_BUCKETS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
@@ -40,6 +41,7 @@ class Metrics:
         self._preemption()
         self._queue()
         self._volumes()
+        self._devices()
         self._events()
         self._requests()
         self._watches()
@@ -215,6 +217,25 @@ class Metrics:
             "scheduler_volume_scheduling_stage_error_total",
             "Errors of VolumeBinding, by what it was at: predicate, assume or bind.",
             "operation",
+        )
+
+    def _devices(self) -> None:
+        self.resource_claim_creates = self._counter(
+            "scheduler_resourceclaim_creates_total",
+            "Resource claims made for extended resources, by status: success or failure.",
+            "status",
+        )
+        labels = ("profile", "driver", "status")
+        self.binding_conditions_allocations = self._counter(
+            "scheduler_dra_bindingconditions_allocations_total",
+            "Attempts that waited for devices with binding conditions, by driver and outcome.",
+            *labels,
+        )
+        self.binding_conditions_wait_duration = self._histogram(
+            "scheduler_dra_bindingconditions_wait_duration_seconds",
+            "Time that an attempt waited for binding conditions, by driver and outcome.",
+            *labels,
+            buckets=_DEVICE_BUCKETS,
         )
 
     def _events(self) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random  # noqa: TID251  (the composition root makes the generator it injects)
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from aiohttp import web
@@ -20,6 +21,13 @@ from stellwerk_cluster import kubeconfig
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apiserver.access import Access
+from stellwerk_cluster.apiserver.component_statuses import (
+    COMPONENT_STATUSES,
+    CONTROLLER_MANAGER_PORT,
+    SCHEDULER_PORT,
+    ComponentStatuses,
+    port_health,
+)
 from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
@@ -49,7 +57,7 @@ from stellwerk_cluster.registry.store import EVENT_WINDOW, Store
 from stellwerk_cluster.work import Worker, WorkLoop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from ssl import SSLContext
     from types import TracebackType
@@ -114,7 +122,7 @@ class EmbeddedCluster:
         The API (`api`, `store`) works at once, in process; the port opens with `start`.
 
         Raises:
-            StatusError: a node manifest is invalid.
+            StatusError: a node manifest is invalid, or a device that drivers publish.
             ConfigurationError: the data directory is damaged, or cannot be read or written.
         """
         self.options = options or ClusterOptions()
@@ -138,8 +146,16 @@ class EmbeddedCluster:
         self.identity = make_identity(
             self.api.written_by("kube-apiserver"), self.options.identity, kept
         )
+        self._documents.tokens = self.identity.authenticator.tokens
         access = Access(self.identity.authenticator, self.identity.authorizer)
         self._server = HttpServer(self.api, renderer, self._watches, self._documents, access)
+        self.components: dict[str, Callable[[], str]] = {
+            "scheduler": partial(port_health, SCHEDULER_PORT),
+            "controller-manager": self._controllers_health,
+            "etcd-0": str,
+        }
+        """Component → what is wrong with it; of a scheduler in this process, it knows itself."""
+        self._server.readings.add(COMPONENT_STATUSES, ComponentStatuses(self.components))
         if self.options.kubelet is not None:
             self._server.pod_logs = PodLogs(self.api, pod_log, self._watches)
             self._serve_metrics(self.options.kubelet)
@@ -149,6 +165,12 @@ class EmbeddedCluster:
         self.work = WorkLoop(self._workers())
         self._runner: web.ServerRunner | None = None
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _controllers_health(self) -> str:
+        if not self.options.controllers:
+            return port_health(CONTROLLER_MANAGER_PORT)
+        running = any(not task.done() for task in self._tasks)
+        return "" if running else "the controllers do not run"
 
     def _serve_metrics(self, kubelet: KubeletOptions) -> None:
         """What `kubectl top` asks for."""

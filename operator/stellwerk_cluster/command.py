@@ -78,7 +78,9 @@ def open_cluster(
     try:
         cluster = EmbeddedCluster(manifests, port=port, options=options)
     except StatusError as error:
-        raise ConfigurationError(f"--nodes: {error}") from error
+        kind = (error.details or {}).get("kind")
+        flag = "--devices" if kind in {"ResourceSlice", "DeviceClass"} else "--nodes"
+        raise ConfigurationError(f"{flag}: {error}") from error
     install_profiles(cluster)
     return cluster
 

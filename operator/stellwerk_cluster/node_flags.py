@@ -13,6 +13,7 @@ from stellwerk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterable
 
     from stellwerk_cluster.hollow.kubelet import KubeletOptions
 
@@ -41,6 +42,7 @@ def add_node_flags(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="a KubeletConfiguration: eviction thresholds and what is reserved, of all nodes",
     )
+    add_device_flag(parser)
     commands = parser.add_subparsers(title="commands on a running cluster", metavar="COMMAND")
     for name, text in _TEXTS.items():
         command = commands.add_parser(name, help=text, description=f"{text.capitalize()}.")
@@ -51,6 +53,18 @@ def add_node_flags(parser: argparse.ArgumentParser) -> None:
     pod.add_argument("-n", "--namespace", default="default", help="(default: %(default)s)")
     pod.add_argument("--exit-code", type=int, default=1, help="(default: %(default)s)")
     pod.set_defaults(command=_end_pod)
+
+
+def add_device_flag(parser: argparse.ArgumentParser) -> None:
+    """The flag that gives hollow nodes devices."""
+    parser.add_argument(
+        "--devices",
+        metavar="NAME|FILE",
+        action="append",
+        default=[],
+        help="devices of all nodes: gpus, gpu-partitions, nics, or a file; may be given more than "
+        "once (docs/devices.md)",
+    )
 
 
 def _change_machine(options: argparse.Namespace) -> int:
@@ -73,13 +87,16 @@ def _end_pod(options: argparse.Namespace) -> int:
     return 0
 
 
-def kubelet_options(stages: Path | None, configuration: Path | None) -> KubeletOptions:
-    """What the files of `--stages` and `--kubelet-config` say.
+def kubelet_options(
+    stages: Path | None, configuration: Path | None, devices: Iterable[str] = ()
+) -> KubeletOptions:
+    """What the files of `--stages`, `--kubelet-config` and `--devices` say.
 
     Raises:
         ConfigurationError: a file cannot be read, or says what it may not.
     """
     from stellwerk.models.yaml_file import read_one_yaml  # noqa: PLC0415
+    from stellwerk_cluster.hollow.device_descriptions import read_description  # noqa: PLC0415
     from stellwerk_cluster.hollow.eviction_thresholds import parse_configuration  # noqa: PLC0415
     from stellwerk_cluster.hollow.kubelet import KubeletOptions  # noqa: PLC0415
     from stellwerk_cluster.hollow.lifecycle import parse_stages  # noqa: PLC0415
@@ -89,4 +106,5 @@ def kubelet_options(stages: Path | None, configuration: Path | None) -> KubeletO
         configuration=None
         if configuration is None
         else parse_configuration(read_one_yaml(configuration), str(configuration)),
+        devices=tuple(map(read_description, devices)),
     )

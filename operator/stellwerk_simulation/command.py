@@ -28,6 +28,14 @@ LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
+    _add_input(parser)
+    _add_conduct(parser)
+    _add_output(parser)
+    _add_replay(parser)
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    """What is simulated."""
     for name, text in (("--nodes", "the nodes"), ("--pods", "the pods, in order")):
         parser.add_argument(
             name,
@@ -56,19 +64,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs=2,
         help="two profiles: which is better at what and by how much, over the seeds in pairs",
     )
-    _add_conduct(parser)
-    _add_output(parser)
-    _add_replay(parser)
 
 
 def _add_conduct(parser: argparse.ArgumentParser) -> None:
-    """How pods arrive, and what becomes of them."""
+    """How it goes on."""
     parser.add_argument(
         "--inflate",
         metavar="SHARE",
         type=_share,
         help="shuffle the pods, and cut or fill up the list until it asks for this share of all "
         "GPUs, as the published experiment does: 1.3 (default: the list as it is)",
+    )
+    parser.add_argument(
+        "--seed",
+        metavar="NUMBER",
+        type=_seed,
+        action="append",
+        help=f"of everything random; may be repeated (default: {_DEFAULT_SEED})",
     )
     parser.add_argument(
         "--arrivals",
@@ -92,17 +104,17 @@ def _add_conduct(parser: argparse.ArgumentParser) -> None:
         help="virtual time until a plan that a plugin asked for is there; pods arrive one second "
         f"apart (default: {_PLAN_SECONDS})",
     )
+    parser.add_argument(
+        "--jobs",
+        metavar="NUMBER",
+        type=_jobs,
+        default=os.cpu_count() or 1,
+        help="how many runs go on at once, each in a process (default: one per core)",
+    )
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    """Which runs there are, and where their results go."""
-    parser.add_argument(
-        "--seed",
-        metavar="NUMBER",
-        type=_seed,
-        action="append",
-        help=f"of everything random; may be repeated (default: {_DEFAULT_SEED})",
-    )
+    """What is written beside the tables."""
     parser.add_argument(
         "--curve",
         metavar="FILE",
@@ -115,13 +127,6 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         help="write tables and plots there, as a page that opens without a network",
-    )
-    parser.add_argument(
-        "--jobs",
-        metavar="NUMBER",
-        type=_jobs,
-        default=os.cpu_count() or 1,
-        help="how many runs go on at once, each in a process (default: one per core)",
     )
 
 
@@ -194,7 +199,7 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    for name in ("nodes", "pods", "kubeconfig", "compare", "inflate", "curve", "html"):
+    for name in ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare"):
         if getattr(options, name) is not None:
             raise ConfigurationError(f"--{name} belongs to a trace, --replay reads a journal")
     if options.until and options.profile:
@@ -211,7 +216,7 @@ def _check(options: argparse.Namespace) -> None:
     if not options.profile and not options.compare:
         raise ConfigurationError("name at least one --profile, or two to --compare")
     if options.kubeconfig is None and None in {options.nodes, options.pods}:
-        raise ConfigurationError("name --nodes and --pods, or a --kubeconfig")
+        raise ConfigurationError("name --nodes and --pods, a --kubeconfig, or a --replay")
     if options.inflate is not None and options.arrivals == "trace":
         raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
     if options.curve is not None:

@@ -4,7 +4,8 @@ Each request sequence of kube-scheduler's that the reference lists has its test 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import Forbidden
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler import schedule_one
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
@@ -100,6 +102,38 @@ def check_devices(world: VirtualCluster) -> None:
             assert key not in held, key
             held.add(key)
     assert list(world.operator.world.objects.list(IN_FLIGHT)) == []
+
+
+# --- how long a decision takes -------------------------------------------------------------------
+
+
+def test_a_search_that_outlasts_its_turn_goes_on_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns: list[float] = []
+
+    in_slices_itself = schedule_one.in_slices
+    monkeypatch.setattr(schedule_one, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(schedule_one, "SLICE_SECONDS", -1.0)
+
+    async def story(world: VirtualCluster) -> None:
+        world.apply(
+            CLASS,
+            slice_of("node-a", {"name": "gpu-0"}),
+            slice_of("node-b", {"name": "gpu-0"}),
+            claim_object("one"),
+            claiming("first", "one"),
+        )
+        await world.settle()
+        assert world.node_of("first") is not None
+        assert turns
+
+    async def counted(work: Iterator[None], now: Callable[[], float]) -> None:
+        turns.append(now())
+        await in_slices_itself(work, now)
+
+    monkeypatch.setattr(schedule_one, "in_slices", counted)
+    play(story)
 
 
 # --- the examples of the documentation -----------------------------------------------------------
@@ -267,6 +301,7 @@ def test_a_pod_waits_for_the_binding_conditions_of_its_device() -> None:
         assert any(note[1] == "BindingConditionsPending" for note in world.notes.about("p"))
         report(world, "c", "example.com/ready")
         await world.until(lambda: world.node_of("p") == "node-a", seconds=1)
+        assert waits(world) == {"success": 1}
 
     play(story)
 
@@ -285,6 +320,7 @@ def test_a_failed_condition_ends_the_binding_and_the_claim_is_deallocated() -> N
         report(world, "c", "example.com/failed")
         await world.until(lambda: world.node_of("p") == "node-b")
         assert devices(world, "c") == ["gpu-1"]
+        assert waits(world) == {"failure": 1}
 
     play(story)
 
@@ -303,6 +339,7 @@ def test_devices_that_never_become_ready_are_given_up_after_ten_minutes() -> Non
         withdraw(world, "node-a")
         await world.until(lambda: devices(world, "c") == [], seconds=1200)
         assert world.clock.monotonic() - began >= 600
+        assert waits(world) == {"timeout": 1}
 
     play(story)
 
@@ -446,6 +483,14 @@ def test_the_deletion_of_an_allocated_claim_wakes_the_pod_that_waits_for_its_dev
         await world.until(lambda: world.node_of("second") == "node-a", seconds=45)
 
     play(story)
+
+
+def waits(world: VirtualCluster) -> dict[str, int]:
+    """How often attempts waited for binding conditions, by outcome."""
+    name = world.operator.metrics.binding_conditions_allocations.name
+    lines = [line for line in world.metrics().decode().splitlines() if line.startswith(name)]
+    statuses = [(re.search(r'status="([a-z]+)"', line), line.split()[-1]) for line in lines]
+    return {found[1]: round(float(count)) for found, count in statuses if found}
 
 
 def refused() -> Exception:

@@ -5,6 +5,7 @@ examples whose whole story is where their pods end; those with a second act have
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,9 @@ import pytest
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
+from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
 from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.cluster import ClusterOptions
 from tests.support.builders import make_node, make_pod
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping
@@ -24,7 +27,6 @@ from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster, 
 EXAMPLES = ROOT / "docs" / "examples"
 ZONE = "topology.kubernetes.io/zone"
 BETA_ZONE = "failure-domain.beta.kubernetes.io/zone"
-SPECIAL = {"key": "special", "value": "true", "effect": "NoSchedule"}
 DEDICATED = {"key": "dedicated", "value": "groupName", "effect": "NoSchedule"}
 KEY1 = {"key": "key1", "value": "value1", "effect": "NoSchedule"}
 KEY1_EXECUTE = {**KEY1, "effect": "NoExecute"}
@@ -33,41 +35,32 @@ KEY2 = {"key": "key2", "value": "value2", "effect": "NoSchedule"}
 Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
 
 
-def play(nodes: Iterable[JsonObject], story: Story) -> None:
+def play(nodes: Iterable[JsonObject], story: Story, options: ClusterOptions | None = None) -> None:
     """Tell a story on a new cluster of these nodes."""
 
     async def flow(clock: VirtualClock) -> None:
-        async with open_virtual_cluster(clock, nodes) as world:
+        async with open_virtual_cluster(clock, nodes, options) as world:
             await story(world)
 
     run_skipping(flow)
 
 
-def documented_node(name: str, zone: str | None, **more: Any) -> JsonObject:
-    """A node of the spread examples, with the documentation's labels `node` and `zone`."""
-    labels = {"node": name, **({"zone": zone} if zone else {}), **more.pop("labels", {})}
-    return make_node(name, labels=labels, **more)
+def nodes_for(examples: str, *, without: str = "") -> list[JsonObject]:
+    """The nodes that lie beside the examples for them."""
+    nodes = read_manifests(EXAMPLES / "nodes" / f"{examples}.yaml")
+    return [each for each in nodes if each["metadata"]["name"] != without]
 
 
-def spread_pod(name: str, node_name: str) -> JsonObject:
-    """A pod that the spread examples count."""
-    return make_pod(name, node_name=node_name, labels={"foo": "bar"})
+def pods_for(examples: str) -> list[JsonObject]:
+    """The pods that some examples find on their nodes."""
+    return read_manifests(EXAMPLES / "pods" / f"{examples}.yaml")
 
 
-FOUR_NODES = [
-    documented_node(f"node{number}", zone)
-    for number, zone in enumerate(("zoneA", "zoneA", "zoneB", "zoneB"), start=1)
-]
-THREE_PODS = [spread_pod(f"p{number}", f"node{number}") for number in (1, 2, 3)]
-CONFLICT_NODES = [
-    documented_node("node1", "zoneA"),
-    documented_node("node2", "zoneA"),
-    documented_node("node3", "zoneB"),
-]
-CONFLICT_PODS = [
-    spread_pod(f"p{number}", node_name)
-    for number, node_name in enumerate(("node1", "node1", "node2", "node3", "node3"), start=1)
-]
+FOUR_NODES = nodes_for("four-nodes")
+FIVE_NODES = nodes_for("with-zone-c")
+THREE_PODS = pods_for("to-spread-from")
+CONFLICT_NODES = nodes_for("conflict")
+CONFLICT_PODS = pods_for("in-conflict")
 
 
 def secured(level: str, node_name: str) -> JsonObject:
@@ -119,31 +112,9 @@ def placed(
     return Placement(file, nodes, pod, set(expected), list(running), reason)
 
 
-ZONES_OF_THE_SOUTH = [
-    zoned("east", "antarctica-east1"),
-    make_node("west", labels={ZONE: "antarctica-west1", "another-node-label-key": "no"}),
-    make_node(
-        "preferred-elsewhere",
-        labels={ZONE: "arctic-1", "another-node-label-key": "another-node-label-value"},
-    ),
-]
-
-
-def preferred(zone_key: str, zone: str) -> JsonObject:
-    labels = {zone_key: zone, "another-node-label-key": "another-node-label-value"}
-    return make_node("preferred", labels=labels)
-
-
-WEIGHTED_NODES = [
-    make_node("one", labels={"label-1": "key-1"}),
-    make_node("two", labels={"label-2": "key-2"}),
-    make_node("windows", labels={"label-2": "key-2", "kubernetes.io/os": "windows"}),
-]
-PACKING_NODES = [
-    make_node(name, allocatable={"intel.com/foo": "4", "intel.com/bar": "4"})
-    for name in ("empty", "fuller")
-]
-FULLER = [make_pod("user", node_name="fuller", requests={"intel.com/foo": "2"})]
+ZONES_OF_THE_SOUTH = nodes_for("antarctica", without="preferred")
+PACKING_NODES = nodes_for("packing")
+FULLER = pods_for("on-the-fuller-node")
 
 PLACEMENTS = [
     pytest.param(
@@ -153,7 +124,7 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "node-affinity.yaml",
-            [*ZONES_OF_THE_SOUTH, preferred(ZONE, "antarctica-west1")],
+            nodes_for("antarctica"),
             "with-node-affinity",
             "preferred",
         ),
@@ -171,27 +142,28 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "node-affinity-e2e-az.yaml",
-            [
-                zoned("one", "e2e-az1", "kubernetes.io/e2e-az-name"),
-                zoned("three", "e2e-az3", "kubernetes.io/e2e-az-name"),
-                preferred("kubernetes.io/e2e-az-name", "e2e-az2"),
-            ],
+            nodes_for("e2e-az"),
             "with-node-affinity",
             "preferred",
         ),
         id="the older form of the same affinity",
     ),
     pytest.param(
-        placed("node-affinity-weights.yaml", WEIGHTED_NODES, "with-affinity-anti-affinity", "two"),
+        placed(
+            "node-affinity-weights.yaml",
+            nodes_for("two-labels"),
+            "with-affinity-anti-affinity",
+            "two",
+        ),
         id="weight 50 outweighs weight 1, and only linux counts",
     ),
     pytest.param(
         placed(
             "pod-affinity.yaml",
-            [zoned("v1", "V"), zoned("v2", "V"), zoned("r1", "R"), zoned("x1", "X")],
+            nodes_for("zones-v-r-x"),
             "with-pod-affinity",
             *("v1", "v2"),
-            running=[secured("S1", "v1"), secured("S1", "r1"), secured("S2", "r1")],
+            running=pods_for("s1-and-s2"),
         ),
         id="pod affinity goes to a zone of S1, away from S2",
     ),
@@ -217,17 +189,17 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "pod-affinity-beta-zone.yaml",
-            [zoned("v1", "V", BETA_ZONE), zoned("r1", "R", BETA_ZONE), zoned("new", "V")],
+            nodes_for("zones-v-r-beta"),
             "with-pod-affinity",
             "v1",
-            running=[secured("S1", "v1"), secured("S1", "r1"), secured("S2", "r1")],
+            running=pods_for("s1-and-s2"),
         ),
         id="the beta zone label is a topology key like any other",
     ),
     pytest.param(
         placed(
             "node-name.yaml",
-            [make_node("kube-01", unschedulable=True), make_node("kube-02")],
+            [*nodes_for("kube-01"), make_node("kube-02")],
             "nginx",
             "kube-01",
         ),
@@ -244,7 +216,7 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "one-constraint.yaml",
-            [*FOUR_NODES, documented_node("node5", "zoneC")],
+            FIVE_NODES,
             "mypod",
             "node5",
             running=THREE_PODS,
@@ -254,7 +226,7 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "one-constraint-with-node-affinity.yaml",
-            [*FOUR_NODES, documented_node("node5", "zoneC")],
+            FIVE_NODES,
             "mypod",
             *("node3", "node4"),
             running=THREE_PODS,
@@ -264,7 +236,7 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "one-constraint.yaml",
-            [*FOUR_NODES[:3], documented_node("node5", None, labels={"zone-typo": "zoneC"})],
+            [*FOUR_NODES[:3], make_node("node5", labels={"node": "node5", "zone-typo": "zoneC"})],
             "mypod",
             "node3",
             running=THREE_PODS,
@@ -284,7 +256,7 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "toleration-example-key.yaml",
-            [make_node("node1", taints=[KEY1])],
+            nodes_for("tainted"),
             "nginx",
             reason="1 node(s) had untolerated taint(s)",
         ),
@@ -293,15 +265,7 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "dedicated-nodes.yaml",
-            [
-                make_node("free"),
-                make_node(
-                    "dedicated",
-                    cpu="1",
-                    labels={"dedicated": "groupName"},
-                    taints=[DEDICATED],
-                ),
-            ],
+            nodes_for("dedicated"),
             "of-the-group",
             "dedicated",
         ),
@@ -310,10 +274,7 @@ PLACEMENTS = [
     pytest.param(
         placed(
             "special-hardware.yaml",
-            [
-                make_node("plain"),
-                make_node("special", taints=[SPECIAL], allocatable={"example.com/special": "1"}),
-            ],
+            nodes_for("special-hardware"),
             "uses-special-hardware",
             "special",
         ),
@@ -349,7 +310,7 @@ def test_a_pod_with_a_node_selector_waits_for_the_label() -> None:
         await world.until(lambda: world.node_of("nginx"))
         assert world.node_of("nginx") == "node-2"
 
-    play([make_node(f"node-{number}") for number in (1, 2, 3)], story)
+    play(nodes_for("three"), story)
 
 
 def test_added_affinity_holds_together_with_the_pods_own() -> None:
@@ -364,11 +325,7 @@ def test_added_affinity_holds_together_with_the_pods_own() -> None:
         await world.settle()
         assert world.node_of("other") == "bar-ssd"
 
-    nodes = [
-        make_node(f"{profile}-{disk}", labels={"scheduler-profile": profile, "disktype": disk})
-        for profile, disk in (("foo", "ssd"), ("foo", "disk"), ("bar", "ssd"))
-    ]
-    play(nodes, story)
+    play(nodes_for("foo-and-bar"), story)
 
 
 def test_a_cache_and_a_web_server_on_each_of_three_nodes() -> None:
@@ -387,7 +344,7 @@ def test_a_cache_and_a_web_server_on_each_of_three_nodes() -> None:
             ]
             assert sorted(nodes) == ["node-1", "node-2", "node-3"]
 
-    play([make_node(f"node-{number}") for number in (1, 2, 3)], story)
+    play(nodes_for("three"), story)
 
 
 def test_a_pod_with_a_node_name_is_no_business_of_the_scheduler() -> None:
@@ -490,7 +447,7 @@ def test_each_revision_of_a_roll_out_is_spread_by_itself() -> None:
         await world.until(lambda: len(before & set(world.pods)) == 0)
         assert nodes_of(world, world.pods) == ["node-1", "node-2", "node-3"]
 
-    play([make_node(f"node-{number}") for number in (1, 2, 3)], story)
+    play(nodes_for("three"), story)
 
 
 def nodes_of(world: VirtualCluster, names: Iterable[str]) -> list[str]:
@@ -543,7 +500,7 @@ def test_a_taint_keeps_off_whoever_does_not_tolerate_it_until_it_goes() -> None:
         world.patch("nodes", "node1", {"spec": {"taints": None}})
         await world.until(lambda: world.node_of("nginx") == "node1")
 
-    play([make_node("node1", taints=[KEY1])], story)
+    play(nodes_for("tainted"), story)
 
 
 def test_three_taints_and_two_tolerations_keep_new_pods_off_and_let_old_ones_stay() -> None:
@@ -560,7 +517,7 @@ def test_three_taints_and_two_tolerations_keep_new_pods_off_and_let_old_ones_sta
         assert why is not None
         assert "1 node(s) had untolerated taint(s)" in why[1]
 
-    play([make_node("node1")], story)
+    play(nodes_for("one"), story)
 
 
 @pytest.mark.parametrize("taint_goes", [False, True], ids=["the taint stays", "the taint goes"])
@@ -576,7 +533,7 @@ def test_toleration_seconds_bound_the_stay(*, taint_goes: bool) -> None:
         await asyncio.sleep(4)
         assert leaving(world, "stays-an-hour") is not taint_goes
 
-    play([make_node("node1")], story)
+    play(nodes_for("one"), story)
 
 
 @pytest.mark.parametrize("recovers", [False, True], ids=["it stays away", "it comes back"])
@@ -616,7 +573,7 @@ def test_the_dedicated_nodes_are_for_the_group_alone() -> None:
         await world.settle()
         assert world.node_of("stranger") is None
 
-    play([make_node("dedicated", labels={"dedicated": "groupName"}, taints=[DEDICATED])], story)
+    play(nodes_for("dedicated", without="free"), story)
 
 
 def test_half_of_the_nodes_are_enough_where_the_configuration_says_so() -> None:
@@ -663,7 +620,7 @@ def test_a_high_priority_takes_the_place_of_a_lower_one() -> None:
         reasons = [reason for _, reason, _ in world.notes.about("low")]
         assert reasons == ["Scheduled", "Preempted"]
 
-    play([make_node("node-1", pods="1")], story)
+    play(nodes_for("room-for-one-pod"), story)
 
 
 def test_a_non_preempting_pod_waits_its_turn_at_the_head() -> None:
@@ -680,10 +637,10 @@ def test_a_non_preempting_pod_waits_its_turn_at_the_head() -> None:
         await world.until(lambda: world.node_of("patient"))
         assert world.node_of("earlier") is None
 
-    play([make_node("node-1", pods="1")], story)
+    play(nodes_for("room-for-one-pod"), story)
 
 
-NODES_N_AND_M = [make_node("node-n", zone="z"), make_node("node-m", zone="z", cpu="1")]
+NODES_N_AND_M = nodes_for("node-n-and-m")
 
 
 def test_pod_p_waits_for_pod_q_by_default() -> None:
@@ -709,13 +666,44 @@ def test_cross_node_preemption_makes_room_for_pod_p() -> None:
     play(NODES_N_AND_M, story)
 
 
+def test_a_pod_for_special_hardware_may_leave_its_toleration_to_admission() -> None:
+    async def story(world: VirtualCluster) -> None:
+        (pod,) = read_manifests(EXAMPLES / "special-hardware.yaml")
+        del pod["spec"]["tolerations"]
+        world.apply(pod)
+        await world.settle()
+        assert world.node_of("uses-special-hardware") == "special"
+
+    plugins = DEFAULT_PLUGINS | {"ExtendedResourceToleration"}
+    options = ClusterOptions(seed=1, heartbeats=False, admission_plugins=plugins)
+    nodes = nodes_for("special-hardware")
+    nodes[1]["spec"]["taints"][0] |= {"key": "example.com/special", "value": ""}
+    play(nodes, story, options)
+
+
+def flows() -> str:
+    """The text of all flows."""
+    files = sorted(Path(__file__).parent.rglob("test_*.py"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
 def test_every_example_has_a_row_in_the_table_and_a_flow() -> None:
-    table = (EXAMPLES / "README.md").read_text(encoding="utf-8")
-    files = sorted(Path(__file__).parent.glob("test_*.py"))
-    flows = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    table, told = (EXAMPLES / "README.md").read_text(encoding="utf-8"), flows()
     for path in sorted(EXAMPLES.iterdir()):
-        if path.name != "README.md":
-            assert f"`{path.name}`" in table
-        if path.suffix and path.name != "README.md":
+        if path.is_file() and path.name != "README.md":
             # The package of a plugin has flows of its own: test_example_plugin.py.
-            assert f'"{path.name}"' in flows
+            assert f"`{path.name}`" in table
+            assert f'"{path.name}"' in told
+
+
+def test_the_nodes_and_pods_beside_the_examples_are_those_of_the_table_and_of_the_flows() -> None:
+    table, told = (EXAMPLES / "README.md").read_text(encoding="utf-8"), flows()
+    for path in (*(EXAMPLES / "nodes").iterdir(), *(EXAMPLES / "pods").iterdir()):
+        assert f"`{path.stem}`" in table, path
+        assert f'_for("{path.stem}"' in told, path
+    for row in table.splitlines():
+        if row.startswith("| `"):
+            for name in re.findall(r"`([^`]+)`", row.split(" | ")[1]):
+                assert any(
+                    (EXAMPLES / kind / f"{name}.yaml").is_file() for kind in ("nodes", "pods")
+                )

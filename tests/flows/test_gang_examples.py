@@ -101,6 +101,18 @@ def test_pods_that_must_be_close_share_a_zone() -> None:
     play(nodes, story)
 
 
+@pytest.mark.parametrize(("cpu", "bound"), [("2", 0), ("3", 3), ("8", 5)])
+def test_a_launcher_is_not_left_out_for_workers(cpu: str, bound: int) -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLES / "gang-roles.yaml")
+        await world.until(is_placed(world, "mpi", placed=bound > 0))
+        await world.settle()
+        assert len(placed(world, "mpi")) == bound
+        assert bool(world.node_of("mpi-launcher")) == (bound > 0)
+
+    play([make_node("n", cpu=cpu)], story)
+
+
 @pytest.mark.parametrize("others", [1, 3])
 def test_a_gang_takes_the_place_of_as_few_as_it_must(others: int) -> None:
     async def story(world: VirtualCluster) -> None:

@@ -13,7 +13,7 @@ PROGRAMS = Path(sys.executable).parent
 SECTIONS = sections(ROOT / "docs" / "gangs.md")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_reader_can_follow_the_walk_through(tmp_path: Path) -> None:
     assert set(SECTIONS) == {"A walk through"}
     (tmp_path / "docs").symlink_to(ROOT / "docs")

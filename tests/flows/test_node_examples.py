@@ -13,18 +13,22 @@ from tests.support.node_driver import ClusterDriver, hollow_pod
 from tests.support.repository import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples"
-MEMORY = {"cpu": "4", "memory": "10Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 
 
 def content(file: str) -> Any:
     return yaml.safe_load((EXAMPLES / file).read_text())
 
 
-def cluster_of(file: str, *names: str) -> ClusterDriver:
+def nodes_for(examples: str) -> list[JsonObject]:
+    """The nodes that lie beside the examples for them."""
+    text = (EXAMPLES / "nodes" / f"{examples}.yaml").read_text(encoding="utf-8")
+    return list(yaml.safe_load_all(text))
+
+
+def cluster_of(file: str) -> ClusterDriver:
     configuration = parse_configuration(content(file), file)
-    nodes = [{"metadata": {"name": name}, "status": {"capacity": MEMORY}} for name in names]
     kubelet = KubeletOptions(configuration=configuration)
-    return ClusterDriver(nodes, heartbeats=False, kubelet=kubelet)
+    return ClusterDriver(nodes_for("ten-gibibytes"), heartbeats=False, kubelet=kubelet)
 
 
 def apply(cluster: ClusterDriver, manifest: JsonObject) -> None:
@@ -44,8 +48,7 @@ def apply(cluster: ClusterDriver, manifest: JsonObject) -> None:
 def test_a_pod_with_a_node_name_is_for_the_kubelet_alone(
     file: str, name: str, outcome: tuple[str, str | None]
 ) -> None:
-    nodes = [{"metadata": {"name": "kube-01"}, "status": {"capacity": MEMORY}}]
-    cluster = ClusterDriver(nodes, heartbeats=False)
+    cluster = ClusterDriver(nodes_for("kube-01"), heartbeats=False)
     apply(cluster, content(file))
     status = cluster.pod(name)["status"]
     assert (status["phase"], status.get("reason")) == outcome
@@ -67,7 +70,7 @@ def test_a_label_that_changes_later_evicts_nothing() -> None:
 
 
 def test_minimum_reclaim_goes_on_until_1524_mebibytes_are_free() -> None:
-    cluster = cluster_of("eviction-minimum-reclaim.kubelet.yaml", "node-1")
+    cluster = cluster_of("eviction-minimum-reclaim.kubelet.yaml")
     for name, used in (("one", "300Mi"), ("two", "400Mi"), ("three", "200Mi")):
         apply(cluster, hollow_pod(name, annotations={"usage": f"logs={used}"}))
     # 600Mi are left: below 1Gi. With 1000Mi, and with 1300Mi, 1524Mi are not reached yet.
@@ -80,7 +83,7 @@ def test_minimum_reclaim_goes_on_until_1524_mebibytes_are_free() -> None:
 
 
 def test_images_are_reclaimed_until_102_gibibytes_are_free() -> None:
-    cluster = cluster_of("eviction-minimum-reclaim.kubelet.yaml", "node-1")
+    cluster = cluster_of("eviction-minimum-reclaim.kubelet.yaml")
     for name, used in (("one", "2Gi"), ("two", "1500Mi"), ("three", "1Gi")):
         apply(cluster, hollow_pod(name, annotations={"usage": f"writable={used}"}))
     # 200Gi: 99.5Gi are left, then 101.5Gi, then 103Gi.
@@ -91,7 +94,7 @@ def test_images_are_reclaimed_until_102_gibibytes_are_free() -> None:
 
 
 def test_reserved_memory_is_not_allocatable_and_pods_go_below_500_mebibytes() -> None:
-    cluster = cluster_of("eviction-reserved-memory.kubelet.yaml", "node-1")
+    cluster = cluster_of("eviction-reserved-memory.kubelet.yaml")
     assert cluster.node("node-1")["status"]["allocatable"]["memory"] == "8204Mi"
     apply(cluster, hollow_pod("p", annotations={"usage": "memory=9739Mi"}))
     cluster.advance(30)

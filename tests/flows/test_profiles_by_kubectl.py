@@ -32,10 +32,9 @@ async def run(kubectl: Kubectl, *arguments: str, stdin: str = "") -> Done:
     return await asyncio.to_thread(kubectl.run, *arguments, stdin=stdin)
 
 
-def spec_of(**spec: Any) -> JsonObject:
+def profile_of(name: str, **spec: Any) -> JsonObject:
     """A profile as a user writes it."""
-    profile = make_profile("mine", **spec)
-    return {**profile, "metadata": {"name": "mine"}}
+    return {**make_profile(name, **spec), "metadata": {"name": name}}
 
 
 def weighted(*plugins: tuple[str, int]) -> JsonObject:
@@ -77,11 +76,19 @@ async def test_the_api_server_refuses_what_the_operator_would(tmp_path: Path) ->
     async with EmbeddedCluster(1, options=QUIET) as cluster:
         install(cluster)
         kubectl = kubectl_on(cluster, tmp_path)
-        for name, (spec, words) in REFUSED.items():
-            done = await run(kubectl, "create", "-f", "-", stdin=yaml.safe_dump(spec_of(**spec)))
-            assert (done.code, words in done.stderr) == (1, True), f"{name}: {done.text}"
-        done = await run(kubectl, "create", "-f", "-", stdin=yaml.safe_dump(spec_of()))
-        assert done.code == 0, done.text
+        refused = [
+            profile_of(f"p{number}", **spec) for number, (spec, _) in enumerate(REFUSED.values())
+        ]
+        manifests = yaml.safe_dump_all([*refused, profile_of("mine")])
+        done = await run(kubectl, "create", "-f", "-", stdin=manifests)
+        assert done.code == 1
+        assert [line.split()[0] for line in done.stdout.splitlines()] == [
+            "schedulerprofile.scheduling.stellwerk.dev/mine"
+        ]
+        complaints = done.stderr.split("SchedulerProfile.scheduling.stellwerk.dev ")
+        for number, (name, (_, words)) in enumerate(REFUSED.items()):
+            own = [each for each in complaints if each.startswith(f'"p{number}"')]
+            assert any(words in each for each in own), f"{name}: {own}"
         renamed = '{"spec": {"schedulerName": "other"}}'
         arguments = ("patch", "schedulerprofile", "mine", "--type=merge", "-p", renamed)
         done = await run(kubectl, *arguments)

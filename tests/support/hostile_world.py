@@ -113,6 +113,7 @@ class HostileWorld:
                 self.world.cache.update_snapshot()
                 self.world.clock.advance(Backoff().max_seconds + 1)
                 self.world.queue.flush_backoff(self.world.clock.monotonic())
+                await self._decide_once_more()
                 # The thread drops what it has parsed when it turns to something else, which may be
                 # after the loop has gone on; on a busy machine long after.
                 await beside_the_loop(lambda: None)
@@ -136,6 +137,13 @@ class HostileWorld:
         await self.show(meter, "DELETED", touched)
         await self.show(meter, "DELETED", late)
         world.delete("Pod", "another")
+        await quiet(50)
+
+    async def _decide_once_more(self) -> None:
+        """What plugins have read of an object goes when they are asked again."""
+        self.world.apply(make_pod("after", cpu="100m", labels={"app": "x"}))
+        await quiet(50)
+        self.world.delete("Pod", "after")
         await quiet(50)
 
     async def show(self, meter: LoopMeter, event_type: str, obj: JsonObject) -> None:

@@ -27,6 +27,9 @@ _PATHS = {
 }
 
 
+STRATEGIC = "application/strategic-merge-patch+json"
+
+
 class Store(MemoryClient):
     """A MemoryClient that knows the status subresource, and merges conditions by type.
 
@@ -52,7 +55,14 @@ class Store(MemoryClient):
         content_type: str = "application/merge-patch+json",
     ) -> JsonObject:
         check_granted("patch", path)
-        return await super().patch(path.removesuffix("/status"), body)
+        path = path.removesuffix("/status")
+        if content_type == STRATEGIC and "conditions" in body.get("status", {}):
+            known = (await self.get(path)).get("status", {}).get("conditions", [])
+            merged = {each["type"]: each for each in known}
+            for each in body["status"]["conditions"]:
+                merged[each["type"]] = {**merged.get(each["type"], {}), **each}
+            body = {"status": {"conditions": list(merged.values())}}
+        return await super().patch(path, body)
 
     @override
     async def get(self, path: str) -> JsonObject:

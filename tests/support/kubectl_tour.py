@@ -156,6 +156,7 @@ STEPS = (
     Step("port-forward {pod} 18080:80", HOLLOW, fails=True),
     Step("logs {pod}", "scheduled to node-", note="the story of the pod, as its kubelet saw it"),
     Step("logs {pod} --previous", "previous terminated container", fails=True),
+    Step("get componentstatuses", "controller-manager   Healthy"),
     Step("top nodes", "node-1", note="what pods and nodes use by their annotations"),
     Step("top pods", "web-"),
     Step("top pod {pod} --containers", "0m"),

@@ -44,6 +44,12 @@ def with_change(case: Mapping[str, Any], change: Mapping[str, Any]) -> Json:
         changed["pod"]["spec"].setdefault("tolerations", []).append(toleration)
     elif kind == "deletePod":
         changed["pods"] = [pod for pod in changed["pods"] if _key(pod) != change["pod"]]
+        namespace = change["pod"].partition("/")[0]
+        for claim in changed.get("resourceclaims") or ():
+            metadata = claim["metadata"]
+            freed = metadata["name"] in change.get("claims", ())
+            if freed and metadata.get("namespace", "default") == namespace:
+                del claim["status"]
     else:
         node = next(n for n in changed["nodes"] if n["metadata"]["name"] == change["node"])
         _change_node(node, change)

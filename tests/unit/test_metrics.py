@@ -78,6 +78,8 @@ KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...]]] = {
     ),
     "plugin_execution_duration_seconds": ({"plugin", "extension_point", "status"}, PLUGIN),
     "plugin_evaluation_total": ({"plugin", "extension_point", "profile"}, ()),
+    "podgroup_schedule_attempts_total": ({"result", "profile"}, ()),
+    "podgroup_scheduling_attempt_duration_seconds": ({"result", "profile"}, ATTEMPT),
     "pending_pods": ({"queue"}, ()),
     "queue_incoming_pods_total": ({"queue", "event"}, ()),
     "unschedulable_pods": ({"plugin", "profile"}, ()),
@@ -92,6 +94,12 @@ KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...]]] = {
     "event_handling_duration_seconds": ({"event"}, POINT),
     "queueing_hint_execution_duration_seconds": ({"plugin", "event", "hint"}, PLUGIN),
     "inflight_events": ({"event"}, ()),
+    "resourceclaim_creates_total": ({"status"}, ()),
+    "dra_bindingconditions_allocations_total": ({"profile", "driver", "status"}, ()),
+    "dra_bindingconditions_wait_duration_seconds": (
+        {"profile", "driver", "status"},
+        exponential(0.1, 2, 14),
+    ),
     "volume_binder_cache_requests_total": ({"operation"}, ()),
     "volume_scheduling_stage_error_total": ({"operation"}, ()),
 }

@@ -1,5 +1,7 @@
 """Every watched object that is neither a pod nor a node, as in the API, indexed as plugins need.
 
+ResourceSlices alone are kept parsed, since they hold every device of the cluster.
+
 Event handlers set and remove; plugins read, and VolumeBinding assumes what it is about to write.
 Invariant: an assumption stands in for the stored object, in every answer and index but `stored`,
 until it is restored or the API shows another resourceVersion or a deletion.
@@ -12,6 +14,7 @@ from typing_extensions import override
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject, text
+from stellwerk.models.resource_slice import kept_slice
 from stellwerk.snapshot.changes import Changes
 from stellwerk.snapshot.copy_on_write import CopyOnWrite
 
@@ -39,6 +42,8 @@ _INDEXES: Final[Mapping[str, Mapping[str, Callable[[JsonObject], str]]]] = {
     },
 }
 """Kind → index → the value an object is found by; "" is not indexed."""
+_KEPT: Final[Mapping[str, Callable[[JsonObject], JsonObject]]] = {"ResourceSlice": kept_slice}
+"""Kinds of which there is too much to keep as in the API; what is kept in place of an object."""
 
 
 class _Table:
@@ -117,6 +122,9 @@ class IndexedObjectStore(ObjectStore):
             KeyError, TypeError, AttributeError: the object is malformed; nothing has changed.
         """
         table, key = self._table(kind), _key(obj)
+        kept = _KEPT.get(kind)
+        if kept is not None:
+            obj = kept(obj)
         before = table.replaced.get(key) or table.objects.get(key)
         if key in table.replaced:
             assumed = table.objects[key]

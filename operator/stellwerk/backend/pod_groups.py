@@ -31,6 +31,8 @@ class GroupMembers:
     """Pods on nodes that are not terminating."""
     pending: Counter[str] = field(default_factory=Counter)
     """Pods without a node that may be scheduled, by schedulerName."""
+    lacks_placement: bool = False
+    """Whether the last attempt found no nodes with the labels that it asks for."""
     waiting_since: float | None = None
     """Since when it has had pods without a node (monotonic seconds); None: it has none."""
     reserved_since: float | None = None
@@ -155,6 +157,11 @@ class PodGroupBook(PodGroups):
     def why_gated(self, pod: PodInfo) -> str:
         members = self.groups.get(pod.group) if pod.group is not None else None
         return "" if members is None else self.why_closed(members)
+
+    @override
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        members = self.groups.get(pod.group) if pod.group is not None else None
+        return members is not None and members.lacks_placement
 
     def why_closed(self, members: GroupMembers) -> str:
         """Why no member is worth an attempt; empty: they are."""

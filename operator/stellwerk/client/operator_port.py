@@ -16,7 +16,7 @@ from stellwerk.errors import SchedulerError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-MOST_BYTES: Final = 64 << 20
+MOST_BYTES: Final = 32 << 20
 """Of one answer."""
 _OK: Final = 200
 

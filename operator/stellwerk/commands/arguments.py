@@ -6,9 +6,12 @@ ArgumentTypeError of one line.
 
 import argparse
 from pathlib import Path
+from typing import Final
 
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.quantity import whole_units
+
+_LAST_PORT: Final = 65535
 
 
 def share(text: str) -> float:
@@ -49,6 +52,13 @@ def size(text: str) -> int:
     return value
 
 
+def port_number(text: str) -> int:
+    """A port; 0: a free one."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 5 and int(text) <= _LAST_PORT):  # noqa: PLR2004 digits
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to {_LAST_PORT}")
+    return int(text)
+
+
 def truth(text: str) -> bool:
     """What Go's flags take for a bool."""
     if text.lower() in {"1", "t", "true"}:
@@ -67,7 +77,10 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
         help="how many hollow nodes, or a file with node manifests (default: 3)",
     )
     parser.add_argument(
-        "--port", type=int, default=0, help="of the cluster, on 127.0.0.1 (default: a free one)"
+        "--port",
+        type=port_number,
+        default=0,
+        help="of the cluster, on 127.0.0.1 (default: a free one)",
     )
     parser.add_argument(
         "--kubeconfig",

@@ -98,7 +98,7 @@ def run(options: argparse.Namespace) -> int:
             options.data_dir,
             access,
             features,
-            kubelet_options(options.stages, options.kubelet_config),
+            kubelet_options(options.stages, options.kubelet_config, options.devices),
         )
     )
     return 0

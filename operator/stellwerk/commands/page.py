@@ -9,6 +9,7 @@ import asyncio
 import sys
 from typing import Final
 
+from stellwerk.commands.arguments import port_number
 from stellwerk.commands.port_arguments import PortAddress, add_port_arguments, port_address
 
 HELP: Final = "show the queues, decisions, nodes and explanations in a browser on this machine"
@@ -17,7 +18,10 @@ HELP: Final = "show the queues, decisions, nodes and explanations in a browser o
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where it listens, and whether a browser is opened."""
     parser.add_argument(
-        "--port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
+        "--port",
+        type=port_number,
+        default=0,
+        help="of the page, on 127.0.0.1 (default: a free one)",
     )
     parser.add_argument("--open", action="store_true", help="open it in the default browser")
     add_port_arguments(parser)

@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
+from stellwerk.explain.device_text import device_lines
+
 _WIDTH: Final = 100
 """Where there is no terminal."""
 _MOST_NODES: Final = 10
@@ -60,6 +62,8 @@ def print_explanation(explanation: Json, to: Console) -> None:
         _print_decision(explanation["decision"], explanation.get("node", ""), to)
     if "queue" in explanation:
         _print_queue(explanation, to)
+    if "devices" in explanation and "verdicts" not in explanation:
+        _print_devices(explanation["devices"], to)
     if "verdicts" in explanation:
         _print_verdicts(explanation, to)
 
@@ -204,6 +208,8 @@ def _print_verdicts(explanation: Json, to: Console) -> None:
                 for each in by_plugin["verdicts"]
             )
         )
+    if "devices" in explanation:
+        _print_devices(explanation["devices"], to)
     if "wouldGetNode" in explanation:
         held_back = "gatedBy" in explanation.get("queue", {})
         when = "if it were not held back" if held_back else "now"
@@ -211,6 +217,11 @@ def _print_verdicts(explanation: Json, to: Console) -> None:
         return
     _print_preemption(explanation.get("preemption") or {}, to)
     _print_suggestions(explanation.get("wouldFit") or (), to)
+
+
+def _print_devices(devices: Json, to: Console) -> None:
+    for line in device_lines(devices):
+        to.print(escape(line))
 
 
 def _print_preemption(preemption: Json, to: Console) -> None:

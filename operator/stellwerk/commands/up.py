@@ -6,7 +6,11 @@ The command line calls it. Invariant: nothing of it is left when it ends.
 import argparse
 from typing import Final
 
-from stellwerk.commands.arguments import add_cluster_arguments, add_feature_gates
+from stellwerk.commands.arguments import (
+    add_cluster_arguments,
+    add_feature_gates,
+    port_number,
+)
 from stellwerk.garbage import collect_seldom
 
 HELP: Final = "start an embedded cluster with the scheduler on it, to try things"
@@ -16,9 +20,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What the cluster is made of."""
     add_cluster_arguments(parser)
     parser.add_argument(
-        "--page-port", type=int, default=0, help="of the page, on 127.0.0.1 (default: a free one)"
+        "--page-port",
+        type=port_number,
+        default=0,
+        help="of the page, on 127.0.0.1 (default: a free one)",
     )
     add_feature_gates(parser)
+    from stellwerk_cluster.node_flags import add_device_flag  # noqa: PLC0415
+
+    add_device_flag(parser)
     parser.set_defaults(log_level="warning")
 
 
@@ -30,7 +40,15 @@ def run(options: argparse.Namespace) -> int:
     from stellwerk.demo.up import run_up  # noqa: PLC0415
     from stellwerk_cluster.command import api_features  # noqa: PLC0415
 
-    kubeconfig = options.kubeconfig.absolute()
     features = api_features(gates=options.feature_gates)
-    uvloop.run(run_up(options.nodes, options.port, kubeconfig, options.page_port, features))
+    uvloop.run(
+        run_up(
+            options.nodes,
+            options.port,
+            options.kubeconfig.absolute(),
+            options.page_port,
+            features,
+            options.devices,
+        )
+    )
     return 0

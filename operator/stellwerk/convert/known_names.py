@@ -18,6 +18,7 @@ OFF_BY_DEFAULT: Final = frozenset(
         "CrossNodePreemption",
         "DefaultPodTopologySpread",
         "FragmentationGradientDescent",
+        "GangScheduling",
         "GpuBestFit",
         "GpuClustering",
         "GpuDotProduct",

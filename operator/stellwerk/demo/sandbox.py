@@ -6,7 +6,7 @@ Invariant: leaving it stops both and removes what was written, also when either 
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.cluster import EmbeddedCluster
 from stellwerk_cluster.command import ApiFeatures, open_cluster
+from stellwerk_cluster.node_flags import kubelet_options
 
 _LOOPBACK: Final = PortOptions("127.0.0.1:0", plain_http=True)
 
@@ -61,23 +62,28 @@ async def open_sandbox(
     kubeconfig: Path | None = None,
     port: int = 0,
     features: ApiFeatures | None = None,
+    devices: Sequence[str] = (),
 ) -> AsyncIterator[Sandbox]:
     """Yield a cluster of these nodes with the operator on it; `features` are on in its API.
 
     Raises:
         ConfigurationError: the nodes cannot be read, or the operator cannot start.
     """
+    kubelet = kubelet_options(None, None, devices)
     async with AsyncExitStack() as stack:
         if kubeconfig is None:
             directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="stellwerk-"))
             kubeconfig = Path(directory) / "kubeconfig"
         else:
             stack.callback(kubeconfig.unlink, missing_ok=True)
-        cluster = await stack.enter_async_context(open_cluster(nodes, port, features=features))
+        cluster = await stack.enter_async_context(
+            open_cluster(nodes, port, features=features, kubelet=kubelet)
+        )
         cluster.write_kubeconfig(kubeconfig)
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         options = RunOptions(kubeconfig=str(kubeconfig), port=_LOOPBACK)
         operator = asyncio.create_task(run(options, serving.set_result), name="operator")
+        cluster.components["scheduler"] = lambda: "the operator has ended" * operator.done()
         stack.push_async_callback(_stop, operator)
         either: set[asyncio.Future[Any]] = {operator, serving}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

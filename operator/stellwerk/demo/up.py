@@ -4,6 +4,7 @@ The command line calls `run_up`. Invariant: the commands that are printed work a
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -21,12 +22,13 @@ async def run_up(
     kubeconfig: Path,
     page_port: int = 0,
     features: ApiFeatures | None = None,
+    devices: Sequence[str] = (),
     output: TextIO | None = None,
 ) -> None:
     """Run until the operator ends, which SIGTERM and SIGINT make it do."""
     output = output or sys.stdout
     async with (
-        open_sandbox(nodes, kubeconfig, port, features) as sandbox,
+        open_sandbox(nodes, kubeconfig, port, features, devices) as sandbox,
         aiohttp.ClientSession() as session,
         open_page(OperatorPort(session, sandbox.url), page_port) as page,
     ):

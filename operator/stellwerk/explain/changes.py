@@ -261,6 +261,8 @@ class DeletePod(Change):
     cost: ClassVar[Cost] = Cost.DELETE
 
     pod: PodInfo
+    claims: tuple[str, ...] = ()
+    """Names of the resource claims that it alone holds, which are free without it."""
 
     @property
     @override
@@ -279,11 +281,16 @@ class DeletePod(Change):
 
     @override
     def describe(self) -> str:
-        return f"delete {self.pod.key} on {self.pod.node_name}"
+        words = f"delete {self.pod.key} on {self.pod.node_name}"
+        if not self.claims:
+            return words
+        claims = "claim" if len(self.claims) == 1 else "claims"
+        return f"{words}, which holds {claims} {', '.join(self.claims)}"
 
     @override
     def as_json(self) -> JsonObject:
-        return {"kind": "deletePod", "pod": self.pod.key, "node": self.pod.node_name}
+        change = {"kind": "deletePod", "pod": self.pod.key, "node": self.pod.node_name}
+        return change | ({"claims": list(self.claims)} if self.claims else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import orjson
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.case_files import cases_of, read_cases
 from stellwerk.explain.decide import CaseError, decide
+from stellwerk.explain.device_text import device_lines
 
 
 def decide_lines(path: str, *, human: bool, output: TextIO | None = None, pod_key: str = "") -> int:
@@ -90,6 +91,7 @@ def _table(result: Mapping[str, Any]) -> str:
     if preemption.get("nominatedNode"):
         victims = ", ".join(preemption["victims"])
         lines.append(f"  preempts on {preemption['nominatedNode']}: {victims}")
+    lines += [f"  {line}" for line in device_lines(result.get("devices") or {})]
     return "\n".join([*lines, ""])
 
 

@@ -7,6 +7,7 @@ another.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 from typing import Final
@@ -16,6 +17,7 @@ import numpy as np
 from stellwerk.explain.candidates import Candidates
 from stellwerk.explain.changes import Change, DeletePod
 from stellwerk.explain.findings import Findings, findings
+from stellwerk.explain.held_claims import held_claims, release
 from stellwerk.explain.pods_in_the_way import PodsInTheWay
 from stellwerk.explain.suggestions import ClosedDomain, Proof, Suggestion, grouped
 from stellwerk.models.pod import PodInfo
@@ -133,7 +135,7 @@ class Counterfactuals:
         limit = len(self._tried) + (_TRIES if len(found.rows) > _SMALL else _TRIES_SMALL)
         for at in near:
             for other in in_the_way.for_row(int(found.rows[at])):
-                if len(self._tried) < limit and self._try((DeletePod(other),)) is not None:
+                if len(self._tried) < limit and self._try((self._deletion(other),)) is not None:
                     yield
 
     # --- several changes ------------------------------------------------------------------------
@@ -150,7 +152,7 @@ class Counterfactuals:
                 tried.add((constraint, value))
                 before = len(self._proofs)
                 for count in range(1, min(_MOST_TOGETHER, len(pods)) + 1):
-                    leaving = tuple(map(DeletePod, pods[:count]))
+                    leaving = tuple(map(self._deletion, pods[:count]))
                     yield from self._smallest(leaving, (constraint, value))
                     if len(self._proofs) > before:
                         break
@@ -173,7 +175,7 @@ class Counterfactuals:
                 for changes in by_plugin.values()
                 if changes
             ]
-            leaving = [DeletePod(other) for other in self._in_the_way.for_row(row)]
+            leaving = [self._deletion(other) for other in self._in_the_way.for_row(row)]
             for choice in product(*options):
                 if len(self._tried) < limit:
                     yield from self._smallest(tuple(dict.fromkeys(choice)))
@@ -227,6 +229,11 @@ class Counterfactuals:
 
     # --- trying ---------------------------------------------------------------------------------
 
+    def _deletion(self, other: PodInfo) -> DeletePod:
+        """The change that lets a pod go, with what it holds."""
+        claims = held_claims(self._world.objects, other)
+        return DeletePod(other, tuple(claim["metadata"]["name"] for claim in claims))
+
     def _try(self, changes: tuple[Change, ...], closed: ClosedDomain | None = None) -> bool | None:
         """Whether a node takes the pod after these changes; None: they were tried already."""
         together = frozenset(changes)
@@ -234,9 +241,11 @@ class Counterfactuals:
             return None
         self._tried.add(together)
         pod = self._pod
-        with self._world.trial() as trial:
+        with ExitStack() as released, self._world.trial() as trial:
             for change in changes:
                 pod = change.apply(trial, self._snapshot, pod)
+                if isinstance(change, DeletePod) and change.claims:
+                    release(self._world.objects, change.pod, released)
             fits = find_nodes(self._world, pod, self._profile, thorough=True).found.fits
             rows = np.flatnonzero(fits)
             if not len(rows):

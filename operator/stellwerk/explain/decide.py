@@ -138,13 +138,14 @@ def decide(case: Mapping[str, Any]) -> JsonObject:
     state = CycleState()
     state.write(DefaultPreemption.name, EveryCandidate())
     decision = decide_pod(loaded.world, loaded.pod, loaded.profile, state, thorough=True)
-    return result | _Written(decision).result()
+    return result | _Written(loaded.world, decision).result()
 
 
 class _Written:
     """A Decision while it is written down."""
 
-    def __init__(self, decision: Decision) -> None:
+    def __init__(self, world: World, decision: Decision) -> None:
+        self._world = world
         self._decision = decision
         self._search = decision.search
         self._found = decision.search.found
@@ -157,7 +158,7 @@ class _Written:
         decision, found = self._decision, self._found
         failure = decision.failure
         if failure is not None and not failure.rejected:
-            return {"error": failure.message}
+            return {"error": failure.message} | devices_of(self._world, decision)
         diagnosis = decision.diagnosis or self._framework.filtering.diagnose(
             found, self._search.pod
         )
@@ -169,7 +170,7 @@ class _Written:
         if found.pre_filter.ok:
             result["allFilters"] = self._all_filters()
         result["selected"] = []
-        result |= devices_of(decision)
+        result |= devices_of(self._world, decision)
         if decision.scores is not None:
             return result | self._scores(decision.scores)
         post = decision.post_filter or PostFilterResult(OK)

@@ -1,9 +1,12 @@
-"""What a decision says about devices, in the schema of recorded decisions.
+"""What a decision says about devices, in the schema of recorded decisions and beyond.
 
-Called by `decide`. Invariant: the allocations shown for a node are those that Reserve would keep
-for it.
+Called by `decide`; the field `devices` says which devices were considered where no node was found.
+Invariant: the allocations shown for a node are those that Reserve would keep for it.
 """
 
+from collections.abc import Generator
+
+from stellwerk.explain.device_report import device_report, plugin_of
 from stellwerk.framework.status import CODE_NAMES
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.devices.attempt import Attempt
@@ -11,26 +14,37 @@ from stellwerk.plugins.devices.extended import CLAIM_NAME
 from stellwerk.plugins.devices.pod_claims import is_reserved_for, reserved_for
 from stellwerk.plugins.dynamic_resources import DynamicResources
 from stellwerk.world.decide import Decision
+from stellwerk.world.world import World
 
 _MOST_CONSUMERS = 256
 
 
-def devices_of(decision: Decision) -> JsonObject:
+def devices_of(world: World, decision: Decision) -> JsonObject:
     """The fields that only cases with claims have; none where devices do not matter."""
     search = decision.search
     attempt = search.found.state.get(DynamicResources.name, Attempt)
-    plugins = search.profile.framework.plugins.values()
-    plugin = next(
-        (each for at in plugins for each in at if isinstance(each, DynamicResources)), None
-    )
+    plugin = plugin_of(search.profile)
     if plugin is None:
         return {}
     result = _gated(plugin, decision)
+    if decision.scores is None:
+        found = search.found
+        result |= _last(device_report(world, search.pod, search.profile, found.state))
     if attempt is None or not attempt.anything:
         return result
     if decision.scores is None:
         return result | _released(plugin, decision, attempt)
     return result | _given(plugin, decision, attempt)
+
+
+def _last(steps: Generator[None, None, JsonObject]) -> JsonObject:
+    """What all steps come to."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            found: JsonObject = ended.value
+            return found
 
 
 def _gated(plugin: DynamicResources, decision: Decision) -> JsonObject:

@@ -16,6 +16,8 @@ import numpy as np
 
 from stellwerk.backend.queued_pod import POPPED, QueuedPod
 from stellwerk.explain.counterfactuals import Counterfactuals
+from stellwerk.explain.device_report import claims_report, device_report, searched
+from stellwerk.explain.device_suggestions import device_suggestions
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
@@ -73,6 +75,9 @@ class Explanations:
     def _bound(self, pod: PodInfo) -> Steps:
         yield
         result = self._header(pod, "bound") | {"node": pod.node_name}
+        claims = claims_report(self.world, pod)
+        if claims:
+            result["devices"] = {"claims": claims}
         victim = self.evictions.of_victim(pod.key)
         if victim is not None and victim["node"] == pod.node_name:
             result["preempted"] = victim
@@ -193,9 +198,11 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
     world.cache.update_snapshot()
     computed = rfc3339(world.clock.now())
     try:
+        yield from searched(world, pod, profile)
         found = yield from findings(world, pod, profile)
         yield
         result: JsonObject = {"verdicts": {"recomputedAt": computed} | verdicts(world, found)}
+        result |= yield from device_report(world, pod, profile, found.found.state)
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)
             yield
@@ -205,9 +212,10 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
         result |= preemption(decision)
         search = Counterfactuals(world, pod, profile)
         yield from search.search(found)
+        of_devices = yield from device_suggestions(world, pod, profile, found.found.state)
     except PluginFailure as failure:
         return {"verdicts": {"recomputedAt": computed, "error": str(failure)}}
-    result["wouldFit"] = [suggestion.as_json() for suggestion in search.suggestions]
+    result["wouldFit"] = [each.as_json() for each in search.suggestions] + of_devices
     if search.eviction:
         pods = ", ".join(search.eviction)
         result["preemption"]["wouldDo"] = (

@@ -14,6 +14,7 @@ from stellwerk.backend.queued_pod import POPPED
 from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.explain.report import explain_on
 from stellwerk.explain.steps import Steps
+from stellwerk.explain.supposed_claims import give_back
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
@@ -121,6 +122,9 @@ def _decide(
         return
     if decision.node_name:
         world.nominator.remove(pod.uid)
+        # Devices and volumes that it takes are gone for the next one, too.
+        state = decision.search.found.state
+        profile.framework.binding.reserve(state, pod, decision.node_name)
         world.cache.assume_pod(pod.with_node(decision.node_name))
         placed.append({"pod": pod.key, "node": decision.node_name})
         return
@@ -187,6 +191,7 @@ def _drain(world: World, name: str) -> list[PodInfo]:
     ]
     for pod in leaving:
         world.cache.remove_pod(pod.uid)
+    give_back(world, leaving)
     world.cache.set_node(replace(node, unschedulable=True))
     ordered = sorted(leaving, key=lambda pod: (-pod.priority, pod.key))
     return [pod.with_node("") for pod in ordered]

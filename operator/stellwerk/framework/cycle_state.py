@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from stellwerk.framework.status import Code, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from stellwerk.models.pod import PodInfo
     from stellwerk.models.pod_group_key import PodGroupKey
     from stellwerk.snapshot.columns import Mask
@@ -42,6 +44,8 @@ class CycleState:
         "skipped_filters",
         "skipped_pre_binds",
         "skipped_scores",
+        "turn_seconds",
+        "unfinished",
     )
 
     def __init__(self, *, sampled: bool = False) -> None:
@@ -64,6 +68,17 @@ class CycleState:
         """What was measured; `Stopwatch.attempt` takes it after the cycle and after the binding."""
         self.pods_to_activate: dict[str, PodInfo] = {}
         """Pods (by uid) that a plugin wants moved to activeQ at the end of the cycle."""
+        self.turn_seconds: float | None = None
+        """How long a costly filter may take at once; None: as long as it needs."""
+        self.unfinished: Iterator[None] | None = None
+        """What a costly filter has left undone when that time was over."""
+
+    def begin_anew(self) -> None:
+        """Forget what was found: the attempt is made once more."""
+        fresh = CycleState(sampled=self.sampled)
+        fresh.among, fresh.group = self.among, self.group
+        for slot in self.__slots__:
+            setattr(self, slot, getattr(fresh, slot))
 
     def write(self, key: str, value: object) -> None:
         """Remember a value."""

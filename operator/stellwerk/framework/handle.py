@@ -21,6 +21,7 @@ from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.services import (
     ClusterClient,
+    DeviceCounts,
     EvictedTogether,
     FilterRunner,
     Handle,
@@ -105,8 +106,24 @@ class NoPodGroups(PodGroups):
         return ""
 
     @override
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        return False
+
+    @override
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         return None
+
+
+class DevicesUncounted(DeviceCounts):
+    """Counts nothing: for decisions outside the scheduler."""
+
+    @override
+    def claim_made(self, status: str) -> None:
+        pass
+
+    @override
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,7 @@ class Services:
     """What measures the plugins of a profile."""
     volume_counts: VolumeCounts = field(default_factory=VolumesUncounted)
     pod_groups: PodGroups = field(default_factory=NoPodGroups)
+    device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
 
 
 class ProfileHandle(Handle):
@@ -153,9 +171,10 @@ class ProfileHandle(Handle):
         self.client = services.client
         self.recorder = services.recorder
         self.volume_counts = services.volume_counts
+        self.device_counts = services.device_counts
         self.preempting = services.preempting
-        self.background = services.background
         self.pod_groups = services.pod_groups
+        self.background = services.background
         self._framework: ServedFramework | None = None
 
     def serve(self, framework: ServedFramework) -> None:

@@ -161,6 +161,10 @@ class PodGroups(Protocol):
         """Return why a member's group is not worth an attempt; empty if it is."""
         ...
 
+    def lacks_placement(self, pod: PodInfo) -> bool:
+        """Return whether a member's group waits for nodes with labels that none has."""
+        ...
+
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         """Return what goes when a member is evicted; None: it goes alone."""
         ...
@@ -214,6 +218,18 @@ class VolumeCounts(Protocol):
         ...
 
 
+class DeviceCounts(Protocol):
+    """Takes what DynamicResources does, for kube-scheduler's three families of it."""
+
+    def claim_made(self, status: str) -> None:
+        """A claim for extended resources was made ("success"), or refused ("failure")."""
+        ...
+
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        """A pod waited for a driver's devices: "success", "failure", "timeout" or "error"."""
+        ...
+
+
 class Handle(Protocol):
     """What the framework offers to plugins. Nothing here needs an event loop to be imported."""
 
@@ -225,11 +241,12 @@ class Handle(Protocol):
     client: ClusterClient
     recorder: Recorder
     volume_counts: VolumeCounts
+    device_counts: DeviceCounts
     preempting: AbstractSet[str]
     """Uids of the pods that still have victims to be deleted."""
+    pod_groups: PodGroups
     background: Background
     """Computes what a plugin does not wait for."""
-    pod_groups: PodGroups
 
     @property
     def filters(self) -> FilterRunner:

@@ -369,6 +369,16 @@ class DefaultPreemptionArgs(PluginArgs):
         return self
 
 
+class GangSchedulingArgs(PluginArgs):
+    """Arguments of GangScheduling."""
+
+    second_look_milliseconds: Annotated[int, Field(ge=0, le=10_000)] = 50
+    """How long other orders of a group's pods are tried where the first leaves too few placed."""
+
+    reservation_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 300
+    """How long room is kept for a group whose victims do not end; a group may say otherwise."""
+
+
 class CrossNodePreemptionArgs(PluginArgs):
     """Arguments of CrossNodePreemption, which looks for victims on several nodes at once."""
 

@@ -29,6 +29,9 @@ TOPOLOGY: Final = "scheduling.stellwerk.dev/topology"
 """Annotation: further label keys, comma separated; all members share one value of each."""
 PREFERRED_TOPOLOGY: Final = "scheduling.stellwerk.dev/preferred-topology"
 """Annotation: label keys of which the members share one value each if they can, widest first."""
+RESERVES_ROOM: Final = "scheduling.stellwerk.dev/reserves-room"
+"""Annotation: `true`, room is kept for the group while it is blocked, so that smaller pods of no
+higher priority cannot delay it."""
 GIVE_BACK_SECONDS: Final = "scheduling.stellwerk.dev/give-back-seconds"
 """Annotation: after so long a group of which too few are bound gives those back."""
 _MAX_LEVELS: Final = 4
@@ -49,6 +52,8 @@ class PodGroup:
     min_count_by_role: Mapping[str, int]
     give_back_seconds: int | None
     """None: bound members are never given back."""
+    reserves_room: bool
+    """Whether nodes are kept for it while pods of its priority are in its way."""
     conditions: tuple[JsonObject, ...]
     status: JsonObject
     """As in the API; empty where there is none."""
@@ -136,6 +141,7 @@ def _common(obj: JsonObject, api: str) -> PodGroup:
         preferred_topology=_label_keys(annotations, PREFERRED_TOPOLOGY, problems),
         min_count_by_role=_counts(annotations, problems),
         give_back_seconds=_seconds(annotations, problems),
+        reserves_room=_truth(annotations, RESERVES_ROOM, problems),
         conditions=tuple(status.get("conditions") or ()),
         status=status,
         terminating="deletionTimestamp" in metadata,
@@ -162,6 +168,13 @@ def _counts(annotations: Mapping[str, str], problems: list[str]) -> Mapping[str,
             return {}
         counts[role] = int(number)
     return counts
+
+
+def _truth(annotations: Mapping[str, str], annotation: str, problems: list[str]) -> bool:
+    value = annotations.get(annotation, "").strip()
+    if value not in {"", "true", "false"}:
+        problems.append(f"{annotation}: {value!r:.80} is neither true nor false")
+    return value == "true"
 
 
 def _seconds(annotations: Mapping[str, str], problems: list[str]) -> int | None:

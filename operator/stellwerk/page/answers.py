@@ -47,6 +47,9 @@ class Answers:
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._waiting = 0
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     async def get(self, path: str) -> Answer:
         """The answer to a path, at most a second old.
 
@@ -60,10 +63,17 @@ class Answers:
             asked.add_done_callback(_failed)  # an error that no window waits for any more
             kept = self._kept[path] = (now + FRESH_SECONDS, asked)
             self._kept.move_to_end(path)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._let_go(now)
         # A window that is closed does not take the answer from the others.
         return await asyncio.shield(kept[1])
+
+    def _let_go(self, now: float) -> None:
+        """Keep no answer that is older than a second, and no more than a few in all."""
+        while self._kept:
+            until, asked = next(iter(self._kept.values()))
+            if len(self._kept) <= KEPT and not (asked.done() and until <= now):
+                return
+            self._kept.popitem(last=False)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
         """The answer to a body; raises as `get`."""

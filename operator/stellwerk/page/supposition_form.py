@@ -5,6 +5,7 @@ little time and memory to read: aliases, which can make a small text large, are 
 what is nested deeply.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ MOST_BYTES: Final = 256 << 10
 """Of a whole form."""
 _DEEPEST: Final = 50
 _MOST_COUNT: Final = 1000
+_COUNT: Final = re.compile("[1-9][0-9]{0,3}")
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 FIELDS: Final = ("pod", "nodes", "count", "drain", "profile")
@@ -57,7 +59,7 @@ def _as_json(body: dict[str, Any]) -> dict[str, Any]:
 
 def _count(text: str) -> int:
     text = text.strip() or "1"
-    if not (text.isascii() and text.isdecimal() and 0 < int(text[:9]) <= _MOST_COUNT):
+    if not (_COUNT.fullmatch(text) and int(text) <= _MOST_COUNT):
         raise ConfigurationError(f"count: a number from 1 to {_MOST_COUNT} is expected")
     return int(text)
 

@@ -6,7 +6,7 @@ Reserve on, the devices of a pod are taken in the eyes of every profile, until t
 allocation or Unreserve gives them back. Source: v1.36 with its default feature gates.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import ClassVar, Final
 from uuid import UUID
 
@@ -52,7 +52,7 @@ from stellwerk.plugins.devices.extended import (
     claim_for,
     stale_claim,
 )
-from stellwerk.plugins.devices.finder import DeviceFinder
+from stellwerk.plugins.devices.finder import Answers, DeviceFinder
 from stellwerk.plugins.devices.hints import device_events
 from stellwerk.plugins.devices.node_verdicts import NAME, NOT_ALLOCATED, UNAVAILABLE, NodeVerdicts
 from stellwerk.plugins.devices.patience import SearchTimeoutError
@@ -108,8 +108,8 @@ class DynamicResources(
         self._made: DeviceFinder | None = None
 
     @property
-    def _finder(self) -> DeviceFinder:
-        """Made when the first pod needs it: most clusters have no devices."""
+    def finder(self) -> DeviceFinder:
+        """What is known of devices; made when the first pod needs it: most clusters have none."""
         if self._made is None:
             handle = self._handle
             self._made = DeviceFinder(
@@ -135,8 +135,8 @@ class DynamicResources(
             claims = claims_of(self._objects, pod)
         except ClaimMissingError as missing:
             return PreFilterResult(unresolvable(NAME, str(missing)))
-        self._finder.refresh()
-        backed = backed_resources(pod, self._finder.classes)
+        self.finder.refresh()
+        backed = backed_resources(pod, self.finder.classes)
         if not claims and not backed:
             return SKIP_FILTER
         found = self._examined(pod, claims, backed, state.group)
@@ -158,7 +158,7 @@ class DynamicResources(
         for claim in claims:
             given = None
             if group is not None and not is_allocated(claim):
-                given = self._finder.in_flight.shared_with(uid_of(claim), pod.namespace, group)
+                given = self.finder.in_flight.shared_with(uid_of(claim), pod.namespace, group)
             if given is None:
                 shown.append(claim)
             else:
@@ -176,7 +176,7 @@ class DynamicResources(
         """What is known of the pod's claims, or why no node can help."""
         attempt = self._with_shared(pod, claims, backed, group)
         for claim in attempt.to_allocate:
-            if self._finder.in_flight.has(uid_of(claim), pod.namespace):
+            if self.finder.in_flight.has(uid_of(claim), pod.namespace):
                 reason = f"resource claim {key_of(claim)} is in the process of being allocated"
                 return unresolvable(NAME, reason)
             try:
@@ -184,7 +184,7 @@ class DynamicResources(
             except (KeyError, TypeError, ValueError, AttributeError) as failure:
                 return error(NAME, f"claim {key_of(claim)}: {failure!r}")
             for choice in demand.choices:
-                if self._finder.classes.get(choice.class_name) is None:
+                if self.finder.classes.get(choice.class_name) is None:
                     reason = f"device class {choice.class_name} does not exist"
                     return unresolvable(NAME, f"request {choice.full_name}: {reason}")
             attempt.demands += (demand,)
@@ -201,10 +201,17 @@ class DynamicResources(
             return FilterResult.of_mask(np.ones(len(nodes), np.bool_), NOT_ALLOCATED)
         if attempt is None or not attempt.anything:
             return FilterResult.everywhere(len(nodes))
-        return self._verdicts(pod, attempt).filter(nodes)
+        return self._verdicts(pod, attempt).filter(nodes, state)
 
     def _verdicts(self, pod: PodInfo, attempt: Attempt) -> NodeVerdicts:
-        return NodeVerdicts(self._finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+        return NodeVerdicts(self.finder, pod, attempt, self._handle.now(), self._timeout_seconds)
+
+    def tasks(self, attempt: Attempt, pod: PodInfo) -> Iterator[tuple[int, Answers]]:
+        """How many nodes each task is for, and what is known of it.
+
+        There is one, unless nodes differ in what their device plugins offer.
+        """
+        yield from self._verdicts(pod, attempt).tasks(NodeView(self._handle.snapshot))
 
     # --- Score ----------------------------------------------------------------------------------
 
@@ -282,15 +289,17 @@ class DynamicResources(
             return OK
         try:
             decided = self.decide(attempt, pod, node_name)
-        except (AllocationError, SearchTimeoutError) as failure:
-            return error(NAME, str(failure) or "timed out trying to allocate devices")
+        except AllocationError as failure:
+            return error(NAME, failure.text(attempt.names))
+        except SearchTimeoutError:
+            return error(NAME, "timed out trying to allocate devices")
         if decided is None:
             return error(NAME, "claim allocation not found for node")
         attempt.decided = decided
         for each in decided:
-            self._finder.in_flight.mark(each.uid, pod.namespace, each.allocation, state.group)
+            self.finder.in_flight.mark(each.uid, pod.namespace, each.allocation, state.group)
         for uid in attempt.joined:
-            self._finder.in_flight.join(uid, pod.namespace, consumer_of(pod))
+            self.finder.in_flight.join(uid, pod.namespace, consumer_of(pod))
         return OK
 
     def decide(self, attempt: Attempt, pod: PodInfo, node_name: str) -> list[Decided] | None:
@@ -303,12 +312,12 @@ class DynamicResources(
         node = None if row is None else self._handle.snapshot.nodes[row]
         if node is None:
             return None
-        finder, verdicts = self._finder, self._verdicts(pod, attempt)
+        finder, verdicts = self.finder, self._verdicts(pod, attempt)
         finder.refresh()
         answers = verdicts.answers_on(node)
         if answers is None:
             return []
-        solution = finder.solution(answers.task, attempt.names, node)
+        solution = finder.solution(answers.task, node)
         if solution is None:
             return None
         claims = attempt.to_allocate
@@ -332,10 +341,10 @@ class DynamicResources(
             return
         binding = self._binding(attempt, pod, node_name)
         for uid in attempt.joined:
-            self._finder.in_flight.leave(uid, pod.namespace, consumer_of(pod))
+            self.finder.in_flight.leave(uid, pod.namespace, consumer_of(pod))
         for each in attempt.decided:
             if not binding.is_written(each):
-                self._finder.in_flight.forget(each.uid, pod.namespace)
+                self.finder.in_flight.forget(each.uid, pod.namespace)
         for follow_up in binding.undo():
             self._handle.in_background(follow_up)
 
@@ -343,7 +352,7 @@ class DynamicResources(
 
     def _binding(self, attempt: Attempt, pod: PodInfo, node_name: str) -> ClaimBinding:
         return ClaimBinding(
-            self._handle, self._finder.in_flight, attempt, pod, node_name, self._timeout_seconds
+            self._handle, self.finder.in_flight, attempt, pod, node_name, self._timeout_seconds
         )
 
     @override

@@ -8,13 +8,21 @@ gated says what it waits for.
 from collections.abc import Sequence
 from typing import ClassVar
 
-from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.events import ClusterEventWithHint
+from stellwerk.framework.events import (
+    Action,
+    ClusterChange,
+    ClusterEventWithHint,
+    HintScope,
+    QueueingHint,
+    Resource,
+    queue_if,
+)
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, unresolvable
+from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 
@@ -23,8 +31,9 @@ class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
     """Gates members whose group does not exist, or has fewer pods than it needs."""
 
     name: ClassVar[str] = GANG_SCHEDULING
+    args_model: ClassVar[type[GangSchedulingArgs]] = GangSchedulingArgs
 
-    def __init__(self, handle: Handle, _args: BaseModel | None = None) -> None:
+    def __init__(self, handle: Handle, _args: GangSchedulingArgs) -> None:
         self._groups = handle.pod_groups
 
     @override
@@ -37,5 +46,10 @@ class GangScheduling(PreEnqueuePlugin, EnqueueExtensions):
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
         # What opens a group is known when its object or its pods change, and wakes its members
-        # alone. (kube-scheduler asks every gated pod about every pod that is added.)
-        return ()
+        # alone. (kube-scheduler asks every gated pod about every pod that is added.) A group that
+        # no placement was found for waits for labels.
+        actions = Action.ADD | Action.UPDATE_NODE_LABEL
+        return (ClusterEventWithHint(Resource.NODE, actions, self._labelled, HintScope.POD),)
+
+    def _labelled(self, pod: PodInfo, _: ClusterChange) -> QueueingHint:
+        return queue_if(self._groups.lacks_placement(pod))

@@ -6,8 +6,10 @@
 pod ends in exactly one place: bound, in a queue, or gone.
 """
 
+import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -35,11 +37,12 @@ from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 logger = logging.getLogger(__name__)
 
+TURN_SECONDS: Final = 0.04
+"""So long a costly filter may take before it goes on in slices."""
+SLICE_SECONDS: Final = 0.005
+_MOST_TURNS: Final = 8
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
 
@@ -219,16 +222,37 @@ class ScheduleOne:
     async def _scheduling_cycle(
         self, pod: PodInfo, profile: ServedProfile, state: CycleState
     ) -> Decision | Failure:
-        """Decide on what the cache has now. Awaits only where the profile has extenders."""
+        """Decide on what the cache has now.
+
+        Awaits only where the profile has extenders, and where filters have more to do than a turn
+        allows.
+        """
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
         world, extenders = self._world, profile.extenders
-        world.cache.update_snapshot()
-        if extenders is None:
-            decision = decide(world, pod, profile, state)
-        else:
+        for turns_left in reversed(range(_MOST_TURNS)):
+            # What changes all the time is not waited for.
+            state.turn_seconds = TURN_SECONDS if turns_left else None
+            world.cache.update_snapshot()
+            if extenders is None:
+                decision = decide(world, pod, profile, state)
+            else:
+                with self._loader.unchanged():
+                    decision = await decide_with_extenders(world, pod, profile, extenders, state)
+            if state.unfinished is None:
+                break
             with self._loader.unchanged():
-                decision = await decide_with_extenders(world, pod, profile, extenders, state)
+                await in_slices(state.unfinished, world.clock.monotonic)
+            state.begin_anew()
         if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
         return decision
+
+
+async def in_slices(work: Iterator[None], now: Callable[[], float]) -> None:
+    """Do work while the loop turns."""
+    began_seconds = now()
+    for _ in work:
+        if now() - began_seconds > SLICE_SECONDS:
+            await asyncio.sleep(0)
+            began_seconds = now()

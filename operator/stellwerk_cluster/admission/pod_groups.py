@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.admission.access_rules import path_segment_errors
 from stellwerk_cluster.admission.checks import IMMUTABLE, label, qualified_name, subdomain
 from stellwerk_cluster.admission.conditions import condition_causes
-from stellwerk_cluster.admission.devices import too_many
+from stellwerk_cluster.admission.device_checks import too_many
 from stellwerk_cluster.admission.pod_admission import chosen_priority_class
 from stellwerk_cluster.admission.scheduling_classes import HIGHEST_USER_PRIORITY
 from stellwerk_cluster.apimachinery.failures import (

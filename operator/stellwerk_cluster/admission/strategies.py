@@ -15,6 +15,7 @@ from stellwerk_cluster.admission import (
     cluster_objects,
     config_data,
     definitions,
+    device_slices,
     devices,
     events,
     jobs,
@@ -225,9 +226,9 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate=devices.validate_class, validate_update=devices.validate_class_update
     ),
     "ResourceSlice": Strategy(
-        default=devices.default_slice,
-        validate=devices.validate_slice,
-        validate_update=devices.validate_slice_update,
+        default=device_slices.default_slice,
+        validate=device_slices.validate_slice,
+        validate_update=device_slices.validate_slice_update,
     ),
     "CSIDriver": Strategy(
         default=storage.default_csi_driver,

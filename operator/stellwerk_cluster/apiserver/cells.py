@@ -142,6 +142,17 @@ def node_roles(node: JsonObject, _now: datetime) -> str:
     return ",".join(sorted(roles - {""})) or _NONE
 
 
+def component_state(component: JsonObject, _now: datetime) -> str:
+    """Whether a component is well."""
+    well = any(each.get("status") == "True" for each in component.get("conditions") or ())
+    return "Healthy" if well else "Unhealthy"
+
+
+def component_message(component: JsonObject, _now: datetime) -> str:
+    """What a component says of itself, or what is wrong with it."""
+    return ",".join(each.get("message", "") for each in component.get("conditions") or ())
+
+
 def node_address(node: JsonObject, _now: datetime, kind: str) -> str:
     """The first address of a node that is of that kind."""
     for address in node["status"].get("addresses") or ():
@@ -282,6 +293,8 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         budget_limit,
         claim_of,
         claim_state,
+        component_message,
+        component_state,
         data_count,
         event_count,
         event_message,

@@ -18,10 +18,12 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apiserver.answers import Answer, json_answer, no_page, tagged_answer
 from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery
+from stellwerk_cluster.apiserver.issuer import issuer_answer
 
 if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import KindTable
     from stellwerk_cluster.apiserver.openapi import OpenApi
+    from stellwerk_cluster.identity.service_tokens import ServiceTokens
 
 _HEALTH: Final = ("healthz", "livez", "readyz")
 
@@ -31,6 +33,8 @@ class Documents:
 
     def __init__(self, kinds: KindTable, openapi: OpenApi) -> None:
         """Describe `kinds`."""
+        self.tokens: ServiceTokens | None = None
+        """Whose keys are published; None: no tokens are issued."""
         self._discovery = Discovery(kinds)
         self._openapi = openapi
         self.address = ""
@@ -63,7 +67,7 @@ class Documents:
             case ["apis", group, version]:
                 return self._resources(group, version)
             case _:
-                return no_page()
+                return issuer_answer(request, parts, self.address, self.tokens) or no_page()
 
     def _resources(self, group: str, version: str) -> Answer:
         document = self._discovery.resources(group, version)

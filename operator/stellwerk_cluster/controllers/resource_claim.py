@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
 
+from stellwerk_cluster.apimachinery.feature_gates import CLAIMS
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating, key_of, with_value
+from stellwerk_cluster.controllers.group_claims import GroupClaims, is_group
 from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.work import Worker, WorkQueue
 
@@ -40,6 +42,7 @@ class ResourceClaimController(Worker):
         self._pods = api.kinds.resource("pods")
         self._kind = api.kinds.resource("resourceclaims", GROUP)
         self.queue = WorkQueue(api.clock)
+        self._group_claims = GroupClaims(api, self.queue) if api.feature(CLAIMS) else None
         api.store.collection("pods").listeners.append(self._on_pod)
         api.store.collection(_CLAIMS).listeners.append(self._on_claim)
 
@@ -59,6 +62,8 @@ class ResourceClaimController(Worker):
         for owner in event.entry.obj["metadata"].get("ownerReferences") or ():
             if owner["kind"] == "Pod":
                 self.queue.add(("pod", event.entry.key[0], owner["name"]))
+            elif owner["kind"] == "PodGroup" and self._group_claims is not None:
+                self.queue.add(("group", event.entry.key[0], owner["name"]))
 
     @override
     def reconcile(self, key: Hashable) -> None:
@@ -67,6 +72,9 @@ class ResourceClaimController(Worker):
         what, namespace, name = key
         if what == "pod":
             self._sync_pod((namespace, name))
+        elif what == "group":
+            assert self._group_claims is not None  # noqa: S101  (it alone adds such keys)
+            self._group_claims.sync((namespace, name))
         else:
             self._sync_claim((namespace, name))
 
@@ -95,6 +103,8 @@ class ResourceClaimController(Worker):
     def _claim_for(self, pod: JsonObject, reference: JsonObject) -> str:
         """The name of the claim for a reference, which may be there already; empty: not yet."""
         namespace, pod_name = key_of(pod)
+        if self._group_claims is not None and self._group_claims.is_shared(pod, reference):
+            return self._group_claims.claim_of(pod, reference)
         for entry in self._api.store.collection(_CLAIMS).entries(namespace):
             metadata = entry.obj["metadata"]
             if (
@@ -142,6 +152,8 @@ class ResourceClaimController(Worker):
 
     def _uses(self, namespace: str, consumer: JsonObject) -> bool:
         """Whether a consumer still is, or may still be, using the claim."""
+        if self._group_claims is not None and is_group(consumer):
+            return self._group_claims.exists(namespace, consumer)
         if consumer.get("resource") != "pods" or consumer.get("apiGroup"):
             return True
         pod = self._api.find("pods", namespace, consumer["name"])

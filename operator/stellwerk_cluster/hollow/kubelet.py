@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
     from stellwerk.models.json_values import JsonObject
+    from stellwerk_cluster.hollow.device_descriptions import DeviceDescription
     from stellwerk_cluster.hollow.eviction_thresholds import KubeletConfiguration
     from stellwerk_cluster.registry.api import Api
 
@@ -75,6 +76,8 @@ class KubeletOptions:
     """Thresholds of eviction and what is reserved; None: the kubelet's defaults, and all that a
     node has is allocatable.
     """
+    devices: tuple[DeviceDescription, ...] = ()
+    """What drivers publish on the nodes."""
 
     def lifecycles(self) -> Lifecycles:
         """The lifecycle of every pod under these options."""

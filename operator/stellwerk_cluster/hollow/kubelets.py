@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stellwerk_cluster.hollow.device_publisher import DevicePublisher
 from stellwerk_cluster.hollow.eviction_thresholds import KubeletConfiguration
 from stellwerk_cluster.hollow.kubelet import HollowKubelet, KubeletOptions
 from stellwerk_cluster.hollow.node_pressure import NodePressure
@@ -18,9 +19,16 @@ if TYPE_CHECKING:
 
 
 def make_kubelets(api: Api, options: KubeletOptions) -> list[Worker]:
-    """The lives of pods, and the pressure on nodes."""
+    """The lives of pods, the pressure on nodes, and the drivers of devices.
+
+    Raises:
+        StatusError: the API refuses what drivers publish.
+    """
     configuration = options.configuration or KubeletConfiguration()
-    return [
+    workers: list[Worker] = [
         HollowKubelet(api, options),
         NodePressure(api, options.lifecycles(), configuration),
     ]
+    if options.devices:
+        workers.append(DevicePublisher(api, options.devices))
+    return workers

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.identity.rbac import RBAC_GROUP
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.registry.api import Api
 
@@ -67,18 +69,20 @@ class BootstrapRole:
         }
 
 
-def bootstrap_roles() -> list[BootstrapRole]:
-    """The roles of bootstrap_roles.txt, in its order."""
+def bootstrap_roles(gates: Collection[str] = ()) -> list[BootstrapRole]:
+    """The roles of bootstrap_roles.txt, in its order, with the rules of these feature gates."""
     directory = resources.files("stellwerk_cluster.identity")
-    return parse_roles(directory.joinpath("bootstrap_roles.txt").read_text("utf-8"))
+    return parse_roles(directory.joinpath("bootstrap_roles.txt").read_text("utf-8"), gates)
 
 
-def parse_roles(text: str) -> list[BootstrapRole]:
+def parse_roles(text: str, gates: Collection[str] = ()) -> list[BootstrapRole]:
     """The roles of a file like bootstrap_roles.txt."""
     found: list[BootstrapRole] = []
     for line in text.splitlines():
         words = line.split()
         if not words or line.startswith("#"):
+            continue
+        if words[0].startswith("?") and words.pop(0)[1:] not in gates:
             continue
         if not line.startswith(" "):
             found.append(_role(*words))
@@ -93,10 +97,11 @@ def parse_roles(text: str) -> list[BootstrapRole]:
 
 def create_roles(api: Api) -> None:
     """Store the roles and bindings of a fresh cluster that a restored one has not kept."""
-    for each in bootstrap_roles():
+    roles = bootstrap_roles(api.features)
+    for each in roles:
         plural = "roles" if each.namespace else "clusterroles"
         api.ensure(api.kinds.resource(plural, RBAC_GROUP), each.namespace, each.role())
-    for each in bootstrap_roles():
+    for each in roles:
         if each.binding:
             plural = "rolebindings" if each.namespace else "clusterrolebindings"
             api.ensure(api.kinds.resource(plural, RBAC_GROUP), each.namespace, each.role_binding())

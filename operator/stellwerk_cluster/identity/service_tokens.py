@@ -6,6 +6,8 @@ expired, or once its service account, or the object that it is bound to, is gone
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -24,10 +26,12 @@ if TYPE_CHECKING:
 
 ISSUER: Final = "https://kubernetes.default.svc"
 """Who issues tokens, and the audience of those that are for the API."""
-_ALGORITHM: Final = "ES256"
+ALGORITHM: Final = "ES256"
+"""How tokens are signed."""
 _PRIVATE: Final = "kubernetes.io"
 _EXTRA: Final = "authentication.kubernetes.io"
 _KEY_FILE: Final = "service-account-key.pem"
+_COORDINATE_BYTES: Final = 32
 _REMEMBERED: Final = 10_000
 _LONGEST_TOKEN: Final = 8_192
 BOUND_STORAGE: Final = {"pod": "pods", "secret": "secrets", "node": "nodes"}
@@ -100,7 +104,8 @@ class ServiceTokens:
             "sub": account_user_name(namespace, name),
         }
         expires = self._api.now().fromtimestamp(now + asked.seconds, self._api.now().tzinfo)
-        return jwt.encode(claims, self._signing_key(), _ALGORITHM), expires
+        headers = {"kid": self.public_key()["kid"]}
+        return jwt.encode(claims, self._signing_key(), ALGORITHM, headers), expires
 
     def check(self, token: str, audiences: Sequence[str] = (ISSUER,)) -> Checked:
         """Whose token it is.
@@ -122,6 +127,24 @@ class ServiceTokens:
             )
         return Checked(self._user(claims), good_for)
 
+    def public_key(self) -> JsonObject:
+        """The key that tokens are checked by, as a JSON Web Key."""
+        from cryptography.hazmat.primitives import serialization  # noqa: PLC0415  (as above)
+
+        public = self._signing_key().public_key()
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        der = public.public_bytes(serialization.Encoding.DER, form)
+        numbers = public.public_numbers()
+        return {
+            "use": "sig",
+            "kty": "EC",
+            "kid": _base64(hashlib.sha256(der).digest()),
+            "crv": "P-256",
+            "alg": ALGORITHM,
+            "x": _base64(numbers.x.to_bytes(_COORDINATE_BYTES, "big")),
+            "y": _base64(numbers.y.to_bytes(_COORDINATE_BYTES, "big")),
+        }
+
     def is_one(self, token: str) -> bool:
         """Whether the token has the form of those that are issued here."""
         return token.count(".") == 2 and len(token) <= _LONGEST_TOKEN  # noqa: PLR2004  (three parts)
@@ -138,7 +161,7 @@ class ServiceTokens:
             claims: JsonObject = jwt.decode(
                 token,
                 self._key.public_key(),
-                algorithms=[_ALGORITHM],
+                algorithms=[ALGORITHM],
                 issuer=ISSUER,
                 options={
                     "verify_exp": False,
@@ -213,6 +236,10 @@ class ServiceTokens:
             )
             self._kept.keep(_KEY_FILE, content)
         return self._key
+
+
+def _base64(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
 
 def _identity(obj: JsonObject) -> JsonObject:

@@ -5,10 +5,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from stellwerk.clock import VirtualClock
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.cluster import EmbeddedCluster
+from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping_over_sockets
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -45,31 +47,36 @@ def budget(name: str) -> JsonObject:
     return {"metadata": {"name": name}, "spec": {"minAvailable": 1, "selector": selector}}
 
 
-def eviction(version: str) -> JsonObject:
-    metadata = {"name": "quux", "namespace": "default"}
-    return {"apiVersion": version, "kind": "Eviction", "metadata": metadata}
+def example(file: str) -> list[JsonObject]:
+    """The objects of a file of docs/examples."""
+    text = (ROOT / "docs" / "examples" / file).read_text(encoding="utf-8")
+    return list(yaml.safe_load_all(text))
 
 
-@pytest.mark.parametrize("version", ["policy/v1", "policy/v1beta1"])
+@pytest.mark.parametrize("file", ["eviction.json", "eviction-v1beta1.json"])
 def test_an_eviction_answers_201_with_a_status_429_under_a_budget_and_500_under_two(
-    version: str,
+    file: str,
 ) -> None:
+    (eviction,) = example(file)
+    pod, first = example("eviction-quux.yaml")
+    pod["spec"]["nodeName"] = "node-1"
+
     async def story(cluster: EmbeddedCluster, request: Request) -> None:
-        await request("POST", PODS, quux())
+        await request("POST", PODS, pod)
         cluster.clock.advance(5)  # type: ignore[attr-defined]  # a virtual one
         cluster.work.settle()
-        await request("POST", BUDGETS, budget("one"))
+        await request("POST", BUDGETS, first)
         cluster.work.settle()
-        code, answer = await request("POST", f"{PODS}/quux/eviction", eviction(version))
+        code, answer = await request("POST", f"{PODS}/quux/eviction", eviction)
         assert (code, answer["reason"]) == (429, "TooManyRequests")
         assert answer["details"]["causes"][0]["reason"] == "DisruptionBudget"
         await request("POST", BUDGETS, budget("two"))
         cluster.work.settle()
-        code, answer = await request("POST", f"{PODS}/quux/eviction", eviction(version))
+        code, answer = await request("POST", f"{PODS}/quux/eviction", eviction)
         assert (code, answer["status"]) == (500, "Failure")
-        for name in ("one", "two"):
+        for name in ("quux", "two"):
             await request("DELETE", f"{BUDGETS}/{name}", {})
-        code, answer = await request("POST", f"{PODS}/quux/eviction", eviction(version))
+        code, answer = await request("POST", f"{PODS}/quux/eviction", eviction)
         assert (code, answer["kind"], answer["status"]) == (201, "Status", "Success")
         found = cluster.api.find("pods", "default", "quux") or {}
         assert found["metadata"]["deletionTimestamp"]
@@ -85,7 +92,8 @@ def test_a_stuck_eviction_ends_when_the_pod_is_deleted_directly() -> None:
         await request("POST", BUDGETS, budget("one"))
         cluster.work.settle()
         for _ in range(3):
-            code, _ = await request("POST", f"{PODS}/quux/eviction", eviction("policy/v1"))
+            (eviction,) = example("eviction.json")
+            code, _ = await request("POST", f"{PODS}/quux/eviction", eviction)
             assert code == 429
         code, _ = await request("DELETE", f"{PODS}/quux", {})
         assert code == 200

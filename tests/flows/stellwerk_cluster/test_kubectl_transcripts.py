@@ -65,7 +65,7 @@ DIFFERENT: dict[str, dict[int, str]] = {
     "kubectl-drain": {},
     "kubectl-get": {
         23: "the lease of the API server has a name of our own",
-        25: "componentstatuses are not served",
+        25: "what is shown depends on the ports that are open on this machine",
         26: "the recorder created a pod while the watch was open",
     },
 }

@@ -184,3 +184,43 @@ def test_a_volume_or_a_claim_that_keeps_the_pod_waiting_is_named() -> None:
     assert texts(case) == both
     case["pod"] = make_pod("web", resourceClaims=claims[:1])
     assert texts(case) == ["do without resource claim gpu"]
+
+
+def test_a_pod_is_named_that_holds_the_device() -> None:
+    device_class = {
+        "metadata": {"name": "gpu"},
+        "spec": {"selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}]},
+    }
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 1}
+    driver = {"driver": "gpu.example.com", "pool": pool, "nodeName": "a"}
+    devices = {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu", "count": 1}}]}
+    result = {"request": "r", "driver": "gpu.example.com", "pool": "a", "device": "gpu-0"}
+    train = make_pod(
+        "train", node_name="a", resourceClaims=[{"name": "g", "resourceClaimName": "held"}]
+    )
+    holder = {"resource": "pods", "name": "train", "uid": train["metadata"]["uid"]}
+    held: dict[str, Any] = {
+        "metadata": {"name": "held", "namespace": "default"},
+        "spec": {"devices": devices},
+        "status": {"allocation": {"devices": {"results": [result]}}, "reservedFor": [holder]},
+    }
+    free = {"metadata": {"name": "free", "namespace": "default"}, "spec": {"devices": devices}}
+    pod = make_pod("new", resourceClaims=[{"name": "g", "resourceClaimName": "free"}])
+    case = {
+        "id": "device",
+        "nodes": [make_node("a")],
+        "pods": [train, make_pod("bystander", node_name="a")],
+        "pod": pod,
+        "deviceclasses": [device_class],
+        "resourceslices": [
+            {"metadata": {"name": "s"}, "spec": {**driver, "devices": [{"name": "gpu-0"}]}}
+        ],
+        "resourceclaims": [held, free],
+    }
+    assert texts(case) == [
+        "delete default/train on a, which holds claim held",
+        "do without resource claim g",
+    ]
+    shared = {**held["status"], "reservedFor": [holder, {**holder, "uid": "another"}]}
+    case["resourceclaims"] = [{**held, "status": shared}, free]
+    assert texts(case) == ["do without resource claim g"]

@@ -79,6 +79,17 @@ async def test_few_are_asked_at_once_and_too_many_are_turned_away() -> None:
     assert 0 < sum(isinstance(each, SchedulerError) for each in results) < 100
 
 
+async def test_what_is_old_is_let_go() -> None:
+    port, clock = SlowPort(), VirtualClock()
+    answers = Answers(port, clock)
+    await answers.get("/nodes")
+    await answers.get("/profiles")
+    assert len(answers) == 2
+    clock.advance(FRESH_SECONDS)
+    await answers.get("/queue")
+    assert len(answers) == 1
+
+
 async def test_what_is_kept_is_bounded() -> None:
     port = SlowPort()
     answers = Answers(port, VirtualClock())

@@ -6,7 +6,7 @@ import pytest
 
 from stellwerk.explain.decide import Case
 from stellwerk.serving.explanations import ExplanationRoutes
-from stellwerk.serving.openapi import SCHEMAS
+from stellwerk.serving.openapi_schemas import SCHEMAS
 from stellwerk.world.decide import decide
 from tests.support.builders import make_node, make_pod
 from tests.support.explaining_port import TAINT, explaining_port, two_nodes

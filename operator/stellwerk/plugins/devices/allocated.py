@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import parse_quantity
+from stellwerk.models.resource_slice import DeviceKey, PoolKey
 from stellwerk.plugins.devices.in_flight import KIND as IN_FLIGHT
-from stellwerk.plugins.devices.slices import DeviceKey
 from stellwerk.snapshot.changes import ChangeCursor, Changes
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ class Allocated:
         """By how many claims each whole device is held, at least one."""
         self.consumed: dict[DeviceKey, dict[str, Fraction]] = {}
         """What is consumed of the capacities of each shared device that is in use."""
+        self.in_pool: dict[PoolKey, dict[DeviceKey, int]] = {}
+        """The devices of each pool that are held, as a whole or in part, and how often."""
         self._sharing: dict[DeviceKey, int] = {}
         self.changes: Changes[DeviceKey] = Changes()
         """Devices whose use changed."""
@@ -62,6 +64,14 @@ class Allocated:
     def holds(self, key: DeviceKey) -> bool:
         """Whether anything holds the device, or a part of it."""
         return key in self.devices or key in self.consumed
+
+    def holders(self) -> dict[DeviceKey, list[ClaimKey]]:
+        """The claims that hold each device, as a whole or in part."""
+        found: dict[DeviceKey, list[ClaimKey]] = {}
+        for key, held in self._held.items():
+            for holding in held:
+                found.setdefault(holding.device, []).append(key)
+        return found
 
     def _changed(
         self, kind: str, cursor: ChangeCursor[tuple[str, str]]
@@ -91,9 +101,14 @@ class Allocated:
     def _count(self, holding: Holding, change: int) -> None:
         device = holding.device
         self.changes.append(device)
+        of_pool = self.in_pool.setdefault(device[:2], {})
+        if not _add(of_pool, device, change) and not of_pool:
+            del self.in_pool[device[:2]]
         if holding.consumed is None:
             _add(self.devices, device, change)
             return
+        if not holding.consumed:
+            return  # a share of a device without capacities takes its counters, and nothing else
         if not _add(self._sharing, device, change):
             del self.consumed[device]
             return
@@ -131,7 +146,7 @@ def holdings(claim: JsonObject) -> Iterator[Holding]:
         device = (result["driver"], result["pool"], result["device"])
         if not result.get("shareID"):
             yield Holding(device, None)
-        elif result.get("consumedCapacity"):
-            consumed = result["consumedCapacity"]
+        else:
+            consumed = result.get("consumedCapacity") or {}
             amounts = {name: parse_quantity(amount) for name, amount in consumed.items()}
             yield Holding(device, amounts)

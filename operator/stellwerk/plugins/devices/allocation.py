@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.devices.claims import Demand
 from stellwerk.plugins.devices.search import Result, Solution
-from stellwerk.plugins.devices.slices import Device
 from stellwerk.plugins.devices.task import Task, Wanted
 
 ANY_SHARE: Final = "*"
@@ -60,10 +60,10 @@ def _result(result: Result, share_id: Callable[[], str]) -> JsonObject:
         written["adminAccess"] = True
     if choice.written_tolerations:
         written["tolerations"] = list(choice.written_tolerations)
-    if device.binding_conditions:
-        written["bindingConditions"] = list(device.binding_conditions)
-    if device.binding_failure_conditions:
-        written["bindingFailureConditions"] = list(device.binding_failure_conditions)
+    if device.traits.binding_conditions:
+        written["bindingConditions"] = list(device.traits.binding_conditions)
+    if device.traits.binding_failure_conditions:
+        written["bindingFailureConditions"] = list(device.traits.binding_failure_conditions)
     if result.consumed is not None:
         written["shareID"] = share_id()
         if result.consumed:
@@ -97,7 +97,7 @@ def _claim_config(demand: Demand, chosen: Sequence[Wanted]) -> Iterator[JsonObje
 
 def _node_selector(devices: Sequence[Device], node_name: str) -> JsonObject | None:
     """The nodes from which all of the devices can be used; None: every node."""
-    if any(device.reach.node_name or device.binds_to_node for device in devices):
+    if any(device.reach.node_name or device.traits.binds_to_node for device in devices):
         here = {"key": "metadata.name", "operator": "In", "values": [node_name]}
         return {"nodeSelectorTerms": [{"matchFields": [here]}]}
     term: dict[str, list[JsonObject]] = {}

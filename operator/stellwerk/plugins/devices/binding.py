@@ -30,9 +30,11 @@ from stellwerk.plugins.devices.pod_claims import (
 from stellwerk.plugins.devices.readiness import (
     TIMED_OUT,
     Readiness,
+    drivers_awaited,
     failure_of,
     has_conditions,
     is_late,
+    outcome_of,
     readiness,
 )
 
@@ -168,7 +170,7 @@ class ClaimBinding:
         metadata = {key: value for key, value in decided.claim["metadata"].items() if key != "name"}
         metadata["generateName"] = f"{pod.name}-extended-resources-"
         body = {**_KIND, "metadata": metadata, "spec": decided.claim["spec"]}
-        made = await client.create(collection_of(pod.namespace), body)
+        made = await self._made(body)
         self.attempt.generated = made
         made = self.attempt.generated = await self._written(made, decided)
         extended = self.attempt.extended
@@ -186,6 +188,16 @@ class ClaimBinding:
         await client.patch_pod_status(pod.namespace, pod.name, patch)
         return made
 
+    async def _made(self, body: JsonObject) -> JsonObject:
+        counts = self.handle.device_counts
+        try:
+            made = await self.handle.client.create(collection_of(self.pod.namespace), body)
+        except ApiError:
+            counts.claim_made("failure")
+            raise
+        counts.claim_made("success")
+        return made
+
     # --- binding conditions ---------------------------------------------------------------------
 
     async def _ready(self, claims: list[JsonObject]) -> Status:
@@ -201,10 +213,14 @@ class ClaimBinding:
             reporting_controller=self.handle.profile_name,
         )
         failures: list[str] = []
+        began_seconds = self.handle.now_seconds()
         done = await self.handle.wait_until(self._settled(claims, failures), self.timeout_seconds)
-        if failures:
-            return error(_NAME, failures[0])
-        return OK if done else error(_NAME, TIMED_OUT)
+        failure = failures[0] if failures else "" if done else TIMED_OUT
+        waited_seconds = self.handle.now_seconds() - began_seconds
+        profile, status = self.handle.profile_name, outcome_of(failure)
+        for driver in sorted({each for claim in claims for each in drivers_awaited(claim)}):
+            self.handle.device_counts.awaited(profile, driver, status, waited_seconds)
+        return error(_NAME, failure) if failure else OK
 
     def _settled(self, claims: list[JsonObject], failures: list[str]) -> Callable[[], bool]:
         """Whether the waiting is over: all devices are ready, or a failure is noted."""

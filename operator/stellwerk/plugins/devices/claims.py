@@ -4,16 +4,16 @@ Invariant: equal specs give the identical Demand for as long as it is kept, what
 called, so that what was found out for one claim serves all that ask the same.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 import orjson
 
+from stellwerk.models.device_capacity import Amounts, parse_amounts
 from stellwerk.models.json_values import JsonObject, text, text_or_empty, texts, whole_number
-from stellwerk.models.taints import Toleration, parse_tolerations
-from stellwerk.plugins.devices.capacity import Amounts, parse_amounts
+from stellwerk.models.taints import Taint, Toleration, parse_tolerations
 
 ALL: Final = "All"
 MOST_RESULTS: Final = 32
@@ -48,6 +48,12 @@ class Choice:
     def request(self) -> str:
         """The name of the request that it belongs to."""
         return self.parent or self.name
+
+    def untolerated(self, taints: Iterable[Taint]) -> list[Taint]:
+        """The taints that it does not tolerate."""
+        return [
+            taint for taint in taints if not any(each.tolerates(taint) for each in self.tolerations)
+        ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

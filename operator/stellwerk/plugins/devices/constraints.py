@@ -9,10 +9,9 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.resource_slice import Attribute, Device
 from stellwerk.plugins.devices.claims import Choice, Constraint
 from stellwerk.plugins.devices.selectors import attribute_of
-from stellwerk.plugins.devices.slices import Device
 
 
 class DeviceSet(Protocol):
@@ -37,7 +36,7 @@ class _Matching(DeviceSet):
 
     def __init__(self, constraint: Constraint) -> None:
         self._constraint = constraint
-        self._value: JsonObject | None = None
+        self._value: Attribute | None = None
         self._count = 0
 
     @override
@@ -63,7 +62,7 @@ class _Distinct(DeviceSet):
 
     def __init__(self, constraint: Constraint) -> None:
         self._constraint = constraint
-        self._values: dict[str, JsonObject] = {}
+        self._values: dict[str, Attribute] = {}
         self._count = 0
 
     @override
@@ -86,12 +85,12 @@ class _Distinct(DeviceSet):
             self._count -= 1
 
 
-def _attribute(device: Device, name: str) -> JsonObject | None:
+def _attribute(device: Device, name: str) -> Attribute | None:
     """The attribute of that full name; a name without a domain finds nothing but itself."""
     domain, slash, short = name.partition("/")
-    return attribute_of(device, domain, short) if slash else device.attributes.get(name)
+    return attribute_of(device, domain, short) if slash else device.attribute(name)
 
 
-def _same(one: JsonObject, other: JsonObject | None) -> bool:
+def _same(one: Attribute, other: Attribute | None) -> bool:
     """Whether two attributes have the same type and value; versions are compared as texts."""
     return one == other

@@ -6,7 +6,7 @@ it may alter.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -14,14 +14,16 @@ import numpy as np
 
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.node import NodeInfo
+from stellwerk.models.resource_slice import DeviceKey
 from stellwerk.plugins.devices.allocated import Allocated
 from stellwerk.plugins.devices.claims import Demand
 from stellwerk.plugins.devices.classes import DeviceClasses
 from stellwerk.plugins.devices.in_flight import InFlight
 from stellwerk.plugins.devices.inventory import EVERY_NODE, Inventory
+from stellwerk.plugins.devices.outlines import Outline, Outlines
 from stellwerk.plugins.devices.patience import Patience, SearchTimeoutError
+from stellwerk.plugins.devices.pools import NodePools
 from stellwerk.plugins.devices.search import Solution, search
-from stellwerk.plugins.devices.slices import DeviceKey
 from stellwerk.plugins.devices.task import AllocationError, Part, Task
 from stellwerk.snapshot.changes import ChangeCursor, RowCursor
 from stellwerk.snapshot.columns import IntColumn, RowColumn
@@ -35,12 +37,27 @@ NONE: Final = 2
 """Not all claims can be allocated."""
 INVALID: Final = 3
 """Not all claims can be allocated, and a pool of the node contradicts itself."""
+FAILED: Final = 4
+"""There is no answer: `failures` says why."""
 _KEPT_TASKS: Final = 64
+_KEPT_OUTLINES: Final = 8192
 _STEPS_OF_ONE_NODE: Final = 50_000
 _STEPS_PER_NODE: Final = 200
 """How many devices all searches of one attempt may try: what a claim invents must not stop all."""
+_LATE_SECONDS: Final = 0.5
+"""What took too long is tried again after this, at the earliest: not in the same attempt."""
 BEST_ALTERNATIVE: Final = 8
 """What the first alternative of a request scores."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a search came to."""
+
+    verdict: int
+    score: int = 0
+    """The better the alternatives taken, the higher."""
+    failure: AllocationError | None = None
 
 
 @dataclass(slots=True)
@@ -48,17 +65,33 @@ class Answers:
     """What is known of one task: a verdict and a score for each row of the snapshot."""
 
     task: Task
+    outlines: Outlines
     rows: RowCursor
     pools: ChangeCursor[str]
     devices: ChangeCursor[DeviceKey]
+    by_outline: dict[Outline, Answer] = field(default_factory=dict)
     verdicts: IntColumn = field(default_factory=lambda: np.zeros(0, np.int64))
-    """(N,) int64, UNKNOWN, FOUND, NONE or INVALID."""
+    """(N,) int64, UNKNOWN, FOUND, NONE, INVALID or FAILED."""
     scores: IntColumn = field(default_factory=lambda: np.zeros(0, np.int64))
     """(N,) int64, at least 0: the better the alternatives taken, the higher."""
+    failures: dict[int, AllocationError] = field(default_factory=dict)
+    """By row, where the verdict is FAILED."""
+    late: set[int] = field(default_factory=set)
+    """Rows of which it took too long to find out; another attempt may try again."""
+    late_seconds: float = 0.0
+    """When that was."""
 
     def forget_all(self, size: int) -> None:
         """Nothing is known of any row."""
         self.verdicts, self.scores = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        self.failures.clear()
+        self.late.clear()
+
+    def write(self, row: int, answer: Answer) -> None:
+        """Keep what was found for a row."""
+        self.verdicts[row], self.scores[row] = answer.verdict, answer.score
+        if answer.failure is not None:
+            self.failures[row] = answer.failure
 
 
 class DeviceFinder:
@@ -69,14 +102,14 @@ class DeviceFinder:
         snapshot: Snapshot,
         objects: ObjectStore,
         now_seconds: Callable[[], float],
-        seconds_per_node: float,
+        filter_seconds: float,
     ) -> None:
-        """`seconds_per_node`: how long one search may take; 0: as long as its steps allow."""
+        """`filter_seconds`: how long an attempt may search; 0: as long as its steps allow."""
         self._snapshot = snapshot
-        self._now_seconds = now_seconds
-        self._seconds_per_node = seconds_per_node
+        self.now_seconds = now_seconds
+        self._filter_seconds = filter_seconds
         self.in_flight = InFlight(objects)
-        self.inventory = Inventory(objects)
+        self.inventory = Inventory(objects, snapshot)
         self.allocated = Allocated(objects)
         self.classes = DeviceClasses(objects)
         self._answers: OrderedDict[TaskKey, Answers] = OrderedDict()
@@ -103,6 +136,7 @@ class DeviceFinder:
             task = Task(tuple(Part.of(demand, self.classes) for demand in key))
             found = self._answers[key] = Answers(
                 task,
+                Outlines(task, self.allocated),
                 RowCursor(self._snapshot, self._snapshot.node_changes),
                 ChangeCursor(self.inventory.changes),
                 ChangeCursor(self.allocated.changes),
@@ -112,68 +146,88 @@ class DeviceFinder:
         else:
             self._answers.move_to_end(key)
         self._drop_changed(found)
+        if found.late and self.now_seconds() > found.late_seconds + _LATE_SECONDS:
+            found.verdicts[list(found.late)] = UNKNOWN
+            found.late.clear()
         return found
 
     def ask(
         self, answers: Answers, names: Sequence[str], rows: RowColumn
     ) -> tuple[IntColumn, dict[int, str]]:
-        """(n,) verdicts for some rows, and what went wrong, by position in `rows`.
+        """(n,) verdicts for some rows, and what went wrong, by position in `rows`."""
+        for _ in self.searched(answers, rows):
+            pass
+        verdicts = answers.verdicts[rows]
+        failed = np.flatnonzero(verdicts == FAILED).tolist()
+        return verdicts, {each: answers.failures[int(rows[each])].text(names) for each in failed}
 
-        A position with an error is UNKNOWN.
-        """
-        failures: dict[int, str] = {}
-        unknown = np.flatnonzero(answers.verdicts[rows] == UNKNOWN)
-        if len(unknown):
-            patience = self._patience(len(unknown))
-            for position in unknown.tolist():
-                row = int(rows[position])
-                node = self._snapshot.nodes[row]
-                if node is None:
-                    continue
-                text = self._search_row(answers, names, row, node, patience)
-                if text:
-                    failures[position] = text
-        return answers.verdicts[rows], failures
+    def searched(self, answers: Answers, rows: RowColumn) -> Generator[None, None, None]:
+        """Search the rows of which nothing is known; yields after each, and now and then within."""
+        unknown = rows[answers.verdicts[rows] == UNKNOWN]
+        if not len(unknown):
+            return
+        patience = self._patience(len(unknown))
+        for row in unknown.tolist():
+            node = self._snapshot.nodes[row]
+            if node is None:
+                continue
+            try:
+                answer = yield from self._answer(answers, self.inventory.pools(node), patience)
+            except SearchTimeoutError:
+                text = f"node {node.name}: timed out trying to allocate devices"
+                answer = Answer(FAILED, failure=AllocationError(text, of_node=True))
+                answers.late.add(row)
+                answers.late_seconds = self.now_seconds()
+            answers.write(row, answer)
+            yield
 
     def node_at(self, row: int) -> NodeInfo | None:
         """The node of a row of the snapshot."""
         return self._snapshot.nodes[row]
 
-    def solution(self, task: Task, names: Sequence[str], node: NodeInfo) -> Solution | None:
+    def solution(self, task: Task, node: NodeInfo) -> Solution | None:
         """The devices of a node for a task, as they are now.
 
         Raises:
             AllocationError, SearchTimeoutError: as the search does.
         """
-        pools = self.inventory.pools(node)
-        return search(task, names, pools, self.allocated, self._patience(1))
+        searching = search(task, self.inventory.pools(node), self.allocated, self._patience(1))
+        while True:
+            try:
+                next(searching)
+            except StopIteration as ended:
+                solution: Solution | None = ended.value
+                return solution
 
     def _patience(self, nodes: int) -> Patience:
         most_steps = _STEPS_OF_ONE_NODE + _STEPS_PER_NODE * nodes
-        return Patience(self._now_seconds, self._seconds_per_node, most_steps)
+        return Patience(self.now_seconds, self._filter_seconds, most_steps)
 
-    def _search_row(
-        self,
-        answers: Answers,
-        names: Sequence[str],
-        row: int,
-        node: NodeInfo,
-        patience: Patience,
-    ) -> str:
-        """Search a node and keep what was found; returns what went wrong."""
-        pools = self.inventory.pools(node)
+    def _answer(
+        self, answers: Answers, pools: NodePools, patience: Patience
+    ) -> Generator[None, None, Answer]:
+        """What is known of an equal node, or what a search finds."""
+        outline = answers.outlines.of(pools)
+        found = answers.by_outline.get(outline)
+        if found is not None:
+            return found
+        answer = yield from self._search(answers.task, pools, patience)
+        if answer.failure is None or not answer.failure.of_node:
+            if len(answers.by_outline) >= _KEPT_OUTLINES:
+                answers.by_outline.clear()
+            answers.by_outline[outline] = answer
+        return answer
+
+    def _search(
+        self, task: Task, pools: NodePools, patience: Patience
+    ) -> Generator[None, None, Answer]:
         try:
-            solution = search(answers.task, names, pools, self.allocated, patience)
+            solution = yield from search(task, pools, self.allocated, patience)
         except AllocationError as error:
-            return str(error)
-        except SearchTimeoutError:
-            return f"node {node.name}: timed out trying to allocate devices"
+            return Answer(FAILED, failure=error)
         if solution is None:
-            answers.verdicts[row] = INVALID if pools.invalid else NONE
-            return ""
-        answers.verdicts[row] = FOUND
-        answers.scores[row] = sum(BEST_ALTERNATIVE - rank for rank in solution.ranks)
-        return ""
+            return Answer(INVALID if pools.invalid else NONE)
+        return Answer(FOUND, sum(BEST_ALTERNATIVE - rank for rank in solution.ranks))
 
     def _drop_changed(self, answers: Answers) -> None:
         size = self._snapshot.size

@@ -5,14 +5,14 @@ there; what v1.36 does not give back in a search (the counters of a device that 
 constraint then refuses, and those of shared devices) stays taken until the search ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from stellwerk.models.device_capacity import Amounts, consumption, fits
+from stellwerk.models.resource_slice import Device, Slice
 from stellwerk.plugins.devices.allocated import Allocated
-from stellwerk.plugins.devices.capacity import Amounts, consumption, fits
 from stellwerk.plugins.devices.pools import Pool
-from stellwerk.plugins.devices.slices import Device
 
 _NOTHING: Mapping[str, Fraction] = {}
 
@@ -43,13 +43,15 @@ class Ledger:
 
     def has_room(self, device: Device, requested: Amounts) -> bool:
         """Whether the device has so much capacity left, and its policy allows to ask for it."""
-        if not device.capacities:
+        if not device.traits.capacities:
             return not requested
-        taken = consumption(device.capacities, requested)
+        taken = consumption(device.traits.capacities, requested)
         if taken is None:
             return False
         already = self.allocated.consumed.get(device.key, _NOTHING)
-        return fits(device.capacities, taken, (already, self._consumed.get(device, _NOTHING)))
+        return fits(
+            device.traits.capacities, taken, (already, self._consumed.get(device, _NOTHING))
+        )
 
     # --- counters -------------------------------------------------------------------------------
 
@@ -58,19 +60,21 @@ class Ledger:
 
         A shared device that is in use has been counted before.
         """
-        if not device.consumes:
+        if not device.traits.consumes:
             return True
-        if device.shareable and (device.key in self.allocated.consumed or device in self._consumed):
+        if device.traits.shareable and (
+            device.key in self.allocated.consumed or device in self._consumed
+        ):
             return True
         counted = self._counted.setdefault(pool, {})
         _add(counted, device, 1)
-        available = self._available_of(pool)
+        available = self.available(pool)
         if all(amount >= counted.get(name, 0) for name, amount in available.items()):
             return True
         _add(counted, device, -1)
         return False
 
-    def _available_of(self, pool: Pool) -> dict[tuple[str, str], Fraction]:
+    def available(self, pool: Pool) -> dict[tuple[str, str], Fraction]:
         """What allocated devices leave of each counter of a pool."""
         found = self._available.get(pool)
         if found is not None:
@@ -80,11 +84,13 @@ class Ledger:
             for counter_set, counters in (pool.counter_sets or {}).items()
             for name, amount in counters.items()
         }
-        for device in (*pool.devices, *pool.other_devices):
-            if device.consumes and self.allocated.holds(device.key):
-                for counter_set, counters in device.consumes:
-                    for name, amount in counters.items():
-                        found[counter_set, name] -= amount
+        held = self.allocated.in_pool.get(pool.key)
+        if held:
+            for device in (*pool.devices(), *_devices(pool.elsewhere)):
+                if device.key in held:
+                    for counter_set, counters in device.traits.consumes:
+                        for name, amount in counters.items():
+                            found[counter_set, name] -= amount
         self._available[pool] = found
         return found
 
@@ -96,7 +102,7 @@ class Ledger:
 
     def consume(self, device: Device, requested: Amounts) -> Amounts:
         """The claim takes part of a shared device; returns how much of each capacity."""
-        taken = consumption(device.capacities, requested) or {}
+        taken = consumption(device.traits.capacities, requested) or {}
         consumed = self._consumed.setdefault(device, {})
         for name, amount in taken.items():
             consumed[name] = consumed.get(name, Fraction(0)) + amount.value
@@ -105,7 +111,7 @@ class Ledger:
     def give_back(self, device: Device, pool: Pool, claim: int) -> None:
         """The claim no longer has the device."""
         self._taken[device].discard(claim)
-        if device.consumes:
+        if device.traits.consumes:
             _add(self._counted.setdefault(pool, {}), device, -1)
 
     def release(self, device: Device, consumed: Amounts) -> None:
@@ -119,8 +125,14 @@ class Ledger:
             del self._consumed[device]
 
 
+def _devices(slices: Iterable[Slice]) -> Iterator[Device]:
+    for each in slices:
+        if any(traits.consumes for traits in each.traits.values):
+            yield from each.devices()
+
+
 def _add(counted: dict[tuple[str, str], Fraction], device: Device, change: int) -> None:
-    for counter_set, counters in device.consumes:
+    for counter_set, counters in device.traits.consumes:
         for name, amount in counters.items():
             key = counter_set, name
             counted[key] = counted.get(key, Fraction(0)) + change * amount

@@ -4,15 +4,17 @@ The plugin's Filter, Reserve and PostFilter ask. Invariant: rows are judged in k
 order: extended resources, then the search, then the claims that are allocated already.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 import numpy as np
 
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.status import error, unresolvable
+from stellwerk.framework.turn import completes
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -41,9 +43,10 @@ _STATUSES: Final = {
     3: NOT_ALLOCATED,
     4: unresolvable(NAME, "invalid resource pools were encountered"),
     5: UNAVAILABLE,
+    6: error(NAME, "devices are still being searched"),
 }
-_STALE, _NO_RESOURCE, _NOT_ALLOCATED, _INVALID_POOLS, _UNAVAILABLE = _STATUSES
-_FIRST_FAILURE: Final = 6
+_STALE, _NO_RESOURCE, _NOT_ALLOCATED, _INVALID_POOLS, _UNAVAILABLE, _UNFINISHED = _STATUSES
+_FIRST_FAILURE: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class NodeVerdicts:
     now: datetime
     timeout_seconds: float
 
-    def filter(self, nodes: NodeView) -> FilterResult:
-        """The verdicts of the rows of a view."""
+    def filter(self, nodes: NodeView, state: CycleState) -> FilterResult:
+        """The verdicts of the rows of a view; without meaning if work is left undone."""
         rows = nodes.row_numbers()
         codes = np.zeros(len(rows), np.int32)
         failures: list[str] = []
@@ -65,7 +68,9 @@ class NodeVerdicts:
             codes[:] = _STALE
         else:
             for resources, positions in self._by_resources(nodes, rows):
-                self._search(resources, rows, positions, codes, failures)
+                self._search(resources, rows, positions, codes, failures, state)
+                if state.unfinished is not None:
+                    return FilterResult(np.full_like(codes, _UNFINISHED), _STATUSES.__getitem__)
         missing = np.logical_not(self._available(nodes))
         codes[missing & (codes == 0)] = _UNAVAILABLE
         statuses = _STATUSES | {
@@ -121,6 +126,13 @@ class NodeVerdicts:
                 found.setdefault(self.resources_on(node), []).append(position)
         return [(key, np.array(positions, np.intp)) for key, positions in found.items()]
 
+    def tasks(self, nodes: NodeView) -> Iterator[tuple[int, Answers]]:
+        """What is known of each task that the nodes come to, and for how many of them it is."""
+        for resources, positions in self._by_resources(nodes, nodes.row_numbers()):
+            answers = self._answers(resources)
+            if answers is not None:
+                yield len(positions), answers
+
     # --- the search -----------------------------------------------------------------------------
 
     def answers_on(self, node: NodeInfo) -> Answers | None:
@@ -141,6 +153,7 @@ class NodeVerdicts:
         positions: RowColumn,
         codes: VerdictColumn,
         failures: list[str],
+        state: CycleState,
     ) -> None:
         """Write the codes of nodes that leave the same resources to devices."""
         if self.attempt.backed:
@@ -150,7 +163,10 @@ class NodeVerdicts:
         answers = self._answers(resources)
         if answers is None:
             return
-        verdicts, failed = self.finder.ask(answers, self.attempt.names, rows[positions])
+        asked = rows[positions]
+        if not completes(state, self.finder.searched(answers, asked), self.finder.now_seconds):
+            return
+        verdicts, failed = self.finder.ask(answers, self.attempt.names, asked)
         codes[positions[verdicts == NONE]] = _NOT_ALLOCATED
         codes[positions[verdicts == INVALID]] = _INVALID_POOLS
         for position, text in failed.items():

@@ -5,12 +5,13 @@ the node's name and labels alone. Source: GatherPools of the allocator that is i
 v1.36.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from stellwerk.models.node import NodeInfo
-from stellwerk.plugins.devices.slices import Counters, Device, PoolKey, Slice
+from stellwerk.models.resource_slice import Counters, Device, PoolKey, Slice, Traits
 
 CounterSets: TypeAlias = Mapping[str, Counters]
 """What a pool has of each counter, by counter set and counter."""
@@ -25,13 +26,11 @@ class Pool:
     """Slices of this generation are missing: it is being updated."""
     invalid: bool = False
     """It contradicts itself."""
-    devices: tuple[Device, ...] = ()
-    """Those of all slices for this node, by the slice's name, in the slice's order."""
-    other_devices: tuple[Device, ...] = ()
-    """Devices of the pool in slices for other nodes, which share its counters."""
+    slices: tuple[Slice, ...] = ()
+    """Those with devices for this node, by name."""
+    elsewhere: tuple[Slice, ...] = ()
+    """Slices for other nodes, whose devices share the pool's counters."""
     counter_sets: CounterSets | None = None
-    per_device: frozenset[Device] = frozenset()
-    """The devices that say themselves for which nodes they are."""
 
     @property
     def usable(self) -> bool:
@@ -43,55 +42,71 @@ class Pool:
         """driver/pool."""
         return "/".join(self.key)
 
+    def order(self) -> tuple[bool, PoolKey]:
+        """Sorts pools: those with devices that have to become ready are searched last."""
+        return any(traits.binding_conditions for traits in traits_of(self.slices)), self.key
+
+    @property
+    def size(self) -> int:
+        """How many devices it has for this node."""
+        return sum(len(each.names.values) for each in self.slices)
+
+    def devices(self) -> Iterator[Device]:
+        """The devices for this node, in order."""
+        for each in self.slices:
+            yield from each.devices()
+
+
+class CommonPools:
+    """Pools that many nodes have alike, in the order in which they are searched."""
+
+    def __init__(self, pools: Iterable[Pool], keys: Iterable[PoolKey] = ()) -> None:
+        """`keys`: of everything that was looked at, also of pools that are out of date."""
+        self.pools = tuple(sorted(pools, key=Pool.order))
+        self.keys = frozenset((*keys, *(pool.key for pool in self.pools)))
+        self.invalid = any(pool.invalid for pool in self.pools)
+        self._order = [pool.order() for pool in self.pools]
+
+    def place(self, pool: Pool) -> int:
+        """How many of them are searched before another pool."""
+        return bisect_left(self._order, pool.order())
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePools:
     """All pools of one node."""
 
     node: NodeInfo
-    pools: tuple[Pool, ...]
-    """In the order in which they are searched."""
-    devices: tuple[tuple[Device, Pool], ...]
-    """The devices of the usable ones."""
-    invalid: bool
-    """Whether any of them contradicts itself."""
+    common: CommonPools
+    own: tuple[Pool, ...]
+    """Those that the node alone has, or has otherwise than others; none of them is common."""
+
+    @property
+    def pools(self) -> Sequence[Pool]:
+        """In the order in which they are searched."""
+        if not self.own:
+            return self.common.pools
+        return sorted((*self.common.pools, *self.own), key=Pool.order)
+
+    @property
+    def invalid(self) -> bool:
+        """Whether any of them contradicts itself."""
+        return self.common.invalid or any(pool.invalid for pool in self.own)
 
 
-def pools_of(
-    node: NodeInfo,
-    slices: Iterable[Slice],
-    whole: Mapping[PoolKey, Mapping[str, Slice]],
-    strays: Mapping[PoolKey, Pool],
-) -> NodePools:
-    """The pools of a node.
-
-    Args:
-        node: whose they are.
-        slices: those for the node, with all counters of their pools.
-        whole: every slice of the cluster, by pool and name.
-        strays: pools that are unusable on nodes for which they have nothing but counters.
-    """
-    by_pool: dict[PoolKey, list[Slice]] = {}
-    for each in slices:
-        by_pool.setdefault(each.pool, []).append(each)
-    found = (pool_of(key, applying, whole[key].values()) for key, applying in by_pool.items())
-    pools = [pool for pool in found if pool is not None]
-    pools += [pool for key, pool in strays.items() if key not in by_pool]
-    pools.sort(key=lambda pool: (any(map(_is_bound_late, pool.devices)), pool.key))
-    return NodePools(
-        node,
-        tuple(pools),
-        tuple((device, pool) for pool in pools if pool.usable for device in pool.devices),
-        any(pool.invalid for pool in pools),
-    )
-
-
-def _is_bound_late(device: Device) -> bool:
-    return bool(device.binding_conditions)
+def traits_of(slices: Iterable[Slice]) -> Iterable[Traits]:
+    """What the devices of some slices have, each once."""
+    return dict.fromkeys(traits for each in slices for traits in each.traits.values)
 
 
 def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -> Pool | None:
-    """The pool that these slices are for a node; None: they are out of date."""
+    """The pool that these slices are for a node; None: they are out of date.
+
+    Args:
+        key: driver and name.
+        slices: those for the node, with all counters of the pool.
+        whole: every slice of the pool in the cluster.
+    """
     newest = max(each.generation for each in slices)
     applying = sorted(
         (each for each in slices if each.generation == newest), key=lambda each: each.name
@@ -107,24 +122,19 @@ def pool_of(key: PoolKey, slices: Collection[Slice], whole: Collection[Slice]) -
         names = {each.name for each in applying}
         others = [each for each in current if each.name not in names]
     with_devices = [each for each in applying if not each.counter_sets]
-    devices = tuple(device for each in with_devices for device in each.devices)
-    elsewhere = tuple(device for each in others for device in each.devices)
     counter_sets = _counter_sets(applying)
     if (
         counter_sets is None
-        or len({device.key for device in devices}) != len(devices)
-        or not _counters_exist(counter_sets, devices)
-        or not _counters_exist(counter_sets, elsewhere)
+        or not _names_differ(with_devices)
+        or not _counters_exist(counter_sets, traits_of((*with_devices, *others)))
     ):
         return Pool(key, invalid=True)
-    own = frozenset(device for each in with_devices if each.per_device for device in each.devices)
-    return Pool(
-        key,
-        devices=devices,
-        other_devices=elsewhere,
-        counter_sets=counter_sets,
-        per_device=own,
-    )
+    return Pool(key, slices=tuple(with_devices), elsewhere=tuple(others), counter_sets=counter_sets)
+
+
+def _names_differ(slices: Iterable[Slice]) -> bool:
+    names = [name for each in slices for name in each.names.values]
+    return len(set(names)) == len(names)
 
 
 def _counter_sets(slices: Iterable[Slice]) -> CounterSets | None:
@@ -138,9 +148,9 @@ def _counter_sets(slices: Iterable[Slice]) -> CounterSets | None:
     return found
 
 
-def _counters_exist(sets: CounterSets, devices: Iterable[Device]) -> bool:
+def _counters_exist(sets: CounterSets, devices: Iterable[Traits]) -> bool:
     return all(
         name in sets and sets[name].keys() >= counters.keys()
-        for device in devices
-        for name, counters in device.consumes
+        for traits in devices
+        for name, counters in traits.consumes
     )

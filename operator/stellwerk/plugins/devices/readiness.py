@@ -14,6 +14,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.devices.pod_claims import is_allocated
 
 TIMED_OUT: Final = "device binding timeout"
+_FAILED: Final = "device binding failed"
 
 
 class Readiness(Enum):
@@ -41,6 +42,21 @@ def has_conditions(claim: JsonObject) -> bool:
     return any(True for _ in _waiting(claim))
 
 
+def drivers_awaited(claim: JsonObject) -> Iterator[str]:
+    """Whose devices have to become ready first."""
+    for result, _ in _waiting(claim):
+        yield str(result["driver"])
+
+
+def outcome_of(failure: str) -> str:
+    """What came of waiting, in the words of kube-scheduler's metrics; empty: it succeeded."""
+    if not failure:
+        return "success"
+    if failure == TIMED_OUT:
+        return "timeout"
+    return "failure" if failure.startswith(_FAILED) else "error"
+
+
 def failure_of(claim: JsonObject) -> str:
     """What failed, as kube-scheduler says it; empty: nothing has."""
     for result, conditions in _waiting(claim):
@@ -48,7 +64,7 @@ def failure_of(claim: JsonObject) -> str:
             failed = conditions.get(condition)
             if failed is not None and failed.get("status") == "True":
                 return (
-                    f"device binding failed: claim={claim['metadata']['name']}, "
+                    f"{_FAILED}: claim={claim['metadata']['name']}, "
                     f"reason={failed.get('reason') or ''}, "
                     f"message={json.dumps(failed.get('message') or '')}"
                 )

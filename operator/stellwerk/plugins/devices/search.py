@@ -7,21 +7,22 @@ own, for claims may ask for more devices than Python nests calls. Source: the al
 use by default in v1.36 ("incubating").
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from typing_extensions import override
 
+from stellwerk.models.device_capacity import Amounts
+from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.devices.allocated import Allocated
-from stellwerk.plugins.devices.capacity import Amounts
 from stellwerk.plugins.devices.claims import MOST_RESULTS
 from stellwerk.plugins.devices.constraints import DeviceSet, device_sets
 from stellwerk.plugins.devices.ledger import Ledger
 from stellwerk.plugins.devices.patience import Patience
 from stellwerk.plugins.devices.pools import NodePools, Pool
-from stellwerk.plugins.devices.slices import Device
 from stellwerk.plugins.devices.task import AllocationError, Task, Wanted
 
 Candidate: TypeAlias = tuple[Device, Pool]
@@ -34,6 +35,8 @@ class Outcome(Enum):
     FAILED = auto()
     TOO_MANY = auto()
     """A claim would be given more devices than it may have."""
+    PAUSED = auto()
+    """Nothing yet: others may have a turn first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,6 @@ class Search:
     """One search on one node."""
 
     task: Task
-    names: Sequence[str]
-    """namespace/name of each claim, for the texts of errors."""
     pools: NodePools
     ledger: Ledger
     patience: Patience
@@ -73,6 +74,8 @@ class Search:
     """For each claim its constraints."""
     everything: dict[Wanted, list[Candidate]] = field(default_factory=dict)
     """What requests for all devices get."""
+    candidates: list[Candidate] = field(init=False)
+    """The devices of the usable pools."""
     chosen: dict[tuple[int, int], int] = field(default_factory=dict)
     """(claim, request) → the number of the alternative."""
     selected: dict[tuple[Wanted, Device], bool] = field(default_factory=dict)
@@ -82,17 +85,20 @@ class Search:
         parts = self.task.parts
         self.results = [[] for _ in parts]
         self.sets = [device_sets(part.demand.constraints) for part in parts]
+        self.candidates = [
+            (device, pool) for pool in self.pools.pools if pool.usable for device in pool.devices()
+        ]
 
-    def solution(self) -> Solution | None:
-        """The first solution; None: there is none.
+    def run(self) -> Generator[None, None, Solution | None]:
+        """Search; returns the first solution (None: there is none) and yields now and then.
 
         Raises:
             AllocationError: a claim cannot be allocated anywhere, or it is not known.
             SearchTimeoutError: it takes too long.
         """
         for claim in range(len(self.task.parts)):
-            self._check_claim(claim)
-        if self._run() is not Outcome.FOUND:
+            yield from self._check_claim(claim)
+        if (yield from self._drive()) is not Outcome.FOUND:
             return None
         chosen = tuple(
             tuple(
@@ -109,57 +115,57 @@ class Search:
                 if asked.prioritized:
                     yield self.chosen[claim, request]
 
-    def _run(self) -> Outcome:
+    def _drive(self) -> Generator[None, None, Outcome]:
         """Drive the frames: each answers with what came of it, or with a frame to run first."""
         stack: list[_Frame] = []
         step = enter(self, 0, 0)
         while True:
-            if isinstance(step, Outcome):
-                if not stack:
-                    return step
-                answer = stack[-1].resume(step)
-                if isinstance(answer, Outcome):
-                    stack.pop()
-                step = answer
-            else:
+            if not isinstance(step, Outcome):
                 stack.append(step)
                 step = step.start()
-                if isinstance(step, Outcome):
-                    stack.pop()
+            elif step is Outcome.PAUSED:
+                yield
+                step = stack[-1].resume(step)
+            elif stack:
+                stack.pop()
+                if not stack:
+                    return step
+                step = stack[-1].resume(step)
+            else:
+                return step
 
     # --- before the search ----------------------------------------------------------------------
 
-    def _check_claim(self, claim: int) -> None:
+    def _check_claim(self, claim: int) -> Generator[None, None, None]:
         """Find what requests for all devices get, and whether the results can be so many."""
         least = 0
         for choices in self.task.parts[claim].wanted:
             counts = []
             for wanted in choices:
                 if wanted.choice.everything:
-                    self.everything[wanted] = self._everything(claim, wanted)
+                    self.everything[wanted] = yield from self._everything(claim, wanted)
                 counts.append(self.count(wanted))
             least += min(counts)
         if least > MOST_RESULTS:
             raise AllocationError(
-                f"claim {self.names[claim]}: number of requested devices {least} "
-                f"exceeds the claim limit of {MOST_RESULTS}"
+                f": number of requested devices {least} exceeds the claim limit of {MOST_RESULTS}",
+                claim=claim,
             )
 
-    def _everything(self, claim: int, wanted: Wanted) -> list[Candidate]:
+    def _everything(self, claim: int, wanted: Wanted) -> Generator[None, None, list[Candidate]]:
         found: list[Candidate] = []
+        remaining = iter(self.candidates)
         for pool in self.pools.pools:
             if not pool.usable:
-                state = "being updated" if pool.incomplete else "invalid"
-                raise AllocationError(
-                    f"claim {self.names[claim]}, request {wanted.choice.name}: asks for all "
-                    f"devices, but resource pool {pool.name} is currently {state}"
-                )
-            for device in pool.devices:
-                self.patience.step()
-                if self.selects(claim, wanted, device, pool) and self.ledger.has_room(
+                raise _unusable(pool, claim, wanted)
+            for candidate in islice(remaining, pool.size):
+                if self.patience.step():
+                    yield
+                device = candidate[0]
+                if self.selects(claim, wanted, device) and self.ledger.has_room(
                     device, wanted.choice.capacity
                 ):
-                    found.append((device, pool))
+                    found.append(candidate)
         return found
 
     def count(self, wanted: Wanted) -> int:
@@ -168,12 +174,12 @@ class Search:
             return len(self.everything[wanted])
         return wanted.choice.count
 
-    def selects(self, claim: int, wanted: Wanted, device: Device, pool: Pool) -> bool:
+    def selects(self, claim: int, wanted: Wanted, device: Device) -> bool:
         """Whether a request's selectors match a device, and the device is for this node."""
         found = self.selected.get((wanted, device))
         if found is None:
-            found = wanted.selects(device, self.names[claim])
-            if found and device in pool.per_device:
+            found = wanted.selects(device, claim)
+            if found and device.source.per_device:
                 found = device.reach.includes(self.pools.node)
             self.selected[wanted, device] = found
         return found
@@ -194,10 +200,10 @@ class Search:
         """
         device, pool = candidate
         choice, ledger = wanted.choice, self.ledger
-        shared_look = choice.admin_access and device.shareable
+        shared_look = choice.admin_access and device.traits.shareable
         if not shared_look and not self.free(claim, wanted, device):
             return False
-        if not ledger.counts(device, pool) or self._repelled(wanted, device):
+        if not ledger.counts(device, pool) or choice.untolerated(device.traits.taints):
             return False
         sets = self.sets[claim]
         for position, devices in enumerate(sets):
@@ -205,17 +211,20 @@ class Search:
                 continue
             if must:
                 raise AllocationError(
-                    f"claim {self.names[claim]}, request {choice.name}: cannot add device "
-                    f"{'/'.join(device.key)} because a claim constraint would not be satisfied"
+                    f", request {choice.name}: cannot add device {'/'.join(device.key)} "
+                    "because a claim constraint would not be satisfied",
+                    claim=claim,
+                    request=choice.full_name,
+                    of_node=True,
                 )
             for added in sets[:position]:
                 added.remove(choice)
             return False
-        if not device.shareable:
+        if not device.traits.shareable:
             ledger.take(device, claim)
         if not ledger.has_room(device, choice.capacity):
             return False
-        consumed = ledger.consume(device, choice.capacity) if device.shareable else None
+        consumed = ledger.consume(device, choice.capacity) if device.traits.shareable else None
         self.results[claim].append(Result(wanted, device, consumed))
         return True
 
@@ -230,26 +239,28 @@ class Search:
         else:
             self.ledger.release(device, result.consumed)
 
-    def _repelled(self, wanted: Wanted, device: Device) -> bool:
-        """Whether the device has a taint that the request does not tolerate."""
-        tolerations = wanted.choice.tolerations
-        return any(
-            not any(toleration.tolerates(taint) for toleration in tolerations)
-            for taint in device.taints
-        )
+
+def _unusable(pool: Pool, claim: int, wanted: Wanted) -> AllocationError:
+    state = "being updated" if pool.incomplete else "invalid"
+    return AllocationError(
+        f", request {wanted.choice.name}: asks for all devices, but resource pool {pool.name} is "
+        f"currently {state}",
+        claim=claim,
+        request=wanted.choice.full_name,
+        of_node=True,
+    )
 
 
 def search(
-    task: Task, names: Sequence[str], pools: NodePools, allocated: Allocated, patience: Patience
-) -> Solution | None:
-    """The devices of a node for a task; None: there are none.
+    task: Task, pools: NodePools, allocated: Allocated, patience: Patience
+) -> Generator[None, None, Solution | None]:
+    """The devices of a node for a task (None: there are none); yields where it may pause.
 
     Raises:
         AllocationError: the attempt is to end with that error.
         SearchTimeoutError: it takes too long.
     """
-    patience.begin()
-    return Search(task, names, pools, Ledger(allocated), patience).solution()
+    return Search(task, pools, Ledger(allocated), patience).run()
 
 
 # --- frames -------------------------------------------------------------------------------------
@@ -371,6 +382,8 @@ class _OneDevice(_Frame):
 
     @override
     def resume(self, outcome: Outcome) -> _Step:
+        if outcome is Outcome.PAUSED:
+            return self._next()
         if outcome is Outcome.FOUND:
             return outcome
         if self._taken is not None:
@@ -390,11 +403,12 @@ class _OneDevice(_Frame):
 
     def _next(self) -> _Step:
         """Go on with the next candidate that can be taken."""
-        candidates: Sequence[Candidate] = self.search.pools.devices
+        candidates = self.search.candidates
         while self.position < len(candidates):
+            if self.search.patience.step():
+                return Outcome.PAUSED
             candidate = candidates[self.position]
             self.position += 1
-            self.search.patience.step()
             if self._takes(candidate):
                 step = self._go_on_with(candidate)
                 if step is not Outcome.FAILED:
@@ -403,10 +417,10 @@ class _OneDevice(_Frame):
 
     def _takes(self, candidate: Candidate) -> bool:
         search_, claim, wanted = self.search, self.claim, self.wanted
-        device, pool = candidate
+        device = candidate[0]
         return (
             search_.free(claim, wanted, device)
-            and search_.selects(claim, wanted, device, pool)
+            and search_.selects(claim, wanted, device)
             and search_.ledger.has_room(device, wanted.choice.capacity)
             and search_.allocate(claim, wanted, candidate, must=False)
         )

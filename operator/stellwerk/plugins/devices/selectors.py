@@ -8,7 +8,7 @@ it, and an expression that fails raises what fails, with kube-scheduler's text.
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import orjson
 
@@ -20,11 +20,13 @@ from stellwerk.cel.library.versions import parse_version
 from stellwerk.cel.parser import parse
 from stellwerk.cel.values import DefaultMap, Value, type_name
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.resource_slice import UNSUPPORTED, Attribute, Device
 from stellwerk.plugins.devices.reading import Path, paths_read
-from stellwerk.plugins.devices.slices import Device
 
 Projection: TypeAlias = Hashable
 """All of a device that an expression reads."""
+
+Entry = TypeVar("Entry")
 
 _ATTRIBUTES: Final = "attributes"
 _CAPACITY: Final = "capacity"
@@ -49,12 +51,13 @@ class Selector:
         """Compile it; what is wrong with it is raised when it is asked."""
         self._failure = ""
         self._program: Program | None = None
-        self._paths: Sequence[Path] | None = None
+        self.paths: Sequence[Path] | None = None
+        """What it reads of a device; None: perhaps anything."""
         self._answers: OrderedDict[Projection, bool | str] = OrderedDict()
         """By projection; a text is that of a runtime error."""
         try:
             self._program = device_program(expression)
-            self._paths = paths_read(parse(expression))
+            self.paths = paths_read(parse(expression))
         except CompileError as error:
             self._failure = f"CEL compile error: {error}"
 
@@ -66,7 +69,7 @@ class Selector:
         """
         if self._program is None:
             raise SelectorError(self._failure)
-        key = projection(device, self._paths)
+        key = projection(device, self.paths)
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = _evaluated(self._program, device)
@@ -86,16 +89,17 @@ def selector_of(expression: str) -> Selector:
 def projection(device: Device, paths: Sequence[Path] | None) -> Projection:
     """What lies at some paths of a device, or everything but its name."""
     if paths is None:
-        whole = (device.driver, device.shareable, device.attributes, device.written_capacity)
+        traits = device.traits
+        whole = (device.driver, traits.shareable, device.attributes, traits.written_capacity)
         return orjson.dumps(whole, option=orjson.OPT_SORT_KEYS)
     return tuple([_at(device, path) for path in paths])
 
 
-def attribute_of(device: Device, domain: str, name: str) -> JsonObject | None:
+def attribute_of(device: Device, domain: str, name: str) -> Attribute | None:
     """An attribute by its full name; the driver's own may stand without a domain."""
-    found = device.attributes.get(f"{domain}/{name}")
+    found = device.attribute(f"{domain}/{name}")
     if found is None and domain == device.driver:
-        return device.attributes.get(name)
+        return device.attribute(name)
     return found
 
 
@@ -104,17 +108,15 @@ def _at(device: Device, path: Path) -> Hashable:
         case ("driver",):
             return device.driver
         case ("attributes", domain, name):
-            found = attribute_of(device, domain, name)
-            # The key tells true from 1, and a text from a version.
-            return None if found is None else next(iter(found.items()), None)
+            return attribute_of(device, domain, name)
         case ("capacity", domain, name):
-            capacities = device.capacities
+            capacities = device.traits.capacities
             amount = capacities.get(f"{domain}/{name}")
             if amount is None and domain == device.driver:
                 amount = capacities.get(name)
             return None if amount is None else amount.total.value
         case _:
-            return device.shareable
+            return device.traits.shareable
 
 
 def _evaluated(program: Program, device: Device) -> bool | str:
@@ -133,16 +135,17 @@ def _evaluated(program: Program, device: Device) -> bool | str:
 
 def device_value(device: Device) -> Value:
     """What expressions see of a device."""
+    traits = device.traits
     return {
         "driver": device.driver,
-        "allowMultipleAllocations": device.shareable,
+        "allowMultipleAllocations": traits.shareable,
         _ATTRIBUTES: _by_domain(device.driver, device.attributes, _attribute_value),
-        _CAPACITY: _by_domain(device.driver, device.written_capacity, _capacity_value),
+        _CAPACITY: _by_domain(device.driver, traits.written_capacity, _capacity_value),
     }
 
 
 def _by_domain(
-    driver: str, entries: Mapping[str, JsonObject], value_of: Callable[[JsonObject], Value]
+    driver: str, entries: Mapping[str, Entry], value_of: Callable[[Entry], Value]
 ) -> DefaultMap:
     domains = DefaultMap()
     for full_name, entry in entries.items():
@@ -151,12 +154,16 @@ def _by_domain(
     return domains
 
 
-def _attribute_value(attribute: JsonObject) -> Value:
-    for kind, value in attribute.items():
-        if kind != "version":
-            return value
-        return _version(value) if len(value) <= _LONGEST_KEPT else parse_version(value)
-    raise EvaluationError("unsupported attribute value")
+def _attribute_value(attribute: Attribute) -> Value:
+    if not isinstance(attribute, tuple):
+        return attribute
+    if attribute == UNSUPPORTED:
+        raise EvaluationError("unsupported attribute value")
+    kind, value = attribute
+    if kind != "version":
+        return value
+    written = str(value)
+    return _version(written) if len(written) <= _LONGEST_KEPT else parse_version(written)
 
 
 @lru_cache(maxsize=_KEPT_ANSWERS)

@@ -4,16 +4,34 @@ The plugin makes one Task per distinct set of claims. Invariant: two pods with t
 same answer on the same node, texts of errors aside.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stellwerk.models.resource_slice import Device
 from stellwerk.plugins.devices.claims import Choice, Demand
 from stellwerk.plugins.devices.classes import DeviceClass, DeviceClasses
 from stellwerk.plugins.devices.selectors import Selector, SelectorError, selector_of
-from stellwerk.plugins.devices.slices import Device
 
 
 class AllocationError(Exception):
     """The search is over, with an error that ends the scheduling attempt."""
+
+    def __init__(
+        self, text: str, *, claim: int | None = None, request: str = "", of_node: bool = False
+    ) -> None:
+        """`text` follows the name of the claim of that number; None: it is complete.
+
+        `request` is whose search it ended; `of_node`: the text names what that node alone has.
+        """
+        super().__init__(text)
+        self.claim = claim
+        self.request = request
+        self.of_node = of_node
+
+    def text(self, names: Sequence[str]) -> str:
+        """What went wrong, for claims of these names."""
+        (text,) = self.args
+        return str(text) if self.claim is None else f"claim {names[self.claim]}{text}"
 
 
 @dataclass(slots=True, eq=False)
@@ -31,23 +49,27 @@ class Wanted:
         expressions = (*device_class.selectors, *choice.selectors)
         return cls(choice, device_class, tuple(map(selector_of, expressions)))
 
-    def selects(self, device: Device, claim: str) -> bool:
+    def selects(self, device: Device, claim: int) -> bool:
         """Whether the device matches the class and the request.
 
         Raises:
-            AllocationError: a selector has no answer; `claim` is named in the text.
+            AllocationError: a selector has no answer; its text names the claim of that number.
         """
-        of_class = len(self.device_class.selectors)
         for index, selector in enumerate(self.selectors):
             try:
                 if not selector.matches(device):
                     return False
             except SelectorError as error:
-                where = f"class {self.device_class.name}: selector #{index}"
-                if index >= of_class:
-                    where = f"claim {claim}: selector #{index - of_class}"
-                raise AllocationError(f"{where}: {error}") from error
+                raise self._failed(index, error, claim) from error
         return True
+
+    def _failed(self, index: int, error: SelectorError, claim: int) -> AllocationError:
+        of_class, request = len(self.device_class.selectors), self.choice.full_name
+        if index < of_class:
+            text = f"class {self.device_class.name}: selector #{index}: {error}"
+            return AllocationError(text, request=request)
+        text = f": selector #{index - of_class}: {error}"
+        return AllocationError(text, claim=claim, request=request)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

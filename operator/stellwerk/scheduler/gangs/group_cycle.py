@@ -8,7 +8,7 @@ queue, or gone.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +16,7 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.models.object_reference import pod_reference
+from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -48,8 +49,6 @@ EARLY_SHARE: Final = 0.02
 """Of the time, what groups may take that are tried again before their backoff has ended."""
 EARLY_BURST_SECONDS: Final = 0.2
 """So much of it may be spent at once."""
-RESERVED_SECONDS: Final = 300.0
-"""Room is kept for so long for a group whose victims do not end; a group may say otherwise."""
 SLICE_SECONDS: Final = 0.01
 """After so long the others have their turn; one member's decision is the least that is done."""
 WAITING_FOR_OTHERS: Final = (
@@ -57,6 +56,7 @@ WAITING_FOR_OTHERS: Final = (
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
+ROOM_IS_KEPT: Final = "room is kept for the pod group"
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 
 
@@ -158,6 +158,7 @@ class GroupCycle:
             [each.pod for each in sorted(taken.queued.values(), key=_turn)],
             scheduled,
             members.succeeded,
+            _args(taken.profile).second_look_milliseconds / 1000,
         )
 
     # --- deciding -------------------------------------------------------------------------------
@@ -180,7 +181,7 @@ class GroupCycle:
 
     def _count(self, taken: _Taken, decision: GroupDecision) -> None:
         result = "scheduled" if decision.placed else "unschedulable"
-        if decision.preemption is not None:
+        if decision.preemption is not None and not decision.preemption.is_reservation:
             result = "waiting_on_preemption"
         elif decision.attempt.broken:
             result = "error"
@@ -274,13 +275,15 @@ class GroupCycle:
         as_group = decision.same_for_all or preemption is not None
         waits = Failure(
             decision.message if as_group else WAITING_FOR_OTHERS,
-            frozenset({GANG_SCHEDULING}),
+            decision.rejected_by,
             rejected=True,
         )
+        taken.members.lacks_placement = not decision.placements
         failures: dict[str, Failure] = {}
+        awake: set[Hashable] = set()
         for verdict in attempt.verdicts:
             self._note(verdict, taken.profile)
-            failures[verdict.pod.uid] = verdict.failure or waits
+            failures[verdict.pod.uid] = _woken_once(verdict, awake) or waits
         if attempt.broken:
             others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
             for uid in taken.queued:
@@ -292,39 +295,38 @@ class GroupCycle:
             self.reports.unschedulable(taken.members.key, _group_message(decision))
         if preemption is not None and preemption.victims:
             self._evict(taken, decision.request, preemption.victims)
-        nodes = self._reserved(taken.members, preemption)
-        rests = self._rests_after(taken.started_seconds)
+        nodes = self._reserved(taken, preemption)
+        rests = self._early_seconds < 0
         for pod in decision.request.members:
             failure = failures.get(pod.uid, waits)
             taken.queued[pod.uid].waits_backoff_out = rests
             self._fail(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
+        self._spend(self.world.clock.monotonic() - taken.started_seconds)
 
-    def _reserved(
-        self, members: GroupMembers, preemption: GroupPreemption | None
-    ) -> Mapping[str, str]:
+    def _reserved(self, taken: _Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
+        members = taken.members
         if preemption is None:
             members.reserved_since = None
             return {}
-        now = self.world.clock.monotonic()
-        since = members.reserved_since
+        now, since = self.world.clock.monotonic(), members.reserved_since
         if since is None or preemption.victims:
             members.reserved_since = since = now
         group = members.group
         given = group.schedule_timeout_seconds if group is not None else None
-        return preemption.nodes if now - since < (given or RESERVED_SECONDS) else {}
+        limit_seconds = given or _args(taken.profile).reservation_seconds
+        return preemption.nodes if now - since < limit_seconds else {}
 
-    def _rests_after(self, started_seconds: float) -> bool:
-        """Whether a group that was tried since then waits its whole backoff out.
+    def _spend(self, seconds: float) -> None:
+        """Count what an attempt in vain took against the time for early ones.
 
         An idle activeQ takes rejected pods early; of groups only as far as there is time for it,
         so that many that fit nowhere cost next to nothing however often the cluster changes.
         """
         now = self.world.clock.monotonic()
         earned = EARLY_SHARE * (now - self._counted_seconds)
-        left = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - (now - started_seconds)
-        self._early_seconds, self._counted_seconds = left, now
-        return left < 0
+        self._early_seconds = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - seconds
+        self._counted_seconds = now
 
     def _evict(self, taken: _Taken, request: GroupRequest, victims: Sequence[PodInfo]) -> None:
         """Before the members are requeued: they are gated while their victims are evicted."""
@@ -364,10 +366,31 @@ class GroupCycle:
         self.reports.look(taken.members.key)
 
 
+def _args(profile: ServedProfile) -> GangSchedulingArgs:
+    args = profile.loaded.args.get(GANG_SCHEDULING)
+    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
+
+
+def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:
+    """A member's failure; of members that are alike, one waits for events in place of all.
+
+    A change that may help it brings the others along.
+    """
+    failure, pod = verdict.failure, verdict.pod
+    if failure is None or not failure.rejected:
+        return failure
+    likeness = (pod.spec, pod.label_set, pod.node_names, failure.unschedulable_plugins)
+    if likeness not in awake or pod.volumes:
+        awake.add(likeness)
+        return failure
+    return replace(failure, unschedulable_plugins=frozenset({GANG_SCHEDULING}))
+
+
 def _group_message(decision: GroupDecision) -> str:
     if decision.preemption is None:
         return decision.message
-    return f"{decision.message}, {WAITING_FOR_VICTIMS}"
+    why = ROOM_IS_KEPT if decision.preemption.is_reservation else WAITING_FOR_VICTIMS
+    return f"{decision.message}, {why}"
 
 
 def _turn(queued: QueuedPod) -> tuple[int, float, str]:

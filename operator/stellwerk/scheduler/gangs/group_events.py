@@ -13,6 +13,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import parse_coscheduling_group, parse_pod_group
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.scheduler.gangs.finished_members import FinishedMembers
+from stellwerk.scheduler.gangs.give_back import GiveBack
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.world.world import World
 
@@ -27,6 +28,7 @@ class GroupEvents:
         self._world = world
         self._book = world.pod_groups
         self._reports = reports
+        self._give_back = GiveBack(world, reports.outbox)
         self._finished = FinishedMembers(world, reports.outbox.client, self._changed)
 
     def on_pod(self, pod: PodInfo) -> None:
@@ -48,6 +50,16 @@ class GroupEvents:
         if before is not None and before.node_name and "deletionTimestamp" not in obj["metadata"]:
             self._finished.look_up(key)
         self._changed(key)
+        self._wake_one(key)
+
+    def _wake_one(self, key: PodGroupKey) -> None:
+        """The group has another size: have it tried, were it but for one that it waited for."""
+        members, entries = self._book.groups.get(key), self._world.queue.entries
+        for uid, pod in members.pods.items() if members is not None else ():
+            entry = entries.get(uid)
+            if entry is not None and entry.place is Place.UNSCHEDULABLE:
+                self._world.activate([pod])
+                return
 
     def on_group(self, kind: str, obj: JsonObject, *, gone: bool) -> None:
         """A group's object was seen, or is gone.
@@ -87,6 +99,8 @@ class GroupEvents:
             if members.is_closed is not closed:
                 members.is_closed = closed
                 (self._gate if closed else self._let_in)(members)
+            if group is not None and group.give_back_seconds is not None:
+                self._give_back.look(members)
         self._reports.look(key)
 
     def _gate(self, members: GroupMembers) -> None:

@@ -21,6 +21,7 @@ from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.scheduler.gangs.coscheduling_status import coscheduling_status
+from stellwerk.scheduler.gangs.own_conditions import OWN, own_conditions
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.pod_status import SCHEDULER_ERROR, UNSCHEDULABLE, Report
 from stellwerk.world.world import World
@@ -61,7 +62,8 @@ class GroupReports:
 
     world: World
     outbox: Outbox
-    _pending: OrderedDict[PodGroupKey, Said] = field(default_factory=OrderedDict)
+    _pending: OrderedDict[PodGroupKey, list[Said]] = field(default_factory=OrderedDict)
+    """What is to be written: at most the counts, and the newest of everything else."""
     _writing: set[PodGroupKey] = field(default_factory=set)
     _writers: set[asyncio.Task[None]] = field(default_factory=set)
     _told: dict[PodGroupKey, Said] = field(default_factory=dict)
@@ -113,8 +115,7 @@ class GroupReports:
         members = book.groups.get(key)
         if members is None or not members.pods or not self._served(key):
             return
-        if key.api == COSCHEDULING_API:
-            self._say(key, COUNTED)
+        self._say(key, COUNTED)
         closed = book.why_closed(members)
         if closed and not self._is_satisfied(key):
             self._say(key, Said("False", WAITING_FOR_PODS, closed))
@@ -130,7 +131,9 @@ class GroupReports:
         entries = self.world.queue.entries
         for uid, pod in members.pods.items():
             entry = entries.get(uid)
-            if entry is not None and entry.place is Place.GATED and not pod.spec.scheduling_gates:
+            if pod.terminating or pod.spec.scheduling_gates:
+                continue
+            if entry is not None and entry.place is Place.GATED:
                 self.outbox.reports.put(Report(pod, WAITING_FOR_PODS, message))
 
     def _is_satisfied(self, key: PodGroupKey) -> bool:
@@ -139,18 +142,24 @@ class GroupReports:
         group = members.group if members is not None else None
         if members is None or group is None:
             return False
+        return self._placed(members) >= max(1, group.min_count)
+
+    def _placed(self, members: GroupMembers) -> int:
+        """How many members have a node, or have done their work."""
         assumed = self.world.cache.assumed_pods
         placed = sum(
             not pod.terminating and (bool(pod.node_name) or uid in assumed)
             for uid, pod in members.pods.items()
         )
-        placed += members.succeeded
-        return placed >= max(1, group.min_count)
+        return placed + members.succeeded
 
     # --- writing --------------------------------------------------------------------------------
 
     def _say(self, key: PodGroupKey, said: Said) -> None:
-        self._pending[key] = said
+        others = [
+            each for each in self._pending.get(key, ()) if (each is COUNTED) != (said is COUNTED)
+        ]
+        self._pending[key] = [*others, said]
         if len(self._writers) < _WRITERS:
             writer = asyncio.get_running_loop().create_task(
                 self._write_all(), name="group reports", context=Context()
@@ -160,14 +169,16 @@ class GroupReports:
 
     async def _write_all(self) -> None:
         while (key := self._next()) is not None:
-            said = self._pending.pop(key)
+            statements = self._pending.pop(key)
             members = self.world.pod_groups.groups.get(key)
-            if members is None or members.group is None:
+            group = members.group if members is not None else None
+            if members is None or group is None:
                 self._told.pop(key, None)
                 continue
             self._writing.add(key)
             try:
-                await self._write(members.group, said)
+                for said in statements:
+                    await self._write(members.group or group, said)
             finally:
                 self._writing.discard(key)
 
@@ -201,8 +212,11 @@ class GroupReports:
             members = self.world.pod_groups.groups[group.key]
             status = coscheduling_status(members, self.world.clock.now())
             return {"status": status} if status else None
+        if said is COUNTED:
+            members = self.world.pod_groups.groups[group.key]
+            return own_conditions(members, self._placed(members), self.world.clock.now())
         wanted = {"status": said.status, "reason": said.reason, "message": shown(said.message)}
-        types = [each["type"] for each in group.conditions]
+        types = [each["type"] for each in group.conditions if each["type"] not in OWN]
         present = next(
             (each for each in group.conditions if each["type"] == POD_GROUP_SCHEDULED), {}
         )

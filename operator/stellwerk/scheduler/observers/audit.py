@@ -152,7 +152,7 @@ class Audit:
         counted = self.world.cache.pod(uid)
         if node_name:
             return counted is not None and counted.node_name != node_name
-        return counted is not None and uid not in self.bindings
+        return counted is not None and uid not in self.bindings and not self._is_decided_now(uid)
 
     def _popped(self) -> list[QueuedPod]:
         return [each for each in self.world.queue.entries.values() if each.place in POPPED]
@@ -167,8 +167,15 @@ class Audit:
             uid = entry.pod.uid
             if uid in self.bindings or uid in cache.assumed_pods or entry.newest.terminating:
                 continue
-            if entry.place is Place.BINDING or uid != self.deciding():
+            if entry.place is Place.BINDING or not self._is_decided_now(uid):
                 yield entry.pod.key
+
+    def _is_decided_now(self, uid: str) -> bool:
+        """Whether the scheduling coroutine is at this pod, or at a group that it belongs to."""
+        deciding, key_of = self.deciding(), self.world.pod_groups.key_of
+        if uid == deciding:
+            return True
+        return bool(deciding) and uid in key_of and key_of[uid] == key_of.get(deciding)
 
 
 async def _in_turns(items: Iterable[Item]) -> AsyncIterator[Item]:

@@ -20,7 +20,7 @@ from stellwerk.backend.scheduling_queue import SchedulingQueue
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
-from stellwerk.framework.services import VolumeCounts
+from stellwerk.framework.services import DeviceCounts, VolumeCounts
 from stellwerk.framework.status import CODE_NAMES, Code
 from stellwerk.framework.stopwatch import Stopwatch
 from stellwerk.metrics import Metrics
@@ -176,6 +176,23 @@ class VolumeCounters(VolumeCounts):
     @override
     def failed(self, stage: str) -> None:
         self._metrics.volume_scheduling_stage_errors.labels(stage).inc()
+
+
+class DeviceCounters(DeviceCounts):
+    """Counts what DynamicResources does."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    @override
+    def claim_made(self, status: str) -> None:
+        self._metrics.resource_claim_creates.labels(status).inc()
+
+    @override
+    def awaited(self, profile: str, driver: str, status: str, seconds: float) -> None:
+        metrics = self._metrics
+        metrics.binding_conditions_allocations.labels(profile, driver, status).inc()
+        metrics.binding_conditions_wait_duration.labels(profile, driver, status).observe(seconds)
 
 
 class Gauges:

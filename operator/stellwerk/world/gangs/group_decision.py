@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.attempt import (
     HAS_CONSTRAINTS,
@@ -21,7 +22,7 @@ from stellwerk.world.gangs.attempt import (
     place,
     take_back,
 )
-from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt
+from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt, reserve
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.placement_choice import PlacementChoice
 from stellwerk.world.gangs.placements import Domains, UndeterminedDomainError, domains
@@ -52,6 +53,8 @@ class GroupDecision:
     """In all: placements, and orders of the members."""
     same_for_all: bool = False
     """The message is each member's, too: none was tried."""
+    rejected_by: frozenset[str] = frozenset({GANG_SCHEDULING})
+    """The plugins whose hints can end that."""
     preemption: GroupPreemption | None = None
     """What makes room; None: nothing does, or nothing has to."""
 
@@ -69,7 +72,7 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     ground = Ground(world, profile, obstacle)
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
-        return _untried(request, lacking)
+        return _untried(request, lacking, "NodeResourcesFit")
     preferred = group.preferred_topology
     decision = None
     for levels in range(len(preferred), -1, -1):
@@ -79,6 +82,8 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
             return decision
     assert decision is not None  # noqa: S101 the range is never empty
     found = yield from preempt(ground, request)
+    if isinstance(found, str) and group.reserves_room:
+        found = yield from reserve(ground, request)
     if isinstance(found, str):
         decision.message = f"{decision.message}, {found}"
     else:
@@ -94,7 +99,7 @@ def _decide_at(ground: Ground, request: GroupRequest, keys: Sequence[str]) -> De
     except UndeterminedDomainError as undetermined:
         return GroupDecision(request, Attempt(broken=str(undetermined)), message=str(undetermined))
     if not found.placements:
-        return _untried(request, NO_PLACEMENTS)
+        return _untried(request, NO_PLACEMENTS, GANG_SCHEDULING)
     if len(found.placements) > 1:
         decision = yield from _best_of(ground, request, found)
     else:
@@ -156,9 +161,15 @@ def _decision(request: GroupRequest, attempt: Attempt, found: Domains) -> GroupD
     return GroupDecision(request, attempt, message=message, placements=count)
 
 
-def _untried(request: GroupRequest, message: str) -> GroupDecision:
+def _untried(request: GroupRequest, message: str, plugin: str) -> GroupDecision:
     return GroupDecision(
-        request, Attempt(), message=message, placements=0, attempts=0, same_for_all=True
+        request,
+        Attempt(),
+        message=message,
+        placements=0,
+        attempts=0,
+        same_for_all=True,
+        rejected_by=frozenset({plugin}),
     )
 
 

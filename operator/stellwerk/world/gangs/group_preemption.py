@@ -55,12 +55,27 @@ class GroupPreemption:
     """To be evicted; empty: those that are terminating are enough."""
     nodes: dict[str, str]
     """Where each member goes then: node name by uid."""
-    awaited: int
-    """How many pods have to end before the group is placed, terminating ones included."""
+    is_reservation: bool = False
+    """Nothing is evicted for it: the nodes are kept until pods have ended by themselves."""
 
 
 Preempting: TypeAlias = Generator[Ask, Decision, GroupPreemption | str]
 """Gives what makes room, or why nothing does."""
+
+
+def reserve(ground: Ground, request: GroupRequest) -> Preempting:
+    """Find the nodes that are kept for a group until pods of no higher priority have ended.
+
+    Which of them end first is not known: the least important are taken to.
+    """
+    if request.group.topology:
+        return NOT_WITH_CONSTRAINTS
+    priority = min(_priority(request), *(pod.priority for pod in request.members))
+    units = [each for each in _units(ground.world, request) if each.priority <= priority]
+    found = yield from _choose(_fork(ground), request, units)
+    if isinstance(found, str):
+        return found
+    return GroupPreemption((), found.nodes, is_reservation=True)
 
 
 def preempt(ground: Ground, request: GroupRequest) -> Preempting:
@@ -74,20 +89,24 @@ def preempt(ground: Ground, request: GroupRequest) -> Preempting:
     leaving = [pod for pod in ground.world.cache.pods() if pod.terminating]
     if not units and not leaving:
         return NO_VICTIMS
-    world = ground.world.fork(ground.world.random)
-    name = ground.profile.scheduler_name
-    fork = Ground(world, world.profiles.served[name], ground.obstacle)
+    fork = _fork(ground)
     for pod in leaving:
-        world.cache.remove_pod(pod.uid)
+        fork.world.cache.remove_pod(pod.uid)
     if leaving:
         attempt = yield from place(fork, request.members)
         if request.is_met_by(attempt):
-            return GroupPreemption((), nodes_of(attempt), len(leaving))
+            return GroupPreemption((), nodes_of(attempt))
         take_back(fork, attempt)
-    return (yield from _choose(fork, request, units, len(leaving)))
+    return (yield from _choose(fork, request, units))
 
 
-def _choose(fork: Ground, request: GroupRequest, units: Sequence[Unit], leaving: int) -> Preempting:
+def _fork(ground: Ground) -> Ground:
+    world = ground.world.fork(ground.world.random)
+    profile = world.profiles.served[ground.profile.scheduler_name]
+    return Ground(world, profile, ground.obstacle)
+
+
+def _choose(fork: Ground, request: GroupRequest, units: Sequence[Unit]) -> Preempting:
     """The victims among these units, on a fork where what is terminating has gone."""
     if not units:
         return NO_VICTIMS
@@ -99,7 +118,7 @@ def _choose(fork: Ground, request: GroupRequest, units: Sequence[Unit], leaving:
     reprieve = _Reprieve(fork, request, attempt)
     victims = yield from reprieve.run(_in_order(fork.world, units))
     pods = tuple(pod for unit in victims for pod in unit.pods)
-    return GroupPreemption(pods, nodes_of(reprieve.attempt), len(pods) + leaving)
+    return GroupPreemption(pods, nodes_of(reprieve.attempt))
 
 
 def _priority(request: GroupRequest) -> int:

@@ -28,6 +28,8 @@ class SecondLook:
 
     def is_worth_it(self, needed: int) -> bool:
         """Whether an order can matter: the members differ, and so many could be held at all."""
+        # What the last attempt assumed has been undone in the cache alone.
+        self._ground.world.cache.update_snapshot()
         return not all_alike(self._members) and holds(self._ground, self._members, needed)
 
     def next(self, last: Attempt) -> Sequence[PodInfo] | None:

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from stellwerk.cel.parser import parse
+from stellwerk.models.resource_slice import Device, parse_slice
 from stellwerk.plugins.devices.reading import paths_read
 from stellwerk.plugins.devices.selectors import Selector, SelectorError
-from stellwerk.plugins.devices.slices import Device, parse_slice
 
 DRIVER = "gpu.example.com"
 ATTRIBUTES = {
@@ -31,7 +31,7 @@ def device(**fields: Any) -> Device:
         "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},
         "devices": [described],
     }
-    (found,) = parse_slice({"metadata": {"name": "s"}, "spec": spec}).devices
+    (found,) = parse_slice({"metadata": {"name": "s"}, "spec": spec}).devices()
     return found
 
 

@@ -40,3 +40,10 @@ def test_verbs_stand_in_order() -> None:
     for role in bootstrap_roles():
         for rule in role.rules:
             assert rule["verbs"] == sorted(rule["verbs"]), role.name
+
+
+def test_rules_of_a_feature_gate_are_there_with_the_gate() -> None:
+    text = "ClusterRole x\n  read pods core\n  ?Gate read groups example.com\n  to User:u\n"
+    (without,), (with_gate,) = parse_roles(text), parse_roles(text, {"Gate"})
+    assert [rule["resources"] for rule in without.rules] == [["pods"]]
+    assert [rule["resources"] for rule in with_gate.rules] == [["pods"], ["groups"]]

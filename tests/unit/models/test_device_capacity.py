@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.plugins.devices.capacity import (
+from stellwerk.models.device_capacity import (
     consumption,
     fits,
     parse_amounts,

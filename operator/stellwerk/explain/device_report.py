@@ -1,0 +1,185 @@
+"""What an explanation says of devices: which were considered, and why each was not taken.
+
+`report` asks for pods with claims. Invariant: counts are of devices as requests see them one by
+one; that requests which find enough alone find too few together is said apart.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.framework.cycle_state import CycleState
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.plugins.devices.allocated import KIND as CLAIM
+from stellwerk.plugins.devices.allocated import ClaimKey
+from stellwerk.plugins.devices.attempt import Attempt
+from stellwerk.plugins.devices.finder import Answers
+from stellwerk.plugins.devices.pod_claims import claim_name, is_allocated, key_of, reserved_for
+from stellwerk.plugins.devices.reasons import IN_USE, Look, Reasons
+from stellwerk.plugins.dynamic_resources import DynamicResources
+from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.world.decide import find_nodes
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+if TYPE_CHECKING:
+    from stellwerk.plugins.devices.task import Wanted
+
+_STEP_SECONDS: Final = 0.005
+_EXAMPLES: Final = 5
+_NODES_A_STEP: Final = 8
+
+
+def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Generator[None, None, None]:
+    """Search the nodes for a pod's devices step by step, so that asking about it is quick."""
+    if not pod.spec.resource_claims and not pod.extended_requests:
+        return
+    state = CycleState()
+    state.turn_seconds = _STEP_SECONDS
+    find_nodes(world, pod, profile, state, thorough=True)
+    if state.unfinished is not None:
+        yield from state.unfinished
+
+
+def claims_report(world: World, pod: PodInfo) -> list[JsonObject]:
+    """The pod's claims, and the devices that they have been given."""
+    found: list[JsonObject] = []
+    for reference in pod.spec.resource_claims:
+        name = claim_name(pod, reference)
+        if name == "":
+            continue
+        claim = world.objects.get(CLAIM, pod.namespace, name) if name else None
+        if claim is None:
+            shown = f"{pod.namespace}/{name}" if name else f"for {reference.name}"
+            found.append({"claim": shown, "state": "missing"})
+        elif is_allocated(claim):
+            results = (claim["status"]["allocation"].get("devices") or {}).get("results") or ()
+            users = [str(each.get("name")) for each in reserved_for(claim)]
+            devices = [f"{each['driver']}/{each['pool']}/{each['device']}" for each in results]
+            row = {"claim": key_of(claim), "state": "allocated", "devices": devices}
+            found.append(row | {"reservedFor": users})
+        else:
+            found.append({"claim": key_of(claim), "state": "needed"})
+    return found
+
+
+def device_report(
+    world: World, pod: PodInfo, profile: ServedProfile, state: CycleState
+) -> Generator[None, None, JsonObject]:
+    """The explanation's field `devices`; none for pods that ask for none."""
+    attempt, plugin = state.get(DynamicResources.name, Attempt), plugin_of(profile)
+    if not pod.spec.resource_claims and (attempt is None or not attempt.backed):
+        return {}
+    claims = claims_report(world, pod)
+    if attempt is None or plugin is None or not attempt.anything:
+        return {"devices": {"claims": claims}}
+    requests: list[JsonObject] = []
+    for node_count, answers in plugin.tasks(attempt, pod):
+        tally = _Tally(Reasons(plugin.finder, answers.task))
+        yield from tally.count(world.cache.snapshot)
+        requests += tally.rows(attempt.names, node_count, failures(answers, attempt.names))
+    return {"devices": {"claims": claims, "requests": requests}}
+
+
+def failures(answers: Answers, names: Sequence[str]) -> list[JsonObject]:
+    """What failed, with the claim and the request whose search it ended."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for failure in answers.failures.values():
+        claim = "" if failure.claim is None else names[failure.claim]
+        counts[claim, failure.request, failure.text(names)] += 1
+    return [
+        {"claim": claim, "request": request, "error": text, "nodes": nodes}
+        for (claim, request, text), nodes in counts.most_common(_EXAMPLES)
+    ]
+
+
+def plugin_of(profile: ServedProfile) -> DynamicResources | None:
+    """The profile's plugin for devices, if it has it."""
+    plugins = profile.framework.plugins.values()
+    return next((each for at in plugins for each in at if isinstance(each, DynamicResources)), None)
+
+
+@dataclass(slots=True)
+class _Counted:
+    """What one request makes of all devices."""
+
+    considered: int = 0
+    free: int = 0
+    enough: int = 0
+    """Nodes on which it finds enough, alone."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+
+class _Tally:
+    """Devices by request and reason, over all nodes."""
+
+    def __init__(self, reasons: Reasons) -> None:
+        self._reasons = reasons
+        self._counted: dict[tuple[int, Wanted], _Counted] = {}
+        self._seen: set[tuple[Wanted, tuple[str, str, str]]] = set()
+
+    def count(self, snapshot: Snapshot) -> Generator[None, None, None]:
+        """Look at the devices of every node."""
+        for number, row in enumerate(snapshot.row_of.values()):
+            free: Counter[tuple[int, Wanted]] = Counter()
+            for look in self._reasons.of_node(snapshot.node_at(row)):
+                self._take_up(look)
+                if not look.reason:
+                    free[look.claim, look.wanted] += 1
+            for (claim, wanted), devices in free.items():
+                if wanted.choice.everything or devices >= wanted.choice.count:
+                    self._counted[claim, wanted].enough += 1
+            if number % _NODES_A_STEP == 0:
+                yield
+
+    def _take_up(self, look: Look) -> None:
+        counted = self._counted.setdefault((look.claim, look.wanted), _Counted())
+        key = (look.wanted, look.device.key)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        counted.considered += 1
+        if not look.reason:
+            counted.free += 1
+            return
+        counted.reasons[look.reason] += 1
+        examples = counted.examples.setdefault(look.reason, [])
+        if len(examples) < _EXAMPLES:
+            name = "/".join(look.device.key)
+            holders = self._reasons.holders.get(look.device.key, ())
+            in_use = look.reason == IN_USE and holders
+            examples.append(f"{name} by {holder_text(holders[0])}" if in_use else name)
+
+    def rows(
+        self, names: Sequence[str], nodes: int, failed: Sequence[JsonObject]
+    ) -> list[JsonObject]:
+        """A row for each request."""
+        rows: list[JsonObject] = []
+        for (claim, wanted), counted in self._counted.items():
+            choice = wanted.choice
+            errors = [each for each in failed if each["request"] == choice.full_name]
+            row: JsonObject = {
+                "claim": names[claim],
+                "request": choice.full_name,
+                "deviceClass": choice.class_name,
+                "count": "All" if choice.everything else choice.count,
+                "considered": counted.considered,
+                "free": counted.free,
+                "nodes": nodes,
+                "nodesWithEnough": counted.enough,
+                "notTaken": [
+                    {"reason": reason, "devices": devices, "examples": counted.examples[reason]}
+                    for reason, devices in counted.reasons.most_common()
+                ],
+            }
+            rows.append(row | ({"errors": errors} if errors else {}))
+        return rows
+
+
+def holder_text(key: ClaimKey) -> str:
+    """A claim that holds a device, in words."""
+    kind, namespace, name = key
+    return f"{namespace}/{name}" if kind == CLAIM else f"a pod of {namespace} that is being bound"

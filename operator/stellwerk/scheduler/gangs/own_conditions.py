@@ -1,0 +1,57 @@
+"""Conditions that Stellwerk adds to a PodGroup: how many pods are placed, what is not usable.
+
+Group reports write them, apart from PodGroupScheduled. Invariant: a group that never waited and
+whose annotations can be used has none of them.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.models.foreign_text import shown
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod_group import PodGroup
+
+PLACED: Final = "scheduling.stellwerk.dev/Placed"
+"""Its message begins with placed and needed pods, such as `2/4`; True: that is enough."""
+ANNOTATIONS: Final = "scheduling.stellwerk.dev/AnnotationsUsable"
+OWN: Final = frozenset({PLACED, ANNOTATIONS})
+
+
+def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObject | None:
+    """The patch of the status; None: it says all that already."""
+    group = members.group
+    if group is None:
+        return None
+    known = {each["type"]: each for each in group.conditions}
+    changed = []
+    for wanted in _wanted(group, placed, known):
+        before = known.get(wanted["type"], {})
+        if all(before.get(name) == value for name, value in wanted.items()):
+            continue
+        if before.get("status") == wanted["status"]:
+            since = before.get("lastTransitionTime")
+        else:
+            since = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        changed.append({**wanted, "lastTransitionTime": since})
+    return {"status": {"conditions": changed}} if changed else None
+
+
+def _wanted(group: PodGroup, placed: int, known: JsonObject) -> Iterator[dict[str, Any]]:
+    needed = max(1, group.min_count)
+    is_enough = placed >= needed
+    if PLACED in known or not is_enough:
+        yield {
+            "type": PLACED,
+            "status": "True" if is_enough else "False",
+            "reason": "EnoughPods" if is_enough else "TooFewPods",
+            "message": f"{placed}/{needed} pods are placed",
+        }
+    if ANNOTATIONS in known or group.problems:
+        yield {
+            "type": ANNOTATIONS,
+            "status": "False" if group.problems else "True",
+            "reason": "Invalid" if group.problems else "Valid",
+            "message": shown("; ".join(group.problems)),
+        }

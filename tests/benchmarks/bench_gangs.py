@@ -1,0 +1,206 @@
+"""What groups of pods cost: `python -m tests.benchmarks.bench_gangs [PART…]`.
+
+Decisions on groups are driven on a World of their own; the rest runs on a whole operator whose
+client is a MemoryClient. CPU time of this process; the longest step is what other work of the loop
+waits for at most, beside the slices that the group cycle makes of it.
+"""
+
+import argparse
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from stellwerk.clock import VirtualClock
+from stellwerk.garbage import collect_seldom
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_group import parse_pod_group
+from stellwerk.world.decide import decide
+from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
+from stellwerk.world.gangs.group_request import GroupRequest
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, eventually, make_profile, running
+from tests.support.skipped_time import run_skipping
+
+RACK = "example.com/rack"
+SCHEDULER = "gangs"
+REST_SECONDS = 600.0
+"""Virtual."""
+
+
+@dataclass
+class Cost:
+    """Of one decision on a group."""
+
+    cpu_seconds: float
+    longest_step_seconds: float
+    decision: GroupDecision
+
+
+def group(name: str, size: int, topology: str = "") -> JsonObject:
+    spec: JsonObject = {"schedulingPolicy": {"gang": {"minCount": size}}}
+    if topology:
+        spec["schedulingConstraints"] = {"topology": [{"key": topology}]}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha2",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "default", "uid": f"group-{name}"},
+        "spec": spec,
+    }
+
+
+def member(name: str, of: str, cpu: str = "500m") -> JsonObject:
+    named: JsonObject = {"schedulingGroup": {"podGroupName": of}} if of else {}
+    return make_pod(name, cpu=cpu, scheduler_name=SCHEDULER, **named)
+
+
+def operator_of(nodes: list[JsonObject]) -> InProcess:
+    """An operator that decides nothing by itself."""
+    world = InProcess()
+    world.apply(make_profile(SCHEDULER, gangScheduling=True), *nodes)
+    return world
+
+
+def decided(operator: InProcess, made: JsonObject, members: list[PodInfo]) -> Cost:
+    """Decide on a group once, on a World that has decided before, and say what that costs."""
+    world = operator.operator.world
+    profile = world.profiles.served[SCHEDULER]
+    world.cache.update_snapshot()
+    decide(world, members[0], profile)
+    deciding = decide_group(world, profile, GroupRequest(parse_pod_group(made), members, [], 0))
+    longest = 0.0
+    began = before = time.process_time()
+    try:
+        ask = next(deciding)
+        while True:
+            answer = decide(ask.world, ask.pod, ask.profile, ask.state)
+            now = time.process_time()
+            longest, before = max(longest, now - before), now
+            ask = deciding.send(answer)
+    except StopIteration as ended:
+        now = time.process_time()
+        return Cost(now - began, max(longest, now - before), ended.value)
+
+
+def gang_of(size: int, *, unlike: bool = False) -> list[PodInfo]:
+    """Members that are alike, or of ten sizes."""
+    return [
+        parse_pod(member(f"m{number}", "g", f"{500 + 10 * (number % 10) * unlike}m"))
+        for number in range(size)
+    ]
+
+
+def shown(what: str, cost: Cost) -> None:
+    placed = sum(each.assumed is not None for each in cost.decision.attempt.verdicts)
+    print(
+        f"{what:<58} {cost.cpu_seconds * 1000:7.0f} ms, longest step "
+        f"{cost.longest_step_seconds * 1000:6.1f} ms, {placed} placed",
+        flush=True,
+    )
+
+
+# --- parts --------------------------------------------------------------------------------------
+
+
+def large() -> None:
+    """A gang of 1,000 on 5,000 nodes."""
+    nodes = [make_node(f"n{number}", zone=f"z{number % 3}") for number in range(5000)]
+    for unlike in (False, True):
+        what = f"1,000 {'pods of ten sizes' if unlike else 'alike pods'}, 5,000 nodes"
+        members = gang_of(1000, unlike=unlike)
+        shown(what, decided(operator_of(nodes), group("g", 1000), members))
+
+
+def topology() -> None:
+    """A gang of 100 in one of 200 racks of 25 nodes."""
+    for full in (0, 150, 200):
+        nodes = [
+            make_node(
+                f"n{rack}-{number}", cpu="1" if rack < full else "4", labels={RACK: f"r{rack}"}
+            )
+            for rack in range(200)
+            for number in range(25)
+        ]
+        what = f"100 alike pods, 200 racks of 25, {full} too small"
+        shown(what, decided(operator_of(nodes), group("g", 100, RACK), gang_of(100)))
+        what = f"100 pods of ten sizes, 200 racks of 25, {full} too small"
+        members = gang_of(100, unlike=True)
+        shown(what, decided(operator_of(nodes), group("g", 100, RACK), members))
+
+
+async def _bound(clock: VirtualClock, *, grouped: bool) -> float:
+    """CPU seconds until all pods are bound."""
+    groups, size = 100, 50
+    async with running(clock) as operator:
+        operator.apply(make_profile(SCHEDULER, gangScheduling=True))
+        operator.apply(*(make_node(f"n{number}", cpu="32") for number in range(1000)))
+        objects = [
+            member(f"p{gang}-{number}", f"g{gang}" if grouped else "")
+            for gang in range(groups)
+            for number in range(size)
+        ]
+        if grouped:
+            operator.apply(*(group(f"g{gang}", size) for gang in range(groups)))
+        gc.collect()
+        began = time.process_time()
+        operator.apply(*objects)
+        names = [obj["metadata"]["name"] for obj in objects]
+        await eventually(lambda: all(map(operator.node_of, names)))
+        return time.process_time() - began
+
+
+def throughput() -> None:
+    """100 gangs of 50 at once beside 5,000 single pods, in pairs."""
+    for _ in range(3):
+        single = run_skipping(partial(_bound, grouped=False))
+        gangs = run_skipping(partial(_bound, grouped=True))
+        print(
+            f"5,000 pods, 1,000 nodes: single {5000 / single:.0f}/s, in 100 gangs "
+            f"{5000 / gangs:.0f}/s of CPU time: {single / gangs:.0%}",
+            flush=True,
+        )
+
+
+async def _resting(clock: VirtualClock) -> float:
+    """The share of a core that groups take that fit nowhere."""
+    groups, size = 50, 100
+    async with running(clock) as operator:
+        operator.apply(make_profile(SCHEDULER, gangScheduling=True))
+        operator.apply(*(make_node(f"n{number}", cpu="2") for number in range(100)))
+        operator.apply(*(group(f"g{gang}", size) for gang in range(groups)))
+        operator.apply(
+            *(
+                member(f"p{gang}-{number}", f"g{gang}", "4")
+                for gang in range(groups)
+                for number in range(size)
+            )
+        )
+        await asyncio.sleep(60)
+        began = time.process_time()
+        await asyncio.sleep(REST_SECONDS)
+        return (time.process_time() - began) / REST_SECONDS
+
+
+def resting() -> None:
+    """50 hopeless gangs of 100 at rest."""
+    print(f"50 gangs of 100 that fit nowhere: {run_skipping(_resting):.2%} of a core")
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    each.__name__: each for each in (large, topology, throughput, resting)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    collect_seldom()
+    for part in parser.parse_args().parts or PARTS:
+        PARTS[part]()
+
+
+if __name__ == "__main__":
+    main()

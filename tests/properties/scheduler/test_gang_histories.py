@@ -1,0 +1,50 @@
+"""Whatever users, nodes and the API do: gangs are whole, and no place that counts is left free."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stellwerk.clock import VirtualClock
+from tests.support.gang_history import GANGS, NODES, GangHistory, play
+from tests.support.skipped_time import run_skipping
+
+GANG = st.integers(0, GANGS - 1)
+SIZE = st.integers(1, 4)
+CALM = (
+    st.tuples(st.just("add_node"), st.integers(0, NODES - 1), st.integers(1, 6)),
+    st.tuples(st.just("add_gang"), GANG, SIZE, st.integers(1, 2)),
+    st.tuples(st.just("add_pods"), GANG, SIZE),
+    st.tuples(st.just("delete_pod"), GANG),
+    st.tuples(st.just("end_gang"), GANG),
+    st.tuples(st.just("wait"), st.sampled_from((0.01, 0.5, 5.0))),
+    st.tuples(st.just("restart")),
+)
+REFUSALS = st.tuples(st.just("refuse"), GANG)
+
+
+def histories(*steps: st.SearchStrategy[tuple[Any, ...]]) -> st.SearchStrategy[list[Any]]:
+    return st.lists(st.one_of(*steps), min_size=4, max_size=24)
+
+
+def played(steps: list[tuple[Any, ...]], *, whole: bool) -> None:
+    async def flow(clock: VirtualClock) -> None:
+        history = GangHistory(clock)
+        try:
+            await play(history, steps, whole=whole)
+        finally:
+            await history.stop()
+
+    run_skipping(flow)
+
+
+@settings(max_examples=12)
+@given(steps=histories(*CALM))
+def test_no_gang_is_partly_bound_and_none_waits_that_fits(steps: list[tuple[Any, ...]]) -> None:
+    played(steps, whole=True)
+
+
+@settings(max_examples=8)
+@given(steps=histories(*CALM, REFUSALS))
+def test_no_room_is_lost_where_bindings_are_refused(steps: list[tuple[Any, ...]]) -> None:
+    played(steps, whole=False)

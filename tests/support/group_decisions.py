@@ -1,0 +1,62 @@
+"""Group decisions on a small World, driven as the group cycle drives them."""
+
+from collections.abc import Sequence
+
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod_group import parse_pod_group
+from stellwerk.world.decide import decide
+from stellwerk.world.gangs.attempt import Ground, take_back
+from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
+from stellwerk.world.gangs.group_request import GroupRequest
+from tests.support.in_process import InProcess, make_profile
+
+
+class GroupWorld(InProcess):
+    """An operator that decides nothing by itself; groups are decided on what it was shown."""
+
+    def __init__(self, *objects: JsonObject) -> None:
+        super().__init__()
+        # The profile last: without one, groups are nothing to write about.
+        self.apply(*objects, make_profile("stellwerk", gangScheduling=True))
+        self.world = self.operator.world
+        self.served = self.world.profiles.served["stellwerk"]
+
+    def decide(
+        self,
+        group: JsonObject,
+        members: Sequence[JsonObject],
+        scheduled: Sequence[PodInfo] = (),
+        budget_seconds: float = 1.0,
+    ) -> GroupDecision:
+        """The decision, undone: nothing stays assumed."""
+        pods = [parse_pod(member) for member in members]
+        request = GroupRequest(
+            parse_pod_group(group), pods, scheduled, budget_seconds=budget_seconds
+        )
+        decision = driven(decide_group(self.world, self.served, request))
+        assert decision.placed == bool(self.cache.assumed_pods)
+        if decision.placed:
+            take_back(Ground(self.world, self.served), decision.attempt)
+        assert not self.cache.assumed_pods
+        return decision
+
+
+def driven(deciding: Deciding) -> GroupDecision:
+    """The end of a decision whose questions are answered at once."""
+    try:
+        ask = next(deciding)
+        while True:
+            ask = deciding.send(decide(ask.world, ask.pod, ask.profile, ask.state))
+    except StopIteration as ended:
+        result: GroupDecision = ended.value
+        return result
+
+
+def nodes_of(decision: GroupDecision) -> dict[str, str]:
+    """Where each member goes, by name."""
+    return {
+        each.pod.name: each.assumed.node_name
+        for each in decision.attempt.verdicts
+        if each.assumed is not None
+    }

@@ -1,0 +1,345 @@
+"""What happens to groups in a running operator: they wait, are bound whole, rest, and say why."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from stellwerk.clock import VirtualClock
+from stellwerk.errors import ApiError
+from stellwerk.models.json_values import JsonObject
+from tests.support.builders import make_node, make_pod
+from tests.support.in_process import InProcess, make_profile, quiet, running
+from tests.support.pod_groups import constrained_to, make_group, make_member
+from tests.support.skipped_time import run_skipping
+
+PLACED = "scheduling.stellwerk.dev/Placed"
+COSCHEDULING = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/default/podgroups"
+
+
+def story(play: Callable[[InProcess], Awaitable[None]], **profile: Any) -> None:
+    """Run a story with gang scheduling on."""
+
+    async def run(clock: VirtualClock) -> None:
+        async with running(clock) as world:
+            world.apply(make_profile("stellwerk", **{"gangScheduling": True, **profile}))
+            await play(world)
+
+    run_skipping(run)
+
+
+def condition(world: InProcess, group: str, type_: str = "PodGroupScheduled") -> JsonObject:
+    path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups/{group}"
+    status = world.client.objects[path].get("status", {})
+    conditions: list[JsonObject] = status.get("conditions", [])
+    return next((each for each in conditions if each["type"] == type_), {})
+
+
+def bound(world: InProcess, *names: str) -> int:
+    return sum(world.node_of(name) is not None for name in names)
+
+
+def test_members_wait_for_each_other_and_say_so() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 3))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await asyncio.sleep(3)
+        assert bound(world, "p1", "p2") == 0
+        assert (world.condition("p1") or ("",))[0] == "WaitingForPods"
+        assert "2 of 3 exist" in condition(world, "g")["message"]
+        assert condition(world, "g", PLACED)["message"] == "0/3 pods are placed"
+        assert any("2 of 3" in note for _, _, note in world.notes.about("g"))
+        world.apply(make_member("p3", "g", cpu="1"))
+        await quiet()
+        assert bound(world, "p1", "p2", "p3") == 3
+        assert condition(world, "g")["status"] == "True"
+
+    story(play)
+
+
+def test_without_the_switch_members_are_pods_like_any_other() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_member("p1", "g", cpu="1"))
+        await quiet()
+        assert bound(world, "p1") == 1
+
+    story(play, gangScheduling=False)
+
+
+def test_the_plugin_by_name_turns_it_on() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_member("p1", "g", cpu="1"))
+        await quiet()
+        assert bound(world, "p1") == 0
+
+    plugins = {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}
+    story(play, gangScheduling=False, plugins=plugins)
+
+
+def test_an_annotation_that_cannot_be_used_is_named_in_a_condition() -> None:
+    async def play(world: InProcess) -> None:
+        wrong = {"scheduling.stellwerk.dev/min-count-by-role": "launcher"}
+        world.apply(make_node("n", cpu="4"), make_group("g", 1, wrong))
+        world.apply(make_member("p", "g", cpu="1"))
+        await asyncio.sleep(3)
+        assert bound(world, "p") == 1
+        found = condition(world, "g", "scheduling.stellwerk.dev/AnnotationsUsable")
+        assert "is not ROLE=NUMBER" in found["message"]
+
+    story(play)
+
+
+def test_a_group_that_fits_nowhere_rests() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="1"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await asyncio.sleep(200)
+        attempts = [world.queue.entries[f"uid-default-p{n}"].attempts for n in (1, 2)]
+        assert attempts == [1, 1]
+        world.apply(make_node("m", cpu="1"))
+        await asyncio.sleep(20)
+        assert bound(world, "p1", "p2") == 2
+
+    story(play)
+
+
+def test_members_of_a_group_whose_object_goes_are_gated_again() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="1"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await asyncio.sleep(3)
+        world.delete("PodGroup", "g")
+        await asyncio.sleep(3)
+        assert world.queue.pending()["gated"] == 2
+        assert (world.condition("p1") or ("",))[0] == "WaitingForPods"
+
+    story(play)
+
+
+def test_a_terminating_member_does_not_count() -> None:
+    async def play(world: InProcess) -> None:
+        leaving = make_member("p1", "g", cpu="1")
+        leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        world.apply(make_node("n", cpu="4"), make_group("g", 2), leaving)
+        world.apply(make_member("p2", "g", cpu="1"))
+        await asyncio.sleep(3)
+        assert bound(world, "p2") == 0
+        assert "1 of 2 exist" in condition(world, "g")["message"]
+
+    story(play)
+
+
+def test_a_gated_member_does_not_count() -> None:
+    async def play(world: InProcess) -> None:
+        gated = make_member("p1", "g", cpu="1", schedulingGates=[{"name": "example.com/wait"}])
+        world.apply(make_node("n", cpu="4"), make_group("g", 2), gated)
+        world.apply(make_member("p2", "g", cpu="1"))
+        await asyncio.sleep(3)
+        assert bound(world, "p2") == 0
+        del gated["spec"]["schedulingGates"]
+        world.apply(gated)
+        await quiet()
+        assert bound(world, "p1", "p2") == 2
+
+    story(play)
+
+
+def test_the_condition_goes_back_when_members_are_lost() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await quiet()
+        world.delete("Pod", "p1")
+        await asyncio.sleep(5)
+        assert condition(world, "g")["reason"] == "WaitingForPods"
+
+    story(play)
+
+
+def test_finished_members_count_where_the_group_has_run() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 3))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(3)))
+        await quiet()
+        done = world.pod("p0")
+        done["status"] = {"phase": "Succeeded"}
+        listed = [done]
+
+        async def finished(path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
+            assert limit
+            return (listed if "fieldSelector" in path else []), "1"
+
+        world.client.list = finished  # type: ignore[method-assign]
+        world.delete("Pod", "p0")
+        world.delete("Pod", "p1")
+        world.apply(make_member("p3", "g", cpu="1"))
+        await asyncio.sleep(5)
+        assert bound(world, "p3") == 1
+
+    story(play)
+
+
+def test_a_refused_binding_is_tried_again_alone() -> None:
+    async def play(world: InProcess) -> None:
+        path = "/api/v1/namespaces/default/pods/p1/binding"
+        world.client.failures[path] = ApiError("bind", 403, "Forbidden", "not yet")
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await quiet()
+        assert bound(world, "p1", "p2") == 1
+        await asyncio.sleep(5)
+        assert bound(world, "p1", "p2") == 2
+
+    story(play)
+
+
+def test_what_is_bound_of_a_group_is_given_back_where_it_asks_for_it() -> None:
+    async def play(world: InProcess) -> None:
+        seconds = {"scheduling.stellwerk.dev/give-back-seconds": "60"}
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": "j",
+            "uid": "j",
+            "controller": True,
+        }
+        world.apply(make_node("n", cpu="1"), make_group("g", 2, seconds))
+        half = make_member("half", "g", cpu="1", node_name="n")
+        half["metadata"]["ownerReferences"] = [owner]
+        world.apply(half, make_member("rest", "g", cpu="1"))
+        await asyncio.sleep(59)
+        assert bound(world, "half") == 1
+        await asyncio.sleep(3)
+        assert "/api/v1/namespaces/default/pods/half" not in world.client.objects
+
+    story(play)
+
+
+def test_members_of_two_profiles_are_refused() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_profile("other", created=1, gangScheduling=True))
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"))
+        world.apply(make_member("p2", "g", cpu="1", scheduler_name="other"))
+        await quiet()
+        assert bound(world, "p1", "p2") == 0
+        reason, message = world.condition("p1") or ("", "")
+        assert reason == "SchedulerError"
+        assert 'got: "other" and "stellwerk"' in message
+
+    story(play)
+
+
+def test_a_gang_evicts_once_and_is_bound_on_what_it_freed() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"), make_group("g", 2, priority=100))
+        world.apply(*(make_pod(f"v{n}", cpu="1", node_name="n", priority=0) for n in range(2)))
+        members = [make_member(f"p{n}", "g", cpu="1", priority=100) for n in range(2)]
+        world.apply(*members)
+        await quiet()
+        deleted = [path for verb, path in world.client.requests if verb == "DELETE"]
+        assert len(deleted) == 2
+        nominated = [world.pod(f"p{n}")["status"].get("nominatedNodeName") for n in range(2)]
+        assert nominated == ["n", "n"]
+        for number in range(2):
+            world.operator.handlers.on_pod(
+                "DELETED", make_pod(f"v{number}", cpu="1", node_name="n", priority=0)
+            )
+        await asyncio.sleep(20)
+        assert bound(world, "p0", "p1") == 2
+        assert len([verb for verb, _ in world.client.requests if verb == "DELETE"]) == 2
+
+    story(play)
+
+
+def test_a_single_pod_evicts_a_group_whole_or_not_at_all() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(*(make_node(f"n{n}", cpu="1") for n in range(2)))
+        world.apply(make_group("w", 2, disruptionMode="PodGroup", priority=5))
+        for number in range(2):
+            world.apply(make_member(f"w{number}", "w", cpu="1", node_name=f"n{number}"))
+        world.apply(make_pod("one", cpu="1", priority=3, scheduler_name="stellwerk"))
+        await quiet()
+        assert not [verb for verb, _ in world.client.requests if verb == "DELETE"]
+        world.apply(make_pod("two", cpu="1", priority=9, scheduler_name="stellwerk"))
+        await quiet()
+        assert len([verb for verb, _ in world.client.requests if verb == "DELETE"]) == 2
+
+    story(play)
+
+
+def test_a_coscheduling_group_is_placed_by_label_and_shows_its_phase() -> None:
+    async def play(world: InProcess) -> None:
+        group = {
+            "apiVersion": "scheduling.x-k8s.io/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "default", "uid": "c"},
+            "spec": {"minMember": 2, "minResources": {"cpu": "2"}},
+        }
+        path = f"{COSCHEDULING}/g"
+        world.client.objects[path] = group
+        world.operator.handlers.on_object("CoschedulingPodGroup", "ADDED", group)
+        label = {"scheduling.x-k8s.io/pod-group": "g"}
+        pods = [
+            make_pod(f"p{n}", cpu="1", labels=label, scheduler_name="stellwerk") for n in (1, 2)
+        ]
+        world.apply(make_node("n", cpu="1"), *pods)
+        await asyncio.sleep(3)
+        assert "minResources" in (world.condition("p1") or ("", ""))[1]
+        assert world.client.objects[path]["status"]["phase"] == "PreScheduling"
+        world.apply(make_node("m", cpu="1"))
+        await asyncio.sleep(5)
+        assert bound(world, "p1", "p2") == 2
+        assert world.client.objects[path]["status"]["phase"] == "Scheduled"
+
+    story(play)
+
+
+def test_a_constraint_holds_for_members_that_come_later() -> None:
+    async def play(world: InProcess) -> None:
+        for name in ("a", "b"):
+            world.apply(make_node(name, cpu="2", labels={"zone": name}))
+        world.apply(make_group("g", 1, schedulingConstraints=constrained_to("zone")))
+        world.apply(make_member("p1", "g", cpu="1"))
+        await quiet()
+        world.apply(make_member("p2", "g", cpu="1"))
+        await quiet()
+        assert world.node_of("p1") == world.node_of("p2")
+
+    story(play)
+
+
+def test_a_group_without_a_placement_waits_for_labels() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"))
+        world.apply(make_group("g", 1, schedulingConstraints=constrained_to("zone")))
+        world.apply(make_member("p", "g", cpu="1"))
+        await asyncio.sleep(20)
+        assert world.queue.entries["uid-default-p"].attempts == 1
+        world.apply(make_node("n", cpu="2", labels={"zone": "a"}))
+        await asyncio.sleep(20)
+        assert bound(world, "p") == 1
+
+    story(play)
+
+
+def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:
+    async def play(world: InProcess) -> None:
+        keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
+        running_pods = [make_pod(f"v{n}", cpu="1", node_name=f"n{n // 2}") for n in range(4)]
+        world.apply(*(make_node(f"n{n}", cpu="2") for n in range(2)), *running_pods)
+        world.apply(make_group("g", 2, keeps))
+        world.apply(*(make_member(f"p{n}", "g", cpu="1") for n in range(2)))
+        await asyncio.sleep(3)
+        kept = {world.pod(f"p{n}")["status"]["nominatedNodeName"] for n in range(2)}
+        assert not [verb for verb, _ in world.client.requests if verb == "DELETE"]
+        (node,) = kept
+        world.delete("Pod", "v0" if node == "n0" else "v2")
+        world.apply(make_pod("small", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(20)
+        assert bound(world, "small", "p0", "p1") == 0
+        other = "v2" if node == "n0" else "v0"
+        world.delete("Pod", other)
+        await asyncio.sleep(20)
+        assert bound(world, "small", "p0", "p1") == 2
+
+    story(play, pluginConfig=[{"name": "GangScheduling", "args": {"reservationSeconds": 3600}}])

@@ -1,0 +1,146 @@
+"""What becomes of a group: all or none, in the best placement, in another order if need be."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stellwerk.models.json_values import JsonObject
+from tests.support.builders import make_node, make_pod
+from tests.support.group_decisions import GroupWorld, nodes_of
+from tests.support.pod_groups import constrained_to, make_group, make_member
+
+ZONE = "topology.kubernetes.io/zone"
+RACK = "example.com/rack"
+
+
+def node(name: str, cpu: str, zone: str = "", rack: str = "") -> JsonObject:
+    labels = {key: value for key, value in ((ZONE, zone), (RACK, rack)) if value}
+    return make_node(name, cpu=cpu, labels=labels)
+
+
+def members(*cpus: str, group: str = "g", **spec: Any) -> list[JsonObject]:
+    return [make_member(f"p{n}", group, cpu=cpu, **spec) for n, cpu in enumerate(cpus)]
+
+
+def bound(name: str, node_name: str, **spec: Any) -> JsonObject:
+    return make_pod(name, node_name=node_name, **spec)
+
+
+def test_a_gang_that_fits_is_placed() -> None:
+    world = GroupWorld(node("n1", "2"), node("n2", "1"))
+    decision = world.decide(make_group("g", 3), members("1", "1", "1"))
+    assert decision.placed
+    assert sorted(nodes_of(decision).values()) == ["n1", "n1", "n2"]
+
+
+def test_with_too_little_room_none_is_placed_and_each_says_why() -> None:
+    world = GroupWorld(node("n1", "2"))
+    decision = world.decide(make_group("g", 3), members("1", "1", "1"))
+    assert not decision.placed
+    assert [each.failure is None for each in decision.attempt.verdicts] == [True, True, False]
+    assert decision.message.startswith("0/1 placements are available")
+
+
+def test_of_a_basic_group_each_pod_counts() -> None:
+    world = GroupWorld(node("n1", "2"))
+    assert world.decide(make_group("g"), members("1", "1", "1")).attempt.placed == 2
+
+
+def test_large_members_first_where_the_first_order_fails() -> None:
+    world = GroupWorld(node("n1", "3"), node("n2", "2"))
+    decision = world.decide(make_group("g", 3), members("1", "1", "3"))
+    assert decision.placed
+    assert decision.attempts > 1
+    assert not world.decide(make_group("g", 3), members("1", "1", "3"), budget_seconds=0).placed
+
+
+def test_a_partner_of_affinity_comes_first() -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": ZONE}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    needy = make_member("a", "g", cpu="1", affinity=affinity)
+    partner = make_member("b", "g", cpu="1", labels={"app": "db"})
+    world = GroupWorld(node("n1", "2", zone="z"))
+    assert world.decide(make_group("g", 2), [needy, partner]).placed
+
+
+def test_all_members_share_the_value_of_a_constraint() -> None:
+    world = GroupWorld(node("a1", "2", "a"), node("b1", "2", "b"), node("b2", "1", "b"))
+    group = make_group("g", 3, schedulingConstraints=constrained_to(ZONE))
+    decision = world.decide(group, members("1", "1", "1"))
+    assert sorted(nodes_of(decision).values()) == ["b1", "b1", "b2"]
+    assert decision.placements == 2
+
+
+def test_of_several_placements_the_fuller_one_is_taken() -> None:
+    world = GroupWorld(node("a1", "8", "a"), node("b1", "3", "b"))
+    group = make_group("g", 3, schedulingConstraints=constrained_to(ZONE))
+    assert set(nodes_of(world.decide(group, members("1", "1", "1"))).values()) == {"b1"}
+
+
+def test_where_members_are_already_decides_the_domain() -> None:
+    world = GroupWorld(node("a1", "8", "a"), node("b1", "3", "b"), bound("there", "a1", cpu="1"))
+    there = world.cache.pod(world.pod("there")["metadata"]["uid"])
+    assert there is not None
+    group = make_group("g", 3, schedulingConstraints=constrained_to(ZONE))
+    decision = world.decide(group, members("1", "1"), [there])
+    assert set(nodes_of(decision).values()) == {"a1"}
+
+
+def test_without_the_label_anywhere_there_is_no_placement() -> None:
+    world = GroupWorld(node("n1", "8"))
+    group = make_group("g", 1, schedulingConstraints=constrained_to(ZONE))
+    decision = world.decide(group, members("1"))
+    assert decision.message.startswith("no feasible placements found")
+    assert decision.same_for_all
+
+
+def test_many_placements_are_narrowed_down_by_what_they_could_hold() -> None:
+    nodes = [node(f"n{n}", "4" if n == 17 else "2", rack=f"r{n:02}") for n in range(40)]
+    world = GroupWorld(*nodes)
+    group = make_group("g", 4, schedulingConstraints=constrained_to(RACK))
+    decision = world.decide(group, members("1", "1", "1", "1"))
+    assert set(nodes_of(decision).values()) == {"n17"}
+    assert decision.attempts == 1
+
+
+def test_a_preferred_level_is_kept_if_it_can_be() -> None:
+    one = node("a1", "2", "a", "r1"), node("a2", "2", "a", "r2"), node("b1", "4", "b", "r3")
+    key = "scheduling.stellwerk.dev/preferred-topology"
+    pair = make_group("g", 2, {key: f"{ZONE},{RACK}"})
+    assert len(set(nodes_of(GroupWorld(*one).decide(pair, members("1", "1"))).values())) == 1
+    six = make_group("g", 6, {key: f"{ZONE},{RACK}"})
+    assert GroupWorld(*one).decide(six, members(*["1"] * 6)).placed
+
+
+def test_enough_of_each_role_or_none() -> None:
+    roles = {"scheduling.stellwerk.dev/min-count-by-role": "launcher=1,worker=2"}
+    workers = [
+        make_member(f"w{n}", "g", cpu="1", labels={"scheduling.stellwerk.dev/role": "worker"})
+        for n in range(3)
+    ]
+    role = {"scheduling.stellwerk.dev/role": "launcher"}
+    launcher = make_member("l", "g", cpu="1", labels=role)
+    world = GroupWorld(node("n1", "3"))
+    group = make_group("g", 3, roles)
+    assert world.decide(group, [launcher, *workers]).placed
+    # Three have room, but in this order the launcher is the one left over; another order helps.
+    assert world.decide(group, [*workers, launcher]).placed
+    assert not world.decide(group, [*workers, launcher], budget_seconds=0).placed
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    st.lists(st.integers(1, 3), min_size=1, max_size=6),
+    st.integers(1, 6),
+)
+def test_a_second_look_is_never_worse(nodes: list[int], cpus: list[int], wanted: int) -> None:
+    world = GroupWorld(*(node(f"n{n}", str(cpu)) for n, cpu in enumerate(nodes)))
+    group = make_group("g", min(wanted, len(cpus)))
+    pods = members(*map(str, cpus))
+    greedy = world.decide(group, pods, budget_seconds=0)
+    looked = world.decide(group, pods)
+    assert looked.placed >= greedy.placed
+    if greedy.placed:
+        assert looked.attempts == 1

@@ -1,0 +1,120 @@
+"""Whose eviction makes room for a group: none too many, units whole, terminating pods first."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stellwerk.models.json_values import JsonObject
+from stellwerk.world.gangs.group_preemption import NEVER, NO_VICTIMS
+from tests.support.builders import make_node, make_pod
+from tests.support.group_decisions import GroupWorld
+from tests.support.pod_groups import make_group, make_member
+
+HIGH = 100
+
+
+def victim(name: str, node_name: str, **spec: Any) -> JsonObject:
+    return make_pod(name, node_name=node_name, **{"cpu": "1", "priority": 0, **spec})
+
+
+def members(count: int, **spec: Any) -> list[JsonObject]:
+    return [
+        make_member(f"p{n}", "g", **{"cpu": "1", "priority": HIGH, **spec}) for n in range(count)
+    ]
+
+
+def victims_of(world: GroupWorld, count: int, **group: Any) -> list[str]:
+    decision = world.decide(make_group("g", count, **{"priority": HIGH, **group}), members(count))
+    assert not decision.placed
+    assert decision.preemption is not None
+    assert len(decision.preemption.nodes) == count
+    return sorted(pod.name for pod in decision.preemption.victims)
+
+
+def test_no_pod_is_evicted_that_can_be_spared() -> None:
+    nodes = [make_node(f"n{n}", cpu="2") for n in range(2)]
+    pods = [victim(f"v{n}", f"n{n // 2}") for n in range(4)]
+    assert len(victims_of(GroupWorld(*nodes, *pods), 3)) == 3
+
+
+def test_less_important_pods_go_first() -> None:
+    low, high = victim("low", "n0", priority=-5), victim("high", "n0", priority=5)
+    assert victims_of(GroupWorld(make_node("n0", cpu="2"), low, high), 1) == ["low"]
+
+
+def test_the_priority_is_the_groups() -> None:
+    world = GroupWorld(make_node("n0", cpu="1"), victim("v", "n0", priority=5))
+    decision = world.decide(make_group("g", 1, priority=0), members(1))
+    assert decision.message.endswith(NO_VICTIMS)
+
+
+def test_a_group_whose_server_knows_no_priorities_has_that_of_its_pods() -> None:
+    world = GroupWorld(make_node("n0", cpu="1"), victim("v", "n0", priority=5))
+    decision = world.decide(make_group("g", 1), members(1))
+    assert decision.preemption is not None
+
+
+def test_a_group_with_disruption_mode_goes_whole() -> None:
+    nodes = [make_node(f"n{n}", cpu="1") for n in range(2)]
+    group = make_group("w", 2, disruptionMode="PodGroup", priority=5)
+    pods = [make_member(f"w{n}", "w", cpu="1", node_name=f"n{n}") for n in range(2)]
+    assert victims_of(GroupWorld(*nodes, group, *pods), 1) == ["w0", "w1"]
+
+
+def test_terminating_pods_count_as_gone() -> None:
+    leaving = victim("leaving", "n0")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    world = GroupWorld(make_node("n0", cpu="2"), leaving, victim("stays", "n0"))
+    assert victims_of(world, 1) == []
+
+
+def test_own_members_are_never_victims() -> None:
+    own = make_member("own", "g", cpu="1", node_name="n0", priority=0)
+    world = GroupWorld(make_node("n0", cpu="1"), own)
+    decision = world.decide(make_group("g", 1, priority=HIGH), members(1))
+    assert decision.message.endswith(NO_VICTIMS)
+
+
+def test_a_member_that_never_preempts_keeps_the_group_from_it() -> None:
+    world = GroupWorld(make_node("n0", cpu="1"), victim("v", "n0"))
+    never = members(1, preemptionPolicy="Never")
+    assert world.decide(make_group("g", 1, priority=HIGH), never).message.endswith(NEVER)
+
+
+def test_budgets_are_kept_where_they_can_be() -> None:
+    guarded = victim("guarded", "n0", labels={"app": "guarded"})
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b", "namespace": "default", "uid": "b"},
+        "spec": {"selector": {"matchLabels": {"app": "guarded"}}},
+        "status": {"disruptionsAllowed": 0},
+    }
+    world = GroupWorld(make_node("n0", cpu="2"), guarded, victim("other", "n0"))
+    world.operator.handlers.on_object("PodDisruptionBudget", "ADDED", budget)
+    assert victims_of(world, 1) == ["other"]
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3])
+def test_all_members_are_nominated(wanted: int) -> None:
+    nodes = [make_node(f"n{n}", cpu="2") for n in range(2)]
+    world = GroupWorld(*nodes, *(victim(f"v{n}", f"n{n // 2}") for n in range(4)))
+    assert len(victims_of(world, wanted)) == wanted
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(-3, 3), min_size=2, max_size=6), st.integers(1, 3))
+def test_without_any_one_victim_there_would_be_no_room(priorities: list[int], wanted: int) -> None:
+    wanted = min(wanted, len(priorities))
+    nodes = [make_node(f"n{n}", cpu="2") for n in range((len(priorities) + 1) // 2)]
+    pods = [
+        victim(f"v{n}", f"n{n // 2}", priority=priority) for n, priority in enumerate(priorities)
+    ]
+    if len(priorities) % 2:
+        pods.append(victim("filler", f"n{len(priorities) // 2}", priority=HIGH))
+    chosen = victims_of(GroupWorld(*nodes, *pods), wanted)
+    assert len(chosen) == wanted
+    least = sorted(priorities)[:wanted]
+    assert sorted(priorities[int(name[1:])] for name in chosen) == least
