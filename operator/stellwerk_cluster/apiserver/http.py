@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp import web
@@ -265,7 +266,8 @@ class HttpServer:
         if target.subresource == "binding":
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
         else:
-            evict(self._api, target.kind, target.key, body, dict(request.query))
+            query = dict(request.query)
+            evict(self._api, target.kind, target.key, body, query, user=request[_USER])
         return json_answer(_CREATED, 201)
 
     def _without_process(self, target: Target) -> StatusError:
@@ -353,7 +355,7 @@ class HttpServer:
         content = await request.read()
         body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
-        options = parse_delete_options(body, query)
+        options = replace(parse_delete_options(body, query), user=request[_USER])
         if not target.name:
             return await self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
