@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.embedded_objects import embedded_causes
 from stellwerk_cluster.admission.strategy import Strategy
 from stellwerk_cluster.apimachinery.failures import Cause
 from stellwerk_cluster.apimachinery.forms import Form, custom_form
@@ -206,7 +207,7 @@ def _content_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:
     content = {
         name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
     }
-    return validate(content, schema, "")
+    return [*validate(content, schema, ""), *embedded_causes(content, schema, "")]
 
 
 def _status_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:
