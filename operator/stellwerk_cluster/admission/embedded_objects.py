@@ -29,6 +29,8 @@ _ANY_NAME: Final = "fakename"
 
 def embedded_causes(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:
     """What is wrong with the objects inside a value, itself included."""
+    if not schema:
+        return
     if isinstance(value, list):
         items = schema.get("items") or EMPTY
         for position, item in enumerate(value):

@@ -77,16 +77,17 @@ class CustomKinds:
         self._kinds.remove(row)
 
     def decode(
-        self, kind: ResourceKind, body: JsonObject, *, other_kind: bool = False
+        self, kind: ResourceKind, body: JsonObject, *, as_given: bool = True
     ) -> tuple[JsonObject, list[str]]:
         """The body without unknown fields and with defaults, and the paths of the unknown fields.
 
-        The schema says nothing about the fields of a body that claims to be of another kind.
+        `as_given`: the body may claim to be of another version, whose schema is asked then; no
+        schema says anything about the fields of another kind.
 
         Raises:
             DecodeError: the metadata is malformed.
         """
-        schema = self._version(kind).schema
+        schema = self._claimed_schema(kind, body) if as_given else self._version(kind).schema
         unknown: list[str] = []
         metadata, unknown_metadata = decode("ObjectMeta", body.get("metadata") or {})
         content = {
@@ -94,13 +95,21 @@ class CustomKinds:
             for name, value in body.items()
             if name not in ("kind", "apiVersion", "metadata")
         }
-        if other_kind:
+        if schema is None:
             return {"metadata": metadata, **content}, []
         pruned = with_defaults(prune(content, schema, "", unknown), schema)
         return {"metadata": metadata, **pruned}, [
             *(f"metadata.{path}" for path in unknown_metadata),
             *unknown,
         ]
+
+    def _claimed_schema(self, kind: ResourceKind, body: JsonObject) -> JsonObject | None:
+        """The schema of the version that a body names; None for another kind."""
+        group, _, version = (body.get("apiVersion") or kind.api_version).rpartition("/")
+        if (group, body.get("kind") or kind.kind) != (kind.group, kind.kind):
+            return None
+        served = self._versions.get((group, version, kind.plural))
+        return served.schema if served else EMPTY
 
     def strategy(self, kind: ResourceKind) -> Strategy:
         """The rules of a custom kind."""

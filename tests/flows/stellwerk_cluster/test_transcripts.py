@@ -55,9 +55,7 @@ NOT_YET: dict[str, dict[int, str]] = {
     "binding": {},
     "concurrency": {},
     "concurrency-more": {},
-    "crd": {
-        33: "the API server warns of all fields of the other version",
-    },
+    "crd": {},
     "default-tolerations": {},
     "deletion": {},
     "dry-run": {},
