@@ -358,7 +358,7 @@ class Api(StoredObjects):
             owner = self._owner(options, subresource)
             managed = self.ownership.updated(kind, old, obj, owner, given, subresource, strategy)
         if subresource == "status":
-            keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
+            keep_all_but_status(obj, old, strategy.kept_by_status)
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)

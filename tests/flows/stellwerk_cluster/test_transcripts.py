@@ -82,7 +82,7 @@ NOT_YET: dict[str, dict[int, str]] = {
     "runtimeclass": {},
     "runtimeclass-more": {},
     "scheduling-gates": {},
-    "tables": {24: "the service kubernetes has no ipFamilyPolicy of its server"},
+    "tables": {},
     "watch": {78: _ORDER},
 }
 
