@@ -75,6 +75,7 @@ from stellwerk.scheduler.profiles.default_profile import ensure_profile
 from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
+from stellwerk.scheduler.profiles.profile_history import ProfileHistory
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
@@ -116,6 +117,8 @@ class RunOptions:
     """Pending pods beyond it are not scheduled."""
     journal: JournalOptions | None = None
     """Where to record what happens and what is decided; None: nowhere."""
+    history_namespace: str | None = None
+    """Where the history of profiles is kept; None: in the pod's own, outside a cluster nowhere."""
 
 
 class Operator:
@@ -407,6 +410,8 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             recording_to(options.journal, options.max_pod_complexity, clock, recorder)
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
+        namespace = options.history_namespace or credentials.access.namespace
+        history = ProfileHistory(client, clock, namespace).follow(operator.loader)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.background.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
@@ -434,6 +439,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             scheduler=operator.schedule(leadership.leading),
             election=electing,
             audit=operator.audit_rounds.run(),
+            profile_history=history.run(leadership.leading),
             plugins=NewPlugins(operator.loader).run(),
             queue_samples=sample_queues(operator.explanations.history),
             watches=watches,
