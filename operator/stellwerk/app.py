@@ -181,6 +181,7 @@ class Operator:
         )
         self.redelivery = Redelivery()
         self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
+        self.history = ProfileHistory(client, clock, options.history_namespace).follow(self.loader)
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
 
@@ -410,8 +411,6 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             recording_to(options.journal, options.max_pod_complexity, clock, recorder)
         )
         operator = Operator(client, recorder, metrics, clock, options, fence, recording)
-        namespace = options.history_namespace or credentials.access.namespace
-        history = ProfileHistory(client, clock, namespace).follow(operator.loader)
         stack.push_async_callback(operator.extenders.close)
         stack.callback(operator.background.close)
         guard = await stack.enter_async_context(guarded_port(options.port, client, clock))
@@ -439,7 +438,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             scheduler=operator.schedule(leadership.leading),
             election=electing,
             audit=operator.audit_rounds.run(),
-            profile_history=history.run(leadership.leading),
+            history=operator.history.run(leadership.leading, credentials.access.namespace),
             plugins=NewPlugins(operator.loader).run(),
             queue_samples=sample_queues(operator.explanations.history),
             watches=watches,

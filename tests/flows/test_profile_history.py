@@ -42,19 +42,14 @@ def kept(cluster: EmbeddedCluster) -> list[JsonObject]:
     return sorted(found, key=lambda each: int(each["revision"]))
 
 
-def is_bound(cluster: EmbeddedCluster, name: str) -> bool:
-    pod = cluster.api.find("pods", "default", name) or {}
-    return bool(pod.get("spec", {}).get("nodeName"))
-
-
 def refused(cluster: EmbeddedCluster, generation: int) -> bool:
     status = profile_status(cluster, "packing")
     (accepted,) = (each for each in status["conditions"] if each["type"] == "Accepted")
-    return status["observedGeneration"] == generation and accepted["status"] == "False"
+    return bool(status["observedGeneration"] == generation and accepted["status"] == "False")
 
 
 async def test_a_profile_is_edited_looked_at_and_rolled_back_by_kubectl(tmp_path: Path) -> None:
-    first = {"weights": {"ImageLocality": 1}}
+    first: JsonObject = {"weights": {"ImageLocality": 1}}
     async with EmbeddedCluster(1, options=OPTIONS) as cluster:
         install(cluster, make_profile("packing", **first))
         kubectl = kubectl_on(cluster, tmp_path)
@@ -63,7 +58,7 @@ async def test_a_profile_is_edited_looked_at_and_rolled_back_by_kubectl(tmp_path
             pod = make_pod("web", scheduler_name="packing")
             del pod["metadata"]["uid"]
             cluster.api.create(cluster.api.kinds.resource("pods"), "default", pod)
-            await until(lambda: is_bound(cluster, "web"))
+            await until(lambda: profile_status(cluster, "packing").get("scheduledPods") == 1)
             await edit(kubectl, {"weights": {"ImageLocality": 2}})
             await until(lambda: len(kept(cluster)) == 2)
             await edit(kubectl, {"weights": {"NoSuchPlugin": 3}})

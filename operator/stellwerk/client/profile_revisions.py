@@ -1,8 +1,8 @@
 """The history of a SchedulerProfile as its user reads it, and the way back to one of its specs.
 
 `stellwerk profile` calls it with the user's own credentials. Invariant: only revisions in the
-operator's own namespace count, since whoever may write in another could make some up; a rollback
-writes the spec of one profile, after it was checked, and its name and schedulerName stay.
+operator's own namespace count, since a right to write in another would be enough to make some up; a
+rollback writes the spec of one profile, after it was checked, and its name and schedulerName stay.
 """
 
 from collections.abc import Callable, Sequence

@@ -79,7 +79,7 @@ class ProfileHistory:
     """Notes accepted specs as they come, and writes them when it may."""
 
     def __init__(self, client: ClusterClient, clock: Clock, namespace: str | None) -> None:
-        """Keep nothing yet; without a namespace, keep nothing ever."""
+        """Keep nothing yet; without a namespace, `run` says where."""
         self._client = client
         self._clock = clock
         self._namespace = namespace or ""
@@ -98,8 +98,6 @@ class ProfileHistory:
 
     def look(self, entries: Mapping[str, ProfileEntry]) -> None:
         """Note which specs are accepted now that were not before, and which profiles are gone."""
-        if not self._namespace:
-            return
         known, self._tracked = self._tracked, {}
         for entry in entries.values():
             uid = str(entry.obj["metadata"].get("uid") or "")
@@ -114,9 +112,13 @@ class ProfileHistory:
             )
             tracked.note(_Noted(accepted, entry.activity.scheduled_pods))
 
-    async def run(self, leading: asyncio.Event) -> None:
-        """Write what was noted, from the time on when this process leads, until cancelled."""
-        await leading.wait()
+    async def run(self, leading: asyncio.Event, own_namespace: str | None) -> None:
+        """Write what was noted, from the time on when this process leads, until cancelled.
+
+        In the namespace that was named, or in the process's own; without either, nothing.
+        """
+        self._namespace = self._namespace or own_namespace or ""
+        await (leading if self._namespace else asyncio.Event()).wait()
         while True:
             try:
                 await self.write_due()

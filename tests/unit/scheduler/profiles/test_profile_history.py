@@ -181,7 +181,7 @@ async def test_nothing_is_asked_before_the_process_leads() -> None:
     cluster = Cluster()
     leading = asyncio.Event()
     cluster.edit(**weighted(1))
-    task = asyncio.create_task(cluster.history.run(leading))
+    task = asyncio.create_task(cluster.history.run(leading, None))
     for _ in range(10):
         await asyncio.sleep(0)
     assert cluster.client.requests == []
@@ -343,5 +343,11 @@ async def test_without_a_namespace_nothing_is_kept() -> None:
     history = ProfileHistory(cluster.client, cluster.clock, None)
     history.follow(cluster.operator.operator.loader)
     cluster.edit(**weighted(1))
-    await history.write_due()
+    leading = asyncio.Event()
+    leading.set()
+    task = asyncio.create_task(history.run(leading, None))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
     assert cluster.client.requests == []
