@@ -96,12 +96,12 @@ async def _roll_back(options: argparse.Namespace) -> "Rollback":
 
     async def back(client: KubernetesClient) -> "Rollback":
         history = await read_history(client, options.namespace, options.name)
-        return await roll_back(client, history, options.to, _check, dry_run=options.dry_run)
+        return await roll_back(client, history, options.to, check_here, dry_run=options.dry_run)
 
     return await with_client(options.kubeconfig, options.context, back)
 
 
-def _check(profile: "JsonObject") -> None:
+def check_here(profile: "JsonObject") -> None:
     """Refuse what the operator would; plugins that are not installed here may be there.
 
     Raises:

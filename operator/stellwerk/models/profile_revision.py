@@ -26,8 +26,8 @@ PROFILE_LABEL: Final = f"{GROUP}/profile-uid"
 SCHEDULED_ANNOTATION: Final = f"{GROUP}/scheduled-pods"
 HIGHEST_NUMBER: Final = 2**53
 """From it on, numbers are no count of edits, and not exact in the JSON of every client."""
-_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_COUNT: Final = re.compile(r"\d{1,15}")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_COUNT: Final = re.compile(r"[0-9]{1,15}")
 _LONGEST_PREFIX: Final = 200
 
 
