@@ -7,6 +7,7 @@ rollback writes the spec of one profile, after it was checked, and its name and 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import quote
 
@@ -57,17 +58,16 @@ class History:
 
     def as_json(self) -> JsonObject:
         """For programs, newest first."""
-        until = [*(each.accepted_at for each in self.revisions[1:]), ""]
         listed = [
             {
                 "revision": each.number,
                 "generation": each.generation,
                 "acceptedAt": each.accepted_at,
-                "replacedAt": replaced_at,
+                "replacedAt": newer.accepted_at if newer else "",
                 "scheduledPods": each.scheduled_pods,
                 "spec": each.spec,
             }
-            for each, replaced_at in zip(self.revisions, until, strict=True)
+            for each, newer in zip_longest(self.revisions, self.revisions[1:])
         ]
         return {"profile": self.profile["metadata"]["name"], "revisions": listed[::-1]}
 

@@ -17,7 +17,10 @@ def print_history(answer: Mapping[str, Any], to: Console) -> None:
     """Each accepted spec, newest first, with what differs from the one before."""
     revisions = answer["revisions"]
     if not revisions:
-        to.print(Text(f"SchedulerProfile {answer['profile']} has no history in this namespace"))
+        name = answer["profile"]
+        to.print(
+            Text(f"SchedulerProfile {name} has no history here; -n names the operator's namespace")
+        )
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("REVISION", "GENERATION"):

@@ -54,6 +54,12 @@ async def test_the_history_says_when_each_was_replaced() -> None:
     ]
 
 
+async def test_a_profile_without_revisions_has_an_empty_history() -> None:
+    client = kept(MemoryClient(), spec(1))
+    history = await read_history(client, "kube-system", "packing")
+    assert history.as_json() == {"profile": "packing", "revisions": []}
+
+
 @pytest.mark.parametrize(("number", "weight"), [(1, 1), (None, 2)], ids=["named", "the last"])
 async def test_a_former_spec_is_written_again(number: int | None, weight: int) -> None:
     client = kept(MemoryClient(), spec(1), spec(2), spec(3))

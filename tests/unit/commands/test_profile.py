@@ -44,7 +44,8 @@ def test_the_table_says_which_fields_changed_and_prints_no_controls() -> None:
 
 
 def test_no_history_is_a_sentence() -> None:
-    assert table() == ["SchedulerProfile packing has no history in this namespace"]
+    (line,) = table()
+    assert line == "SchedulerProfile packing has no history here; -n names the operator's namespace"
 
 
 def test_a_plugin_that_this_machine_lacks_is_left_to_the_operator(
