@@ -111,6 +111,8 @@ class ProfileHistory:
                 entry.name, uid, entry.good.generation, entry.good_spec, self._clock.now()
             )
             tracked.note(_Noted(accepted, entry.activity.scheduled_pods))
+        for uid in known.keys() - self._tracked.keys():
+            (self._revisions or {}).pop(uid, None)
 
     async def run(self, leading: asyncio.Event, own_namespace: str | None) -> None:
         """Write what was noted, from the time on when this process leads, until cancelled.

@@ -128,6 +128,18 @@ async def test_echoes_of_status_restarts_and_null_members_write_nothing() -> Non
     assert cluster.client.requests[writes:] == []
 
 
+async def test_a_profile_made_again_under_its_name_has_a_history_of_its_own() -> None:
+    cluster = Cluster()
+    cluster.edit(**weighted(1))
+    await cluster.write()
+    cluster.operator.delete("SchedulerProfile", "packing")
+    cluster.edit(uid="u2", **weighted(1))
+    await cluster.write()
+    owners = [each["metadata"]["ownerReferences"][0]["uid"] for each in cluster.revisions()]
+    assert sorted(owners) == ["u1", "u2"]
+    assert [each["revision"] for each in cluster.revisions()] == [1, 1]
+
+
 async def test_ten_are_kept_of_each_profile() -> None:
     cluster = Cluster()
     cluster.edit("other", "u2", **weighted(7))
