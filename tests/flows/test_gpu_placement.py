@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from functools import partial
+from multiprocessing import active_children
 from pathlib import Path
 
+import pytest
 import yaml
 
 from stellwerk.models.gpu import DEVICE_IDS, WHOLE, parse_device_ids
@@ -49,8 +51,8 @@ def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
     return bool(obj["spec"].get("nodeName")) or "PodScheduled" in conditions
 
 
-async def test_the_operator_places_as_a_simulation_does(tmp_path: Path) -> None:
-    profile = "fgd"
+@pytest.mark.parametrize("profile", ["fgd", "gpu-packing"])
+async def test_the_operator_places_as_a_simulation_does(profile: str, tmp_path: Path) -> None:
     # Some of the nodes, so that pods of every kind are turned away, too.
     nodes = read_nodes(DATA / "nodes.csv")[3:11:2]
     arrivals = Arrivals(inflated(nodes, LISTED, 1.6, 1).pods, nodes)
@@ -71,6 +73,26 @@ async def test_the_operator_places_as_a_simulation_does(tmp_path: Path) -> None:
                 found[pod.name] = stored(cluster, pod)["spec"].get("nodeName", "")
             devices_are_not_overcommitted(cluster, arrivals.pods)
     assert found == simulated
+
+
+async def test_an_operator_plans_in_a_process_of_its_own(tmp_path: Path) -> None:
+    profile = "pattern-plan"
+    nodes = read_nodes(DATA / "nodes.csv")[3:9:2]
+    pods = inflated(nodes, LISTED, 0.8, 1).pods
+    ready = ready_manifest(profile, TYPICAL, LISTED)
+    manifests = [node_manifest(node) for node in nodes]
+    before = set(active_children())
+    async with EmbeddedCluster(manifests, options=ALONE) as cluster:
+        install(cluster, {"apiVersion": API_VERSION, "kind": KIND, **ready})
+        grant(cluster)
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, profile))
+            for pod in pods:
+                create(cluster, pod, profile)
+                await until(partial(is_decided, cluster, pod))
+            await until(lambda: bool(set(active_children()) - before))
+            devices_are_not_overcommitted(cluster, pods)
+    await until(lambda: not set(active_children()) - before)
 
 
 def devices_are_not_overcommitted(cluster: EmbeddedCluster, pods: Sequence[TracePod]) -> None:

@@ -28,9 +28,10 @@ class GroupWorld(InProcess):
         members: Sequence[JsonObject],
         scheduled: Sequence[PodInfo] = (),
         budget_seconds: float = 1.0,
+        max_complexity: int | None = None,
     ) -> GroupDecision:
         """The decision, undone: nothing stays assumed."""
-        pods = [parse_pod(member) for member in members]
+        pods = [parse_pod(member, None, max_complexity) for member in members]
         request = GroupRequest(
             parse_pod_group(group), pods, scheduled, budget_seconds=budget_seconds
         )

@@ -27,9 +27,11 @@ from stellwerk.world.world import World
 if TYPE_CHECKING:
     from stellwerk.plugins.devices.task import Wanted
 
-_STEP_SECONDS: Final = 0.005
+_AT_ONCE: Final = -1.0
+"""A turn that is over with the first node: how much is done in one go is the caller's affair."""
 _EXAMPLES: Final = 5
 _NODES_A_STEP: Final = 8
+_MOST_POOLS: Final = 20
 
 
 def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Generator[None, None, None]:
@@ -37,7 +39,7 @@ def searched(world: World, pod: PodInfo, profile: ServedProfile) -> Generator[No
     if not pod.spec.resource_claims and not pod.extended_requests:
         return
     state = CycleState()
-    state.turn_seconds = _STEP_SECONDS
+    state.turn_seconds = _AT_ONCE
     find_nodes(world, pod, profile, state, thorough=True)
     if state.unfinished is not None:
         yield from state.unfinished
@@ -76,11 +78,19 @@ def device_report(
     if attempt is None or plugin is None or not attempt.anything:
         return {"devices": {"claims": claims}}
     requests: list[JsonObject] = []
+    left_out: dict[str, str] = {}
     for node_count, answers in plugin.tasks(attempt, pod):
         tally = _Tally(Reasons(plugin.finder, answers.task))
         yield from tally.count(world.cache.snapshot)
+        left_out |= tally.left_out
         requests += tally.rows(attempt.names, node_count, failures(answers, attempt.names))
-    return {"devices": {"claims": claims, "requests": requests}}
+    result: JsonObject = {"claims": claims, "requests": requests}
+    if left_out:
+        result["poolsLeftOut"] = [
+            {"pool": pool, "reason": reason}
+            for pool, reason in sorted(left_out.items())[:_MOST_POOLS]
+        ]
+    return {"devices": result}
 
 
 def failures(answers: Answers, names: Sequence[str]) -> list[JsonObject]:
@@ -120,12 +130,16 @@ class _Tally:
         self._reasons = reasons
         self._counted: dict[tuple[int, Wanted], _Counted] = {}
         self._seen: set[tuple[Wanted, tuple[str, str, str]]] = set()
+        self.left_out: dict[str, str] = {}
+        """Pools from which nothing is taken, and why."""
 
     def count(self, snapshot: Snapshot) -> Generator[None, None, None]:
         """Look at the devices of every node."""
         for number, row in enumerate(snapshot.row_of.values()):
             free: Counter[tuple[int, Wanted]] = Counter()
-            for look in self._reasons.of_node(snapshot.node_at(row)):
+            node = snapshot.node_at(row)
+            self.left_out |= dict(self._reasons.left_out(node))
+            for look in self._reasons.of_node(node):
                 self._take_up(look)
                 if not look.reason:
                     free[look.claim, look.wanted] += 1

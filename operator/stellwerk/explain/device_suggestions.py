@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.explain.device_report import holder_text, plugin_of
+from stellwerk.explain.device_report import holder_text, plugin_of, searched
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
@@ -93,13 +93,13 @@ class _Tries:
             groups = {edit.group for edit in edits} - {""}
             if groups & self._helped:
                 continue
-            rows = self._rows(edits)
+            rows = yield from self._rows(edits)
             if len(rows):
                 self._helped |= groups
                 self.found.append(self._suggestion(edits, rows))
             yield
 
-    def _rows(self, edits: Sequence[Edit]) -> RowColumn:
+    def _rows(self, edits: Sequence[Edit]) -> Generator[None, None, RowColumn]:
         """The rows that take the pod after the edits; the objects are as before then."""
         before = {key_of(edit.claim): edit.claim for edit in edits}
         after = deepcopy(before)
@@ -109,6 +109,7 @@ class _Tries:
         try:
             for claim in after.values():
                 objects.set(CLAIM, claim)
+            yield from searched(self._world, self._pod, self._profile)
             found = find_nodes(self._world, self._pod, self._profile, thorough=True).found
         finally:
             for claim in before.values():

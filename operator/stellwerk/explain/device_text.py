@@ -18,6 +18,8 @@ def device_lines(devices: Json) -> Iterator[str]:
     for claim in devices.get("claims") or ():
         given = f": {', '.join(claim['devices'])}" if claim.get("devices") else ""
         yield f"Claim {claim['claim']} is {claim['state']}{given}."
+    for pool in devices.get("poolsLeftOut") or ():
+        yield f"Pool {pool['pool']} is left out: {pool['reason']}."
     for request in devices.get("requests") or ():
         yield from _request_lines(request)
 

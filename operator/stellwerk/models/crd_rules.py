@@ -91,6 +91,7 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         Rule(
             "has(self.schedulerName) != has(self.shadowOf)",
             "needs schedulerName, or shadowOf in its place",
+            ".schedulerName",
         ),
         Rule(
             "has(self.schedulerName) == has(oldSelf.schedulerName)",

@@ -116,6 +116,7 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
         self._heartbeat_seconds = self._world.clock.monotonic()
+        self._schedule_one.groups.reports.look_at_all()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._schedule_forever(), name="scheduling")

@@ -39,6 +39,8 @@ _CHANGE: Final = _object(
         "taints": _list(TEXT),
         "labels": _map({}),
         "edit": TEXT,
+        "claim": TEXT,
+        "change": TEXT,
         "claims": _list(TEXT),
     },
 )
@@ -116,7 +118,13 @@ _REQUEST: Final = _object(
     },
     {"errors": _list(_object({"claim": TEXT, "request": TEXT, "error": TEXT, "nodes": NUMBER}))},
 )
-_DEVICES: Final = _object({"claims": _list(_CLAIM)}, {"requests": _list(_REQUEST)})
+_DEVICES: Final = _object(
+    {"claims": _list(_CLAIM)},
+    {
+        "requests": _list(_REQUEST),
+        "poolsLeftOut": _list(_object({"pool": TEXT, "reason": TEXT})),
+    },
+)
 _SCORE: Final = _object({"raw": NUMBER, "normalized": NUMBER, "weighted": NUMBER})
 _DECISION: Final = _object(
     {

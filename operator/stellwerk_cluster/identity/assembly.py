@@ -14,6 +14,7 @@ from stellwerk_cluster.apimachinery.users import ANONYMOUS, MASTERS, User, authe
 from stellwerk_cluster.identity.authentication import Authenticator
 from stellwerk_cluster.identity.authorizer import AlwaysAllow, Authorizer, Masters, Union
 from stellwerk_cluster.identity.bootstrap_roles import create_roles
+from stellwerk_cluster.identity.claim_rights import ClaimRightsGate
 from stellwerk_cluster.identity.escalation import EscalationGate
 from stellwerk_cluster.identity.kept_secrets import KeptSecrets
 from stellwerk_cluster.identity.node_rights import NodeAuthorizer, NodeRestriction
@@ -82,6 +83,7 @@ def make_identity(api: Api, options: IdentityOptions, kept: KeptSecrets | None =
         restriction = NodeRestriction()
         api.gates.append(restriction)
         api.delete_gates.append(restriction)
+        api.gates.append(ClaimRightsGate(authorizer))
     return Identity(authenticator, authorizer, token)
 
 

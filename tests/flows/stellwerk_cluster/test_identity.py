@@ -489,3 +489,24 @@ def test_without_rules_clients_show_their_token() -> None:
         status, body, headers = send_for_headers(cluster.url, "GET", PODS)
         assert (status, json.loads(body)["reason"]) == (401, "Unauthorized")
         assert headers["Content-Type"] == "application/json"
+
+
+# --- devices ------------------------------------------------------------------------------------
+
+
+def test_devices_are_given_by_those_who_may_bind_claims(client: Client) -> None:
+    group = "resource.k8s.io"
+    claims = f"/apis/{group}/v1/namespaces/default/resourceclaims"
+    exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}
+    requests = [{"name": "r", "exactly": exactly}]
+    spec = {"devices": {"requests": requests}}
+    client.make(claims, {"metadata": {"name": "c"}, "spec": spec})
+    result = {"request": "r", "driver": "d.example.com", "pool": "p", "device": "d"}
+    given = {"status": {"allocation": {"devices": {"results": [result]}}}}
+    client.grant(rule("get patch", "resourceclaims/status", group))
+    status, answer = client.ask("PATCH", f"{claims}/c/status", given, token="alice")
+    assert status == 403
+    assert "requires the right to update or patch resourceclaims/binding" in answer["message"]
+    client.grant(rule("patch", "resourceclaims/binding", group), name="binding")
+    status, answer = client.ask("PATCH", f"{claims}/c/status", given, token="alice")
+    assert status == 200, answer

@@ -7,8 +7,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stellwerk.backend.cache import Cache
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.node import parse_node
 from stellwerk.plugins.devices.claims import demand_of
 from stellwerk.plugins.devices.finder import FAILED, FOUND, INVALID, NONE, DeviceFinder
 from stellwerk.plugins.devices.task import AllocationError
@@ -143,25 +145,59 @@ def alone(finder: DeviceFinder, snapshot: Snapshot, key: Any, row: int) -> tuple
     return (INVALID if finder.inventory.pools(node).invalid else NONE), ""
 
 
-@settings(max_examples=120, deadline=None)
+def change(
+    rng: Dice,
+    cache: Cache,
+    objects: IndexedObjectStore,
+    published: list[JsonObject],
+    step: int,
+) -> None:
+    """Something happens: devices are taken, a node is labelled, comes or goes, slices change."""
+    number = rng.randrange(NODES)
+    match rng.randrange(6):
+        case 0 | 1:
+            hold(rng, objects, f"held-{step}", rng.choice(published)["spec"])
+        case 2:
+            cache.set_node(parse_node(node(number, rng.choice("xyz"))))
+        case 3:
+            gone = rng.choice(published)
+            objects.remove("ResourceSlice", gone)
+        case 4:
+            newer = rng.choice(published)
+            spec = newer["spec"]
+            pool = {**spec["pool"], "generation": spec["pool"]["generation"] + 1}
+            objects.set("ResourceSlice", {**newer, "spec": {**spec, "pool": pool}})
+        case _:
+            cache.set_node(parse_node(node(NODES + step, rng.choice("xy"))))
+    cache.update_snapshot()
+
+
+def node(number: int, zone: str) -> JsonObject:
+    return make_node(f"node-{number}", labels={"zone": zone})
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_shared_answer_is_that_of_a_search_of_the_node_itself(seed: int) -> None:
     rng, objects = Dice(seed), IndexedObjectStore()
-    names = [f"node-{number}" for number in range(NODES)]
-    cache = make_cache(
-        [make_node(name, labels={"zone": "xy"[number % 2]}) for number, name in enumerate(names)]
-    )
+    cache = make_cache([node(number, "xy"[number % 2]) for number in range(NODES)])
     objects.set("DeviceClass", {"metadata": {"name": "any"}, "spec": {}})
     published = slices(rng)
     for each in published:
         objects.set("ResourceSlice", each)
-    finder = DeviceFinder(cache.snapshot, objects, lambda: 0.0, 0.0)
+    snapshot = cache.snapshot
+    finder = DeviceFinder(snapshot, objects, lambda: 0.0, 0.0)
     keys = [(demand_of(claim(rng)),) for _ in range(3)]
-    rows = np.arange(NODES)
-    for step in range(4):
+    for step in range(5):
         finder.refresh()
+        rows = np.array(sorted(snapshot.row_of.values()))
         for key in keys:
             verdicts, failures = finder.ask(finder.answers(key), ["x/c"], rows)
-            told = [(int(verdicts[row]), failures.get(row, "")) for row in rows.tolist()]
-            assert told == [alone(finder, cache.snapshot, key, row) for row in rows.tolist()]
-        hold(rng, objects, f"held-{step}", rng.choice(published)["spec"])
+            told = [
+                (int(verdict), failures.get(position, ""))
+                for position, verdict in enumerate(verdicts)
+            ]
+            fresh = DeviceFinder(snapshot, objects, lambda: 0.0, 0.0)
+            fresh.refresh()
+            assert told == [alone(fresh, snapshot, key, row) for row in rows.tolist()]
+        change(rng, cache, objects, published, step)

@@ -142,7 +142,7 @@ def explained(world: InProcess, name: str) -> JsonObject:
             return result
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(st.lists(steps, max_size=14))
 def test_gangs_are_bound_whole_and_what_fits_is_bound(happened: list[tuple[Any, ...]]) -> None:
     async def play(clock: VirtualClock) -> None:

@@ -84,6 +84,22 @@ def test_a_selector_that_fails_is_named_with_claim_and_request() -> None:
     assert told["errors"] == [{"claim": "default/mine", "request": "r", "error": error, "nodes": 1}]
 
 
+@pytest.mark.parametrize(
+    ("change", "beginning"),
+    [
+        ({"devices": [device("gpu-0"), device("gpu-0")]}, "it contradicts itself"),
+        ({"pool": {"name": "a", "generation": 1, "resourceSliceCount": 2}}, "it is being updated"),
+    ],
+)
+def test_pools_that_contradict_themselves_are_named(change: JsonObject, beginning: str) -> None:
+    written = case(claim("mine", request()), devices=[device("gpu-0")])
+    (published,) = written["resourceslices"]
+    published["spec"] |= change
+    (left_out,) = decide(written)["devices"]["poolsLeftOut"]
+    assert left_out["pool"] == f"{DRIVER}/a"
+    assert left_out["reason"].startswith(beginning)
+
+
 def test_a_claim_that_is_missing_is_said() -> None:
     written = case(claim("mine", request()), devices=[device("gpu-0")])
     found = decide({**written, "resourceclaims": []})

@@ -56,6 +56,20 @@ class Reasons:
         held = self._finder.allocated.in_pool.get(pool, {})
         return [claim for device in held for claim in self.holders.get(device, ())]
 
+    def left_out(self, node: NodeInfo) -> Iterator[tuple[str, str]]:
+        """The pools of a node from which nothing is taken, and why."""
+        for pool in self._finder.inventory.pools(node).pools:
+            if pool.incomplete:
+                yield pool.name, "it is being updated: slices of its newest generation are missing"
+            elif pool.invalid:
+                yield (
+                    pool.name,
+                    (
+                        "it contradicts itself: a device or counter set occurs twice, or a device "
+                        "consumes from counters that do not exist"
+                    ),
+                )
+
     def of_node(self, node: NodeInfo) -> Iterator[Look]:
         """What every request makes of every device of a node."""
         pools = self._finder.inventory.pools(node)

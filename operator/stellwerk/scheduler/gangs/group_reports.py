@@ -96,6 +96,11 @@ class GroupReports:
         loop = asyncio.get_running_loop()
         self._looks[key] = loop.call_later(PATIENCE_SECONDS, self._look, key)
 
+    def look_at_all(self) -> None:
+        """Scheduling begins: groups may have been waiting for long."""
+        for key in self.world.pod_groups.groups:
+            self.look(key)
+
     # --- waiting --------------------------------------------------------------------------------
 
     def _served(self, key: PodGroupKey) -> bool:

@@ -106,6 +106,10 @@ def _place_each(
     refused: dict[Hashable, Verdict] = {}
     for pod in members:
         state = CycleState()
+        if pod.spec.too_complex:
+            failure = Failure.too_complex(pod.spec)
+            attempt.verdicts.append(Verdict(pod, state, failure=failure))
+            continue
         key = None if nodes else _likeness(pod)
         known = refused.get(key) if key is not None else None
         if known is not None:

@@ -129,7 +129,7 @@ def test_enough_of_each_role_or_none() -> None:
     assert not world.decide(group, [*workers, launcher], budget_seconds=0).placed
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.lists(st.integers(1, 4), min_size=1, max_size=4),
     st.lists(st.integers(1, 3), min_size=1, max_size=6),
@@ -144,3 +144,16 @@ def test_a_second_look_is_never_worse(nodes: list[int], cpus: list[int], wanted:
     assert looked.placed >= greedy.placed
     if greedy.placed:
         assert looked.attempts == 1
+
+
+def test_a_member_beyond_the_limit_of_complexity_has_no_node() -> None:
+    world = GroupWorld(node("n1", "4"))
+    terms = [{"key": f"k{number}", "operator": "Exists"} for number in range(50)]
+    selector = {"nodeSelectorTerms": [{"matchExpressions": terms}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}
+    pods = [*members("1"), make_member("huge", "g", cpu="1", affinity=affinity)]
+    decision = world.decide(make_group("g", 2), pods, max_complexity=10)
+    assert not decision.placed
+    (huge,) = [each for each in decision.attempt.verdicts if each.pod.name == "huge"]
+    assert huge.decision is None
+    assert huge.failure is not None
