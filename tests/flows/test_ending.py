@@ -1,6 +1,6 @@
 """The process ends when it is told to, however the API server behaves, with the status it should.
 
-docs/reliability.md lists them all; 0 after SIGTERM and the lost lease are in test_high_availability.py.
+docs/reliability.md lists them; test_high_availability.py has SIGTERM (0) and the lost lease (1).
 """
 
 import asyncio
