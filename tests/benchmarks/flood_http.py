@@ -61,7 +61,7 @@ class HttpFlood:
     phases: list[HttpWaits]
     created: int
     created_seconds: float
-    tried: int
+    reported: int
     """Pods of the flood that have the condition of an attempt in the end."""
 
 
@@ -198,7 +198,7 @@ class _Run:
         version: str = metadata["resourceVersion"]
         return version
 
-    async def tried(self) -> int:
+    async def reported(self) -> int:
         """How many pods of the flood have the condition that an attempt leaves."""
         found, token = 0, ""
         while True:
@@ -236,7 +236,7 @@ class _Run:
         for phase in phases:
             phase.seconds.sort()
             phase.answer_seconds.sort()
-        return HttpFlood(phases, created, created_seconds, await self.tried())
+        return HttpFlood(phases, created, created_seconds, await self.reported())
 
     async def _until_bound(self, operator: SchedulerProcess) -> None:
         """Raise unless every pod of the others is bound, so that the figures mean something."""
