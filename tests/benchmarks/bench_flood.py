@@ -60,7 +60,8 @@ def over_http(load: Load) -> None:
         for cells in flood_http.rows(name, flood):
             print(f"| {' | '.join(cells)} |", flush=True)
         became.append(
-            f"{name}: {flood.created:,} in {flood.created_seconds:.0f} s, {flood.reported:,} reported"
+            f"{name}: {flood.created:,} in {flood.created_seconds:.0f} s, "
+            f"{flood.reported:,} reported"
         )
     print(
         f"\n{measured['date']}, {measured['cores']} cores of {measured['cpu']}, load average "
