@@ -1,6 +1,6 @@
 """The process ends when it is told to, however the API server behaves, with the status it should.
 
-docs/reliability.md lists them all; 0 and the lost lease are in test_high_availability.py.
+docs/reliability.md lists them; test_high_availability.py has SIGTERM (0) and the lost lease (1).
 """
 
 import asyncio
@@ -24,17 +24,26 @@ from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active, until
 
 
-async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
-    hang = {"fault": "hang", "seconds": 60, "resources": ["pods/binding"]}
-    plan = FaultPlan(FaultTable.model_validate({"faults": [hang]}), 1, SystemClock())
+@asynccontextmanager
+async def cluster_for_operator(
+    directory: Path, faults: FaultPlan | None = None
+) -> AsyncIterator[tuple[EmbeddedCluster, tuple[str, ...]]]:
+    """A cluster of one node, and the arguments that lead an operator to it."""
     options = ClusterOptions(
-        controllers=False, kubelet=None, heartbeats=False, faults=plan, identity=ENFORCED
+        controllers=False, kubelet=None, heartbeats=False, faults=faults, identity=ENFORCED
     )
     async with EmbeddedCluster([make_node("n1")], options=options) as cluster:
         install(cluster, make_profile("default-scheduler"))
-        write_operator_kubeconfig(cluster, tmp_path / "kubeconfig")
+        kubeconfig = directory / "kubeconfig"
+        write_operator_kubeconfig(cluster, kubeconfig)
+        yield cluster, ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0")
+
+
+async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
+    hang = {"fault": "hang", "seconds": 60, "resources": ["pods/binding"]}
+    plan = FaultPlan(FaultTable.model_validate({"faults": [hang]}), 1, SystemClock())
+    async with cluster_for_operator(tmp_path, plan) as (cluster, arguments):
         plan.arm()
-        arguments = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--bind-address", "127.0.0.1:0")
         async with running(tmp_path / "run.log", "run", *arguments) as operator:
             await until(lambda: is_active(cluster, "default-scheduler"))
             pods = cluster.api.kinds.resource("pods")
@@ -112,3 +121,14 @@ async def test_without_an_api_server_it_ends_with_one_line(tmp_path: Path) -> No
         if line.startswith("stellwerk: ")
     ]
     assert "127.0.0.1" in line
+
+
+async def test_sigint_ends_in_order(tmp_path: Path) -> None:
+    async with (
+        cluster_for_operator(tmp_path) as (cluster, arguments),
+        running(tmp_path / "run.log", "run", *arguments) as operator,
+    ):
+        await until(lambda: is_active(cluster, "default-scheduler"))
+        operator.process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(operator.process.wait(), 60) == 0
+    assert "Traceback" not in (tmp_path / "run.log").read_text(encoding="utf-8")
