@@ -44,12 +44,12 @@ class EvictionBudgets:
             namespace, name = metadata.get("namespace") or "default", metadata["name"]
             try:
                 selector = parse_label_selector((obj.get("spec") or {}).get("selector"))
-                allowed = (obj.get("status") or {}).get("disruptionsAllowed")
+                allowed = number_or_none((obj.get("status") or {}).get("disruptionsAllowed"))
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 message = f"PodDisruptionBudget {namespace}/{name}: {error}"
                 raise ConfigurationError(message) from error
             if selector is not None:
-                self._budgets[namespace, name] = _Budget(selector, number_or_none(allowed) or 0)
+                self._budgets[namespace, name] = _Budget(selector, allowed or 0)
 
     def of(self, pod: PodInfo) -> list[_BudgetKey]:
         """The budgets that match a pod; an empty selector matches the whole namespace."""

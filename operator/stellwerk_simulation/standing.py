@@ -100,7 +100,7 @@ class Standing:
         manifest = self.manifests[pod.uid]
         spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
         bare = {**manifest, "spec": spec, "status": {}}
-        return parse_pod(bare, self.world.priority_classes.resolve)
+        return _pod(self.world, bare)
 
 
 def standing_of(objects: Sequence[JsonObject], profile: LoadedProfile, source: str) -> Standing:
@@ -118,20 +118,31 @@ def standing_of(objects: Sequence[JsonObject], profile: LoadedProfile, source: s
         elif kind in _KINDS:
             made(partial(world.objects.set, kind), obj, source)
         if kind == "Namespace":
-            metadata = obj["metadata"]
-            world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
+            made(partial(_set_namespace, world), obj, source)
     manifests: dict[str, JsonObject] = {}
     waiting = 0
     for obj in objects:
         if obj.get("kind") != "Pod":
             continue
-        pod = made(lambda each: parse_pod(each, world.priority_classes.resolve), obj, source)
+        pod = made(partial(_pod, world), obj, source)
         if pod.node_name and not pod.finished:
             world.cache.set_pod(pod)
             manifests[pod.uid] = obj
         waiting += not pod.node_name and not pod.finished
     world.cache.update_snapshot()
     return Standing(world, profile.scheduler_name, manifests, waiting)
+
+
+def _pod(world: World, manifest: JsonObject) -> PodInfo:
+    """A pod; one that was written by hand, without a uid, has its key as one."""
+    pod = parse_pod(manifest, world.priority_classes.resolve)
+    pod.uid = pod.uid or pod.key
+    return pod
+
+
+def _set_namespace(world: World, manifest: JsonObject) -> None:
+    metadata = manifest["metadata"]
+    world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
 
 
 def _ties(decision: Decision) -> tuple[str, ...]:

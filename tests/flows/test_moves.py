@@ -46,7 +46,7 @@ def replica_set(name: str) -> JsonObject:
 
 
 def nodes_of_pods(cluster: EmbeddedCluster) -> list[str]:
-    pods = cluster.api.list(cluster.api.kinds.resource("pods"), "default").items
+    pods = cluster.api.store.collection("pods").entries()
     return sorted((pod.obj["spec"].get("nodeName") or "") for pod in pods)
 
 
@@ -67,7 +67,28 @@ async def test_a_node_is_freed(tmp_path: Path, capsys: pytest.CaptureFixture[str
         printed = capsys.readouterr()
         assert status == 0, printed
         assert "all 1 moves are made" in printed.err
-        assert len(set(nodes_of_pods(cluster))) == 1
+        (full,) = set(nodes_of_pods(cluster))
+        await back_again(cluster, kubeconfig, full)
+
+
+async def back_again(cluster: EmbeddedCluster, kubeconfig: Path, full: str) -> None:
+    """One of both pods moves to the empty node, its own one cordoned for just so long."""
+    kind = cluster.api.kinds.resource("nodes")
+    (empty,) = {"node-1", "node-2"} - {full}
+
+    def spec(name: str) -> JsonObject:
+        found: JsonObject = cluster.api.get(kind, "", name).obj.get("spec") or {}
+        return found
+
+    assert spec(empty)["unschedulable"] is True
+    cluster.api.patch(kind, ("", empty), {"spec": {"unschedulable": None}})
+    await until(lambda: not spec(empty).get("taints"))
+    pod = parse_pod(cluster.api.store.collection("pods").entries()[0].obj)
+    plan = DefragPlan([empty], [], [Landing(pod, empty, (), held=True)], Counter(), 0)
+    assert await asyncio.to_thread(carry_out, str(kubeconfig), None, plan, 60.0) == 0
+    assert nodes_of_pods(cluster) == ["node-1", "node-2"]
+    assert not spec(full).get("unschedulable")
+    assert not spec(full).get("taints")
 
 
 async def test_a_refused_eviction_ends_the_moves(
@@ -80,6 +101,11 @@ async def test_a_refused_eviction_ends_the_moves(
             cluster.api.create(kinds.resource("pods"), "default", replica(name, "a")).obj
             for name in ("x", "y")
         ]
+        for name in ("x", "y"):
+            running = {"status": {"phase": "Running"}}
+            cluster.api.patch(
+                kinds.resource("pods"), ("default", name), running, subresource="status"
+            )
         # No controller has counted what it allows: the API refuses.
         cluster.api.create(
             kinds.resource("poddisruptionbudgets", "policy"), "default", budget("web", 1)

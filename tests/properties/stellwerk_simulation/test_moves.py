@@ -96,7 +96,7 @@ def check(plan: DefragPlan, pods: list[Wanted], budgets: dict[str, int], goal: G
         assert NODE_GPUS - used(plan.frees[0])[1] >= goal.number
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     wanted=st.lists(POD, min_size=3, max_size=8),
     budgets=BUDGETS,

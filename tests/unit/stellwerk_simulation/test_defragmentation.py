@@ -175,6 +175,13 @@ def test_shares_leave_a_gpu_whole(plans: Plans) -> None:
     assert moves(plan) == [("on-a-0", "a", "b")]
 
 
+def test_pods_written_by_hand_have_no_uid(plans: Plans) -> None:
+    objects = two_nodes(cpu="1")
+    for pod in objects[2:]:
+        del pod["metadata"]["uid"]
+    assert moves(plans.made(objects, "--free", "nodes=1", "--cordon")) != []
+
+
 def test_what_is_free_already_needs_no_move(
     plans: Plans, capsys: pytest.CaptureFixture[str]
 ) -> None:
