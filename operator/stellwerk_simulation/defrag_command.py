@@ -188,10 +188,10 @@ def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
     text = []
     if plan.cordons:
         text.append(f"cordon first: {', '.join(plan.cordons)}")
-    freed = "gets empty" if goal.kind == "nodes" else f"has {goal.number} whole GPUs idle"
+    freed = "empty" if goal.kind == "nodes" else f"with {goal.number} whole GPUs idle"
     text += [
         aligned(lines),
-        f"then {', '.join(plan.frees)} {freed}: so it was in {SEEDS} simulations of the profile",
+        f"then {freed}: {', '.join(plan.frees)}. So it was in {SEEDS} simulations of the profile",
         "with ties broken differently. It is the scheduler that places the pods, and whatever else",
         "changes in the cluster meanwhile may change where.",
     ]
