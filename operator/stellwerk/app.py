@@ -75,6 +75,7 @@ from stellwerk.scheduler.profiles.default_profile import ensure_profile
 from stellwerk.scheduler.profiles.new_plugins import NewPlugins
 from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, TimerGuard
 from stellwerk.scheduler.profiles.predicates import Predicates
+from stellwerk.scheduler.profiles.profile_history import ProfileHistory
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
@@ -116,6 +117,8 @@ class RunOptions:
     """Pending pods beyond it are not scheduled."""
     journal: JournalOptions | None = None
     """Where to record what happens and what is decided; None: nowhere."""
+    history_namespace: str | None = None
+    """Where the history of profiles is kept; None: in the pod's own, outside a cluster nowhere."""
 
 
 class Operator:
@@ -178,6 +181,7 @@ class Operator:
         )
         self.redelivery = Redelivery()
         self.audit_rounds = AuditRounds(self.audit, self.redelivery, metrics, options.audit_seconds)
+        self.history = ProfileHistory(client, clock, options.history_namespace).follow(self.loader)
         self.debugger = Debugger(self.world, self.audit)
         self.gauges = Gauges(self.world, metrics, self.bindings)
 
@@ -434,6 +438,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
             scheduler=operator.schedule(leadership.leading),
             election=electing,
             audit=operator.audit_rounds.run(),
+            history=operator.history.run(leadership.leading, credentials.access.namespace),
             plugins=NewPlugins(operator.loader).run(),
             queue_samples=sample_queues(operator.explanations.history),
             watches=watches,

@@ -44,6 +44,7 @@ def bootstrap(api: Api) -> None:
         },
         "spec": {
             "clusterIP": API_ADDRESS,
+            "ipFamilyPolicy": "SingleStack",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}],
         },
     }

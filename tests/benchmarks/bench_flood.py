@@ -2,13 +2,24 @@
 
 The operator in process, without API server. CPU times are those of the process between a pod's
 event and its binding: on a machine that does nothing else the wall times would be the same.
+With `--http` the operator is a process of its own, the embedded API another, and both floods are
+measured one after the other, by wall clock; three minutes.
 """
 
 import argparse
 import asyncio
-from dataclasses import fields
+import sys
+import tempfile
+from dataclasses import fields, replace
+from pathlib import Path
 
+import uvloop
+
+from tests.benchmarks import flood_http
+from tests.benchmarks.bench_drain import stellwerk
+from tests.benchmarks.embedded_api import embedded_api
 from tests.benchmarks.flood import Load, Waits, run
+from tests.benchmarks.suite import machine
 
 _COLUMNS = (
     "phase",
@@ -32,17 +43,46 @@ def show(waits: Waits) -> None:
     print(f"| {' | '.join(cells)} |", flush=True)
 
 
+def over_http(load: Load) -> None:
+    """Print both floods, the phases side by side, with the caption for docs/reliability.md."""
+    measured = machine()
+    print(f"| {load.flood:,} pods | | undisturbed | while it comes | while it waits |")
+    print("|---" * 5 + "|", flush=True)
+    became = []
+    for name, different in (("of six templates", False), ("no two alike", True)):
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            embedded_api(Path(directory), load.nodes) as api,
+        ):
+            log = Path(directory) / "operator.log"
+            one = replace(load, different=different)
+            flood = uvloop.run(flood_http.run(api.kubeconfig, stellwerk(api.kubeconfig), one, log))
+        for cells in flood_http.rows(name, flood):
+            print(f"| {' | '.join(cells)} |", flush=True)
+        became.append(f"{name}: created in {flood.created_seconds:.0f} s, {flood.tried:,} tried")
+    print(
+        f"\n{measured['date']}, {measured['cores']} cores of {measured['cpu']}, load average "
+        f"{measured['load']} before, Python {measured['python']}; {'; '.join(became)}: "
+        f"`python -m tests.benchmarks.bench_flood {' '.join(sys.argv[1:])}`"
+    )
+
+
 def main() -> None:
-    """Print a row per phase."""
+    """Print a row per phase, or over HTTP the phases side by side."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--http", action="store_true", help="over HTTP, in processes of their own")
     parser.add_argument("--different", action="store_true", help="no two pods of the flood alike")
     for option in fields(Load):
         if option.name != "different":
             name, default = option.name.replace("_", "-"), option.default
             parser.add_argument(f"--{name}", type=type(default), default=default)
+    given = vars(parser.parse_args())
+    if given.pop("http"):
+        over_http(Load(**given))
+        return
     print(f"| {' | '.join(_COLUMNS)} |")
     print("|---" * len(_COLUMNS) + "|")
-    asyncio.run(run(Load(**vars(parser.parse_args())), show))
+    asyncio.run(run(Load(**given), show))
 
 
 if __name__ == "__main__":

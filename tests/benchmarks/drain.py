@@ -83,6 +83,10 @@ class Api:
         """Create an object; one that exists already is left as it is."""
         return await self._json("POST", path, body, allowed=409)
 
+    async def patch(self, path: str, body: JsonObject, content_type: str) -> JsonObject:
+        """Change an object."""
+        return await self._json("PATCH", path, body, content_type=content_type)
+
     async def delete(self, path: str) -> None:
         """Delete an object or a collection."""
         await self._json("DELETE", path)
@@ -102,10 +106,16 @@ class Api:
         return self._session.get(self._server + path)
 
     async def _json(
-        self, method: str, path: str, body: JsonObject | None = None, allowed: int = 200
+        self,
+        method: str,
+        path: str,
+        body: JsonObject | None = None,
+        *,
+        allowed: int = 200,
+        content_type: str = "application/json",
     ) -> JsonObject:
         data = None if body is None else orjson.dumps(body)
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": content_type}
         async with self._session.request(
             method, self._server + path, data=data, headers=headers
         ) as response:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 TEMPLATES: Final = 6
 _ZONES: Final = 3
-_FULL_CPU: Final = "2500m"
+FULL_CPU: Final = "2500m"
 """Of a node's 4 CPUs, taken by a pod that stays: a pod of the flood fits an empty node alone."""
-_FLOOD: Final = "flood"
+FLOOD: Final = "flood"
 _OTHERS: Final = "others"
 
 
@@ -176,12 +176,12 @@ class FloodedCluster(Offline):
         handlers.on_object("SchedulerProfile", None, make_profile("default-scheduler"))
         for index in range(self._load.nodes):
             handlers.on_node(None, self._node(index))
-            pod = make_pod(f"full-{index}", cpu=_FULL_CPU, node_name=f"n{index}")
+            pod = make_pod(f"full-{index}", cpu=FULL_CPU, node_name=f"n{index}")
             handlers.on_pod(None, pod)
 
     def _node(self, index: int, **labels: str) -> JsonObject:
         self._version += 1
-        node = make_node(f"n{index}", zone=f"z{index % _ZONES}", labels=labels, pods="1000")
+        node = make_node(f"n{index}", zone=f"zone{index % _ZONES + 1}", labels=labels, pods="1000")
         node["metadata"]["resourceVersion"] = str(self._version)
         return node
 
@@ -238,13 +238,13 @@ class FloodedCluster(Offline):
     def flood_attempts(self) -> int:
         """How often pods of the flood were tried."""
         return sum(
-            entry.attempts for entry in self.queue.entries.values() if entry.pod.namespace == _FLOOD
+            entry.attempts for entry in self.queue.entries.values() if entry.pod.namespace == FLOOD
         )
 
     def tried(self) -> bool:
         """Whether every pod of the flood was tried."""
         return all(
-            entry.attempts for entry in self.queue.entries.values() if entry.pod.namespace == _FLOOD
+            entry.attempts for entry in self.queue.entries.values() if entry.pod.namespace == FLOOD
         )
 
 
@@ -277,8 +277,8 @@ def flood_pod(number: int, template: int) -> JsonObject:
             ]
         case _:
             cpu = f"{1600 + template // TEMPLATES % 2000}m"
-            spec["nodeSelector"] = {"topology.kubernetes.io/zone": f"z{template % _ZONES}"}
-    return make_pod(f"flood-{number}", namespace=_FLOOD, cpu=cpu, labels=app, **spec)
+            spec["nodeSelector"] = {"topology.kubernetes.io/zone": f"zone{template % _ZONES + 1}"}
+    return make_pod(f"flood-{number}", namespace=FLOOD, cpu=cpu, labels=app, **spec)
 
 
 async def run(load: Load, report: Callable[[Waits], None] = lambda _: None) -> list[Waits]:

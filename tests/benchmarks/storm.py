@@ -100,7 +100,8 @@ def _fill(world: InProcess, pods: int) -> list[JsonObject]:
     world.apply(make_profile("default-scheduler"))
     nodes = _nodes()
     for node in nodes:
-        world.operator.handlers.on_node(None, node)
+        # A copy: what was delivered never changes, the list goes on changing.
+        world.operator.handlers.on_node(None, orjson.loads(orjson.dumps(node)))
     for pod in _crowds():
         world.operator.handlers.on_pod(None, pod)
     world.apply(*(_waiting_pod(number) for number in range(pods)))

@@ -6,6 +6,7 @@ status, the lease, an extender's Secret. Noted is what it asked for.
 """
 
 import asyncio
+import functools
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -28,6 +29,7 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.crd import crd_manifest
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk.models.profile_revision import KEPT_REVISIONS
 from stellwerk.serving.port import PortOptions
 from stellwerk_cluster.apimachinery.feature_gates import feature_gates
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
@@ -110,7 +112,10 @@ async def restricted_operator(
     cluster.write_kubeconfig(kubeconfig)
     kubeconfig.write_text(with_token(kubeconfig.read_text(), token))
     options = RunOptions(
-        kubeconfig=str(kubeconfig), port=PortOptions(address), leader_election=LEASE
+        kubeconfig=str(kubeconfig),
+        port=PortOptions(address),
+        leader_election=LEASE,
+        history_namespace="stellwerk",
     )
     task = asyncio.create_task(run(options), name="operator")
     try:
@@ -133,6 +138,26 @@ async def schedule_everything(cluster: EmbeddedCluster) -> None:
     await repeat_an_event(cluster)
     await read_a_secret(cluster)
     await place_groups(cluster)
+    await edit_a_profile_often(cluster)
+
+
+async def edit_a_profile_often(cluster: EmbeddedCluster) -> None:
+    """Once more than its history holds, and pods are counted for a revision of it."""
+    kind = cluster.api.kinds.resource(PLURAL, GROUP)
+    for weight in range(1, KEPT_REVISIONS + 2):
+        weights = {"spec": {"weights": {"ImageLocality": weight}}}
+        generation = cluster.api.patch(kind, ("", "default"), weights).obj["metadata"]["generation"]
+        await until(functools.partial(is_active, cluster, "default", generation))
+
+    def is_cut() -> bool:
+        numbers = {
+            each["revision"]
+            for each in cluster.api.all("controllerrevisions.apps", "stellwerk")
+            if each["data"]["profile"] == "default"
+        }
+        return KEPT_REVISIONS + 2 in numbers and len(numbers) == KEPT_REVISIONS
+
+    await until(is_cut)
 
 
 async def place_groups(cluster: EmbeddedCluster) -> None:

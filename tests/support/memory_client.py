@@ -66,7 +66,7 @@ class MemoryClient(ClusterClient):
 
     @override
     async def list(self, path: str, *, limit: int = 500) -> tuple[list[JsonObject], str]:
-        below = f"{path}/"
+        below = f"{path.partition('?')[0]}/"
         return [o for p, o in self.objects.items() if p.startswith(below)], str(self._version)
 
     @override

@@ -10,9 +10,9 @@ from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.background import Background, NoBackground
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
-from stellwerk.framework.handle import STANDING_CLOCK
+from stellwerk.framework.handle import STANDING_CLOCK, DevicesUncounted, NoPodGroups
 from stellwerk.framework.interface import FilterPlugin, ScorePlugin
-from stellwerk.framework.services import Handle
+from stellwerk.framework.services import DeviceCounts, Handle, PodGroups
 from stellwerk.framework.status import Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
@@ -34,6 +34,8 @@ class PluginHandle:
     now: Callable[[], datetime] = STANDING_CLOCK.now
     now_seconds: Callable[[], float] = STANDING_CLOCK.monotonic
     background: Background = field(default_factory=NoBackground)
+    pod_groups: PodGroups = field(default_factory=NoPodGroups)
+    device_counts: DeviceCounts = field(default_factory=DevicesUncounted)
 
     @classmethod
     def empty(cls) -> Handle:

@@ -18,7 +18,9 @@ from tests.support.rights import write_operator_kubeconfig
 
 
 @asynccontextmanager
-async def operator_on(cluster: EmbeddedCluster, directory: Path) -> AsyncIterator[None]:
+async def operator_on(
+    cluster: EmbeddedCluster, directory: Path, history_namespace: str | None = None
+) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
 
     It has the rights of the manifests (`tests.support.rights`), which the cluster must enforce.
@@ -26,7 +28,9 @@ async def operator_on(cluster: EmbeddedCluster, directory: Path) -> AsyncIterato
     kubeconfig = directory / "kubeconfig"
     write_operator_kubeconfig(cluster, kubeconfig)
     options = RunOptions(
-        kubeconfig=str(kubeconfig), port=PortOptions("127.0.0.1:0", plain_http=True)
+        kubeconfig=str(kubeconfig),
+        port=PortOptions("127.0.0.1:0", plain_http=True),
+        history_namespace=history_namespace,
     )
     thresholds = gc.get_threshold()
     # As the command does: among all that a test run keeps, a full collection takes a second.

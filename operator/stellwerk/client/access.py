@@ -59,6 +59,8 @@ class Access:
     """When to look again; None = only after the server has refused these credentials."""
     valid_seconds: float = 0.0
     """How long requests may go on with these while a look that takes its time is under way."""
+    namespace: str | None = None
+    """The one of the pod that we run in; None: outside a cluster."""
 
     def __post_init__(self) -> None:
         """Refuse a server that cannot be one.
@@ -110,7 +112,15 @@ class InCluster(Source):
             f"Bearer {token}",
             authority,
             stale_after_seconds=REREAD_SECONDS,
+            namespace=self._namespace(),
         )
+
+    def _namespace(self) -> str | None:
+        """Nothing that requests need: where it is missing, nothing is kept in it."""
+        try:
+            return (self._directory / "namespace").read_text(encoding="utf-8").strip() or None
+        except (OSError, UnicodeDecodeError):
+            return None
 
 
 class Kubeconfig(Source):

@@ -47,6 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="take events the way kopf delivers them: slower, without private parts of kopf",
     )
+    parser.add_argument(
+        "--profile-history-namespace",
+        metavar="NAME",
+        help="keep the accepted specs of profiles there, for `stellwerk profile` (default: the "
+        "namespace of the operator's pod; outside a cluster none are kept)",
+    )
     _add_port(parser)
     _add_limits(parser)
     _add_leader_election(parser)
@@ -210,6 +216,7 @@ def run(options: argparse.Namespace) -> int:
                 journal=None
                 if options.record is None
                 else journal_options(options.record, options),
+                history_namespace=options.profile_history_namespace,
             )
         )
     )

@@ -81,7 +81,9 @@ async def open_sandbox(
         )
         cluster.write_kubeconfig(kubeconfig)
         serving: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        options = RunOptions(kubeconfig=str(kubeconfig), port=_LOOPBACK)
+        options = RunOptions(
+            kubeconfig=str(kubeconfig), port=_LOOPBACK, history_namespace="kube-system"
+        )
         operator = asyncio.create_task(run(options, serving.set_result), name="operator")
         cluster.components["scheduler"] = lambda: "the operator has ended" * operator.done()
         stack.push_async_callback(_stop, operator)

@@ -75,3 +75,12 @@ def number_or_none(value: object) -> int | None:
         TypeError: it is neither.
     """
     return None if value is None else whole_number(value)
+
+
+def without_nulls(value: Any) -> Any:  # noqa: ANN401 any JSON
+    """JSON without null members, which a merge patch cannot write; models read null as absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

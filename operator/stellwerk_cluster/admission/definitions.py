@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.definition_defaults import default_causes
 from stellwerk_cluster.admission.definition_rules import rule_causes
 from stellwerk_cluster.admission.definition_spec import (
     conversion_causes,
@@ -91,6 +92,7 @@ def _schema_causes(version: JsonObject, path: str) -> Iterator[Cause]:
         yield bad_value(f"{path}.type", schema["type"], "must be object at the root")
     yield from _untyped_causes(schema, path)
     yield from rule_causes(schema, path)
+    yield from default_causes(schema, path)
 
 
 def _untyped_causes(schema: JsonObject, path: str) -> Iterator[Cause]:

@@ -81,6 +81,7 @@ def _workload(
         validate_update=validate_update,
         warn=workload_validation.workload_warnings,
         metadata_layers=layers,
+        kept_by_status=(),
     )
 
 
@@ -95,7 +96,11 @@ def _stored(
         return iter(()) if subresource else validate(new)
 
     return Strategy(
-        default=default, validate=validate, validate_update=validate_update, metadata_layers=layers
+        default=default,
+        validate=validate,
+        validate_update=validate_update,
+        metadata_layers=layers,
+        kept_by_status=(),
     )
 
 
@@ -110,7 +115,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         admit_update=pod_admission.admit_pod_update,
         validate_update=pod_updates.validate_pod_update,
         warn=pod_warnings.pod_warnings,
-        metadata_by_status=True,
+        kept_by_status=("ownerReferences",),
     ),
     "Node": Strategy(
         default=nodes.default_node,
@@ -118,7 +123,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate=nodes.validate_node,
         validate_update=nodes.validate_node_update,
         status_in_create=True,
-        metadata_by_status=True,
+        kept_by_status=(),
     ),
     "Event": Strategy(
         validate=events.validate_old_event, validate_update=events.validate_old_event_update
@@ -133,11 +138,13 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         metadata_layers=(0, 1),
     ),
     "ResourceQuota": Strategy(
+        kept_by_status=(),
         validate=quotas.validate_quota,
         validate_update=quotas.validate_quota_update,
         metadata_layers=(1, 0),
     ),
     "Namespace": Strategy(
+        kept_by_status=(),
         default=cluster_objects.default_namespace,
         prepare_create=cluster_objects.prepare_namespace,
         prepare_update=cluster_objects.prepare_namespace_update,
@@ -156,6 +163,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         metadata_layers=(1, 0),
     ),
     "PodDisruptionBudget": Strategy(
+        kept_by_status=(),
         validate=cluster_objects.validate_budget,
         validate_update=cluster_objects.validate_budget_update,
         metadata_layers=(0, 1),
@@ -180,6 +188,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         warn=scheduling_classes.runtime_class_warnings,
     ),
     "Service": Strategy(
+        kept_by_status=(),
         default=services.default_service,
         prepare_create=services.prepare_service,
         admit_create=service_addresses.allocate_for_service,
@@ -190,6 +199,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         name_errors=label_errors,
     ),
     "PersistentVolume": Strategy(
+        kept_by_status=(),
         default=volumes.default_volume,
         prepare_create=volumes.prepare_volume,
         validate=volumes.validate_volume,
@@ -197,6 +207,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         metadata_layers=(0, 2),
     ),
     "PersistentVolumeClaim": Strategy(
+        kept_by_status=(),
         default=storage.default_claim,
         prepare_create=storage.prepare_claim,
         validate=claims.validate_claim,
@@ -248,11 +259,14 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate=definitions.validate_definition,
         validate_update=definitions.validate_definition_update,
     ),
-    "Deployment": _workload(
-        workloads.default_deployment,
-        workload_validation.validate_deployment,
-        workload_validation.selector_change_causes,
-        (1, 0),
+    "Deployment": replace(
+        _workload(
+            workloads.default_deployment,
+            workload_validation.validate_deployment,
+            workload_validation.selector_change_causes,
+            (1, 0),
+        ),
+        kept_by_status=("labels",),
     ),
     "ReplicaSet": _workload(
         workloads.default_replica_set,
@@ -275,6 +289,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         workload_validation.selector_change_causes,
     ),
     "Job": Strategy(
+        kept_by_status=(),
         default=jobs.default_job,
         prepare_create=jobs.label_job,
         admit_create=scheduling_groups.drop_group_of_new_template,
@@ -284,6 +299,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         warn=jobs.job_warnings,
     ),
     "CronJob": Strategy(
+        kept_by_status=(),
         default=workloads.default_cron_job,
         admit_create=scheduling_groups.drop_group_of_new_template,
         validate=jobs.validate_cron_job,

@@ -83,5 +83,5 @@ class Strategy:
     name_errors: Callable[[str], Sequence[str]] = subdomain_errors
     status_in_create: bool = False
     """Whether the status of a create body is kept."""
-    metadata_by_status: bool = False
-    """Whether labels and annotations may be changed through the status subresource."""
+    kept_by_status: tuple[str, ...] | None = None
+    """Fields of the metadata that a write of the status leaves alone; None: all of them."""

@@ -24,6 +24,11 @@ Key: TypeAlias = tuple[str, str]
 EMPTY: Final[JsonObject] = {}
 
 
+def path_of(key: Key) -> str:
+    """The path of a key, by which lists are ordered as in etcd: `a-b` comes before `a/`."""
+    return f"{key[0]}/{key[1]}"
+
+
 def meta(obj: JsonObject) -> JsonObject:
     """The metadata of an object (empty if it has none)."""
     found: JsonObject = obj.get("metadata") or EMPTY

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.apimachinery.views import is_view
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 
@@ -94,9 +96,9 @@ class Discovery:
             "items": items,
         }
 
-    def paths(self) -> list[str]:
-        """The paths of the root document."""
-        paths = ["/api", "/api/v1", "/apis"]
+    def paths(self, further: Iterable[str]) -> list[str]:
+        """The paths of the root document, with some `further` ones."""
+        paths = ["/api", "/api/v1", "/apis", *further]
         for name, versions in self._kinds.groups().items():
             if name:
                 paths += [f"/apis/{name}", *(f"/apis/{name}/{version}" for version in versions)]

@@ -18,7 +18,7 @@ from stellwerk_cluster.apimachinery.failures import (
 )
 from stellwerk_cluster.apiserver.answers import Answer, json_answer, no_page, tagged_answer
 from stellwerk_cluster.apiserver.discovery import AGGREGATED, VERSION, Discovery
-from stellwerk_cluster.apiserver.issuer import issuer_answer
+from stellwerk_cluster.apiserver.issuer import issuer_answer, issuer_paths
 
 if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.kinds import KindTable
@@ -50,7 +50,7 @@ class Documents:
         """
         match parts:
             case []:
-                return json_answer({"paths": self._discovery.paths()})
+                return json_answer({"paths": self._discovery.paths(issuer_paths(self.tokens))})
             case ["version"]:
                 return json_answer(VERSION)
             case [probe, *checks] if probe in _HEALTH and len(checks) <= 1:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp import web
@@ -76,6 +77,8 @@ _POLL_SECONDS: Final = 0.05
 LARGEST_BODY_BYTES: Final = 3 << 20
 _USER: Final = web.RequestKey("user", User)
 """Where a request carries the user that sent it."""
+_WARNINGS: Final = web.RequestKey("warnings", list[str])
+"""Where a write carries the warnings of its answer, which a refusal has, too."""
 _PATCHES: Final = (
     patching.JSON_PATCH,
     patching.MERGE_PATCH,
@@ -141,7 +144,10 @@ class HttpServer:
         try:
             return await self._dispatch(request)
         except StatusError as error:
-            return _failure(error)
+            answer = _failure(error)
+            for warning in request.get(_WARNINGS, ()):
+                _warn(answer, warning)
+            return answer
         except web.HTTPRequestEntityTooLarge:
             return _failure(too_large_body(LARGEST_BODY_BYTES))
         except (ConnectionError, asyncio.CancelledError, web.HTTPException):
@@ -237,8 +243,7 @@ class HttpServer:
         ):
             raise method_not_allowed()
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Create", _user_agent(request))
-        options.user = request[_USER]
+        options = _write_options(request, "Create")
         content, media_type = await request.read(), _media_type(request)
         body = object_body(content, media_type, kind, self._api.kinds)
         note_duplicates(content, media_type, body, options)
@@ -265,7 +270,8 @@ class HttpServer:
         if target.subresource == "binding":
             bind(self._api, target.kind, target.key, body, dry_run=dry_run)
         else:
-            evict(self._api, target.kind, target.key, body, dict(request.query))
+            query = dict(request.query)
+            evict(self._api, target.kind, target.key, body, query, user=request[_USER])
         return json_answer(_CREATED, 201)
 
     def _without_process(self, target: Target) -> StatusError:
@@ -279,8 +285,7 @@ class HttpServer:
             raise method_not_allowed()
         _check_verb(target, "update")
         form = negotiate(request.headers.get("Accept", ""), kind)
-        options = write_options(request.query, "Update", _user_agent(request))
-        options.user = request[_USER]
+        options = _write_options(request, "Update")
         content, media_type = await request.read(), _media_type(request)
         if target.subresource == "scale":
             scale = plain_body(content, media_type, "Scale")
@@ -314,8 +319,7 @@ class HttpServer:
             raise unsupported_patch(kind)
         form = negotiate(request.headers.get("Accept", ""), kind)
         applies = media_type == patching.APPLY_PATCH
-        options = write_options(request.query, "Patch", _user_agent(request), applies=applies)
-        options.user = request[_USER]
+        options = _write_options(request, "Patch", applies=applies)
         if applies:
             content = await request.read()
             if self._api.store.collection(kind.storage_name).get(target.key) is None:
@@ -353,7 +357,7 @@ class HttpServer:
         content = await request.read()
         body = delete_options_body(content, _media_type(request)) if content else None
         query = dict(request.query)
-        options = parse_delete_options(body, query)
+        options = replace(parse_delete_options(body, query), user=request[_USER])
         if not target.name:
             return await self._delete_many(target, query, options)
         deletion = delete(self._api, kind, target.key, options)
@@ -401,8 +405,12 @@ def _body_kind(target: Target) -> str:
     return found.kind if found is not None else ""
 
 
-def _user_agent(request: web.BaseRequest) -> str:
-    return request.headers.get("User-Agent", "")
+def _write_options(request: web.BaseRequest, verb: str, *, applies: bool = False) -> WriteOptions:
+    user_agent = request.headers.get("User-Agent", "")
+    options = write_options(request.query, verb, user_agent, applies=applies)
+    options.user = request[_USER]
+    request[_WARNINGS] = options.warnings
+    return options
 
 
 def _media_type(request: web.BaseRequest) -> str:

@@ -17,9 +17,15 @@ from stellwerk_cluster.identity.service_tokens import ALGORITHM, ISSUER
 if TYPE_CHECKING:
     from stellwerk_cluster.identity.service_tokens import ServiceTokens
 
+_CONFIGURATION_PATH: Final = "/.well-known/openid-configuration"
 _KEYS_PATH: Final = "/openid/v1/jwks"
 _KEYS_TYPE: Final = "application/jwk-set+json"
 _HOUR: Final = "public, max-age=3600"
+
+
+def issuer_paths(tokens: ServiceTokens | None) -> tuple[str, ...]:
+    """The paths of the issuer; none without tokens."""
+    return () if tokens is None else (_CONFIGURATION_PATH, _KEYS_PATH)
 
 
 def issuer_answer(
@@ -28,9 +34,10 @@ def issuer_answer(
     """The document under a path of the issuer; None for another path, or without tokens."""
     if tokens is None:
         return None
-    if parts == [".well-known", "openid-configuration"]:
+    path = "/" + "/".join(parts)
+    if path == _CONFIGURATION_PATH:
         return _configuration(request, address)
-    return _key_set(tokens) if parts == ["openid", "v1", "jwks"] else None
+    return _key_set(tokens) if path == _KEYS_PATH else None
 
 
 def _configuration(request: web.BaseRequest, address: str) -> Answer:

@@ -21,6 +21,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.label_selectors import parse_labels
+from stellwerk_cluster.apimachinery.objects import path_of
 from stellwerk_cluster.apimachinery.query import flag, integer, version_error
 from stellwerk_cluster.apimachinery.selectors import (
     FieldRequirement,
@@ -37,7 +38,9 @@ if TYPE_CHECKING:
     from stellwerk_cluster.registry.entries import Entry
     from stellwerk_cluster.registry.store import Collection, Store
 
-_MATCHES: Final = ("Exact", "NotOlderThan", "")
+_NOT_OLDER_THAN: Final = "NotOlderThan"
+_MATCHES: Final = ("Exact", _NOT_OLDER_THAN, "")
+_NO_MATCH_WITH_CONTINUE: Final = "resourceVersionMatch is forbidden when continue is provided"
 _EXPIRED: Final = (
     "The provided continue parameter is too old to display a consistent list result. "
     "You can start a new list without the continue parameter, or use the continue token in this "
@@ -106,9 +109,9 @@ def parse_list_options(
         else None,
     )
     continues = query.get("continue", "")
-    cause = _contradiction(options, continues=bool(continues))
-    if cause is not None:
-        raise invalid_as("ListOptions", "meta.k8s.io", "", [cause])
+    causes = list(_contradictions(options, continues=bool(continues)))
+    if causes:
+        raise invalid_as("ListOptions", "meta.k8s.io", "", causes)
     if not continues or options.watch:
         _check_revision(options)
         return options
@@ -119,40 +122,42 @@ def parse_list_options(
     return replace(options, token=token)
 
 
-def _contradiction(options: ListOptions, *, continues: bool) -> Cause | None:
-    field = "resourceVersionMatch"
+def _contradictions(options: ListOptions, *, continues: bool) -> Iterator[Cause]:
+    """What is wrong with the options together, in the API server's order."""
     if options.watch:
-        if options.send_initial_events is None and options.match:
-            text = (
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            )
-            return forbidden_field(field, text)
-        if options.send_initial_events is not None and options.match != "NotOlderThan":
-            return forbidden_field(
-                field, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            )
-        return None
-    if options.send_initial_events is not None:
-        return forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
-    return _match_contradiction(options, continues=continues)
-
-
-def _match_contradiction(options: ListOptions, *, continues: bool) -> Cause | None:
+        yield from _watch_contradictions(options, continues=continues)
+        return
     field = "resourceVersionMatch"
+    if options.match:
+        if not options.resource_version:
+            yield forbidden_field(
+                field, "resourceVersionMatch is forbidden unless resourceVersion is provided"
+            )
+        if continues:
+            yield forbidden_field(field, _NO_MATCH_WITH_CONTINUE)
+        if options.match not in _MATCHES:
+            yield unsupported(field, options.match, _MATCHES)
+        if options.match == "Exact" and options.resource_version == "0":
+            text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+            yield forbidden_field(field, text)
+    if options.send_initial_events is not None:
+        yield forbidden_field("sendInitialEvents", "sendInitialEvents is forbidden for list")
+
+
+def _watch_contradictions(options: ListOptions, *, continues: bool) -> Iterator[Cause]:
+    field = "resourceVersionMatch"
+    if options.send_initial_events is not None and options.match != _NOT_OLDER_THAN:
+        text = f"sendInitialEvents requires setting resourceVersionMatch to {_NOT_OLDER_THAN}"
+        yield forbidden_field(field, text)
     if not options.match:
-        return None
+        return
+    if options.send_initial_events is None:
+        text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        yield forbidden_field(field, text)
+    if options.match != _NOT_OLDER_THAN:
+        yield unsupported(field, options.match, (_NOT_OLDER_THAN,))
     if continues:
-        return forbidden_field(field, "resourceVersionMatch is forbidden when continue is provided")
-    if not options.resource_version:
-        return forbidden_field(
-            field, "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
-    if options.match not in _MATCHES:
-        return unsupported(field, options.match, _MATCHES)
-    if options.match == "Exact" and options.resource_version == "0":
-        text = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        return forbidden_field(field, text)
-    return None
+        yield forbidden_field(field, _NO_MATCH_WITH_CONTINUE)
 
 
 def _check_revision(options: ListOptions) -> None:
@@ -226,7 +231,7 @@ def _present(collection: Collection, selection: Selection, after: Key | None) ->
     trigger = selection.trigger
     if trigger is not None and trigger[0] == "spec.nodeName":
         bound = collection.on_node(trigger[1])
-        return (entry for entry in bound if after is None or entry.key > after)
+        return (entry for entry in bound if after is None or path_of(entry.key) > path_of(after))
     if after is None:
         return iter(collection.entries(selection.namespace))
     return filter(None, map(collection.get, collection.keys(selection.namespace, after)))
@@ -243,7 +248,8 @@ def _past(
         for key in was
         if collection.get(key) is None
         and (namespace is None or key[0] == namespace)
-        and (after is None or key > after)
+        and (after is None or path_of(key) > path_of(after))
     ]
-    known = (was[key] if key in was else collection.get(key) for key in sorted([*keys, *vanished]))
+    in_order = sorted([*keys, *vanished], key=path_of)
+    known = (was[key] if key in was else collection.get(key) for key in in_order)
     return filter(None, known)

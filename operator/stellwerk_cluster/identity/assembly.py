@@ -80,7 +80,9 @@ def make_identity(api: Api, options: IdentityOptions, kept: KeptSecrets | None =
         rbac = Rbac(api.store)
         authorizer = Union([Masters(), NodeAuthorizer(api), rbac])
         api.gates.append(EscalationGate(authorizer, rbac, api.kinds))
-        api.gates.append(NodeRestriction(api))
+        restriction = NodeRestriction()
+        api.gates.append(restriction)
+        api.delete_gates.append(restriction)
         api.gates.append(ClaimRightsGate(authorizer))
     return Identity(authenticator, authorizer, token)
 

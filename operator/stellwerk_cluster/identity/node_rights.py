@@ -22,7 +22,7 @@ from stellwerk_cluster.identity.authorizer import (
 )
 from stellwerk_cluster.identity.bootstrap_roles import bootstrap_roles
 from stellwerk_cluster.identity.policy import rule_of
-from stellwerk_cluster.registry.gates import WriteGate
+from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,13 @@ _REFERRED: Final = {
 }
 """Resources that a kubelet reads one by one, where a pod of its node refers to them."""
 _LEASES: Final = "kube-node-lease"
-_NOBODY_ELSE: Final = "can only access node lease with the same name as the requesting node"
+_OWN_LEASE: Final = "can only access node lease with the same name as the requesting node"
+_OWN_CSI_NODE: Final = "can only access CSINode with the same name as the requesting node"
+_NAMED_AS_NODE: Final = {
+    ("coordination.k8s.io", "Lease"): _OWN_LEASE,
+    ("storage.k8s.io", "CSINode"): _OWN_CSI_NODE,
+}
+"""Kinds of which a kubelet writes the one object that is named as its node."""
 
 
 class NodeAuthorizer(Authorizer):
@@ -65,7 +71,7 @@ class NodeAuthorizer(Authorizer):
         if (group, resource) == ("coordination.k8s.io", "leases"):
             return _decide_lease(node, asked)
         if (group, resource) == ("storage.k8s.io", "csinodes"):
-            return _own_name(node, asked, "can only access CSINode with the same name")
+            return _own_name(node, asked, _OWN_CSI_NODE)
         if (group, resource) == ("", "serviceaccounts"):
             return self._decide_account(node, asked)
         return ALLOWED if any(rule.allows(asked) for rule in _node_rules()) else NO_OPINION
@@ -102,12 +108,8 @@ class NodeAuthorizer(Authorizer):
         return (entry.obj for entry in self._api.store.collection("pods").on_node(node))
 
 
-class NodeRestriction(WriteGate):
-    """Refuses what a kubelet writes about other nodes, and about itself where it may not."""
-
-    def __init__(self, api: Api) -> None:
-        """Look for nodes in `api`."""
-        self._api = api
+class NodeRestriction(WriteGate, DeleteGate):
+    """Refuses what a kubelet does to other nodes and their pods, and to itself where it may not."""
 
     @override
     def admit(
@@ -122,10 +124,24 @@ class NodeRestriction(WriteGate):
             why = _node_refusal(node, name, obj, old)
         elif kind.kind == "Pod" and not kind.group:
             why = _pod_refusal(node, obj, old)
+        elif (kind.group, kind.kind) in _NAMED_AS_NODE and name != node:
+            why = _NAMED_AS_NODE[kind.group, kind.kind]
         else:
             why = ""
         if why:
             raise forbidden(kind, name, why)
+
+    @override
+    def admit_delete(
+        self, kind: ResourceKind, obj: JsonObject, user: User | None, *, evicts: bool
+    ) -> None:
+        """Kubelets delete and evict the pods of their own node alone."""
+        node = "" if user is None else node_of(user)
+        if not node or kind.kind != "Pod" or kind.group or obj["spec"].get("nodeName") == node:
+            return
+        subject, verb = (node, "evict") if evicts else (f'"{node}"', "delete")
+        why = f"node {subject} can only {verb} pods with spec.nodeName set to itself"
+        raise forbidden(kind, obj["metadata"]["name"], why)
 
 
 def _node_refusal(node: str, name: str, obj: JsonObject, old: JsonObject | None) -> str:
@@ -177,7 +193,7 @@ def _decide_lease(node: str, asked: Attributes) -> Decision:
         return _no("can only get, create, update, patch, or delete a node lease")
     if asked.namespace != _LEASES:
         return _no(f'can only access leases in the "{_LEASES}" system namespace')
-    return _own_name(node, asked, _NOBODY_ELSE)
+    return _own_name(node, asked, _OWN_LEASE)
 
 
 def _own_name(node: str, asked: Attributes, why: str) -> Decision:

@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
-    from stellwerk_cluster.registry.gates import WriteGate
+    from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
     from stellwerk_cluster.registry.store import Store
 
 _SUFFIX_LENGTH: Final = 5
@@ -92,6 +92,7 @@ class Api(StoredObjects):
         super().__init__(store, kinds, clock)
         self.custom = CustomKinds(kinds)
         self.gates: list[WriteGate] = []
+        self.delete_gates: list[DeleteGate] = []
         self.ownership = FieldOwnership(self.custom, clock)
         self.kept_leases = KeptLeases(clock)
         self._random = random
@@ -357,7 +358,7 @@ class Api(StoredObjects):
             owner = self._owner(options, subresource)
             managed = self.ownership.updated(kind, old, obj, owner, given, subresource, strategy)
         if subresource == "status":
-            keep_all_but_status(obj, old, with_metadata=strategy.metadata_by_status)
+            keep_all_but_status(obj, old, strategy.kept_by_status)
         elif kind.subresource("status"):
             keep_field(obj, old, "status")
         strategy.prepare_update(obj, old, subresource)

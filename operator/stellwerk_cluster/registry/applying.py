@@ -64,7 +64,7 @@ def apply(
         config,
         (options.manager, options.shown_subresource or subresource),
         path=subresource,
-        metadata_by_status=api.strategy(kind).metadata_by_status,
+        kept_by_status=api.strategy(kind).kept_by_status,
         force=options.force,
     )
     metadata = obj.get("metadata") or EMPTY

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from stellwerk_cluster.admission.embedded_objects import embedded_causes
 from stellwerk_cluster.admission.strategy import Strategy
 from stellwerk_cluster.apimachinery.failures import Cause
 from stellwerk_cluster.apimachinery.forms import Form, custom_form
@@ -76,16 +77,17 @@ class CustomKinds:
         self._kinds.remove(row)
 
     def decode(
-        self, kind: ResourceKind, body: JsonObject, *, other_kind: bool = False
+        self, kind: ResourceKind, body: JsonObject, *, as_given: bool = True
     ) -> tuple[JsonObject, list[str]]:
         """The body without unknown fields and with defaults, and the paths of the unknown fields.
 
-        The schema says nothing about the fields of a body that claims to be of another kind.
+        `as_given`: the body may claim to be of another version, whose schema is asked then; no
+        schema says anything about the fields of another kind.
 
         Raises:
             DecodeError: the metadata is malformed.
         """
-        schema = self._version(kind).schema
+        schema = self._claimed_schema(kind, body) if as_given else self._version(kind).schema
         unknown: list[str] = []
         metadata, unknown_metadata = decode("ObjectMeta", body.get("metadata") or {})
         content = {
@@ -93,13 +95,21 @@ class CustomKinds:
             for name, value in body.items()
             if name not in ("kind", "apiVersion", "metadata")
         }
-        if other_kind:
+        if schema is None:
             return {"metadata": metadata, **content}, []
         pruned = with_defaults(prune(content, schema, "", unknown), schema)
         return {"metadata": metadata, **pruned}, [
             *(f"metadata.{path}" for path in unknown_metadata),
             *unknown,
         ]
+
+    def _claimed_schema(self, kind: ResourceKind, body: JsonObject) -> JsonObject | None:
+        """The schema of the version that a body names; None for another kind."""
+        group, _, version = (body.get("apiVersion") or kind.api_version).rpartition("/")
+        if (group, body.get("kind") or kind.kind) != (kind.group, kind.kind):
+            return None
+        served = self._versions.get((group, version, kind.plural))
+        return served.schema if served else EMPTY
 
     def strategy(self, kind: ResourceKind) -> Strategy:
         """The rules of a custom kind."""
@@ -206,7 +216,7 @@ def _content_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:
     content = {
         name: value for name, value in obj.items() if name not in ("kind", "apiVersion", "metadata")
     }
-    return validate(content, schema, "")
+    return [*validate(content, schema, ""), *embedded_causes(content, schema, "")]
 
 
 def _status_causes(obj: JsonObject, schema: JsonObject) -> list[Cause]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.failures import bad_request
 from stellwerk_cluster.apimachinery.kind_conversion import other_kind
 from stellwerk_cluster.apimachinery.mismatches import DecodeError, json_name
 from stellwerk_cluster.apimachinery.schema import decode
@@ -39,8 +40,7 @@ def decode_body(
     """
     try:
         if kind.custom:
-            other = patch is None and body.get("kind", kind.kind) != kind.kind
-            obj, unknown = custom.decode(kind, body, other_kind=other)
+            obj, unknown = custom.decode(kind, body, as_given=patch is None)
         else:
             obj, unknown = decode(kind.type_name, body)
     except DecodeError as error:
@@ -64,6 +64,12 @@ def decode_body(
             shown = patch if strategic else patching.as_patched(body, patch)
             raise bad_patch(shown, text, as_map=strategic)
         options.warnings.extend(texts)
+    given = body.get("apiVersion") or kind.api_version
+    if kind.custom and patch is None and given != kind.api_version:
+        raise bad_request(
+            f"the API version in the data ({given}) does not match the expected API "
+            f"version ({kind.api_version})"
+        )
     return to_storage(kind, obj)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.registry.api import Api
 
 _POLICIES: Final = ("Foreground", "Background", "Orphan")
@@ -45,6 +46,8 @@ class DeleteOptions:
     resource_version: str = ""
     propagation: str = ""
     dry_run: bool = False
+    user: User | None = None
+    """Who asks for it; None: the cluster itself."""
 
 
 def parse_delete_options(body: JsonObject | None, query: dict[str, str]) -> DeleteOptions:
@@ -109,6 +112,8 @@ def delete(api: Api, kind: ResourceKind, key: Key, options: DeleteOptions) -> De
         StatusError: missing (404), a precondition does not hold (409), protected (403).
     """
     stored = api.get(kind, *key)
+    for gate in api.delete_gates:
+        gate.admit_delete(kind, stored.obj, options.user, evicts=False)
     _check_preconditions(kind, stored, options)
     api.strategy(kind).admit_delete(stored.obj, kind)
     if kind.kind == "Namespace":

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.apimachinery.users import User
     from stellwerk_cluster.registry.api import Api
 
 BUDGETS: Final = "poddisruptionbudgets.policy"
@@ -36,18 +37,27 @@ _REFUSED: Final = "Cannot evict pod as it would violate the pod's disruption bud
 
 
 def evict(
-    api: Api, kind: ResourceKind, key: Key, eviction: JsonObject, query: dict[str, str]
+    api: Api,
+    kind: ResourceKind,
+    key: Key,
+    eviction: JsonObject,
+    query: dict[str, str],
+    *,
+    user: User | None = None,
 ) -> None:
-    """Delete a pod unless a PodDisruptionBudget forbids it.
+    """Delete a pod unless a PodDisruptionBudget forbids it; `user` asks for it.
 
     Raises:
-        StatusError: a budget forbids it (429), several budgets match (500), or as for delete.
+        StatusError: a budget forbids it (429), several budgets match (500), the user may not
+            evict this pod (403), or as for delete.
     """
     if (eviction.get("metadata") or EMPTY).get("name", key[1]) != key[1]:
         message = "name in URL does not match name in Eviction object"
         raise bad_request(message)
     options = parse_delete_options(_delete_options(eviction, query), {})
     pod = api.get(kind, *key).obj
+    for gate in api.delete_gates:
+        gate.admit_delete(kind, pod, user, evicts=True)
     if _needs_no_budget(pod):
         delete(api, kind, key, options)
         return

@@ -1,4 +1,4 @@
-"""Where a write can be refused for who asks for it, beside the rules of its kind.
+"""Where a write or a deletion can be refused for who asks for it, beside the rules of its kind.
 
 `Api` asks its gates once the object is complete and before it is validated. Invariant: what the
 cluster writes itself has no user, and passes.
@@ -21,4 +21,14 @@ class WriteGate(Protocol):
         self, kind: ResourceKind, obj: JsonObject, old: JsonObject | None, user: User | None
     ) -> None:
         """Let a created (`old` is None) or changed object pass, or raise StatusError."""
+        ...
+
+
+class DeleteGate(Protocol):
+    """Refuses deletions for who asks for them."""
+
+    def admit_delete(
+        self, kind: ResourceKind, obj: JsonObject, user: User | None, *, evicts: bool
+    ) -> None:
+        """Let an object be deleted, or (`evicts`) a pod be evicted, or raise StatusError."""
         ...

@@ -127,7 +127,7 @@ class FieldOwnership:
         writing = self._writing(
             kind,
             Owner(manager, UPDATE, kind.api_version, subresource),
-            ignored=_ignored(kind, old, new, path, with_metadata=strategy.metadata_by_status),
+            ignored=_ignored(kind, old, new, path, strategy.kept_by_status),
         )
         if is_view(kind):
             old, new = from_storage(kind, old), from_storage(kind, new)
@@ -144,7 +144,7 @@ class FieldOwnership:
         owner: tuple[str, str],
         *,
         path: str,
-        metadata_by_status: bool,
+        kept_by_status: tuple[str, ...] | None,
         force: bool,
     ) -> tuple[JsonObject, list[JsonObject]]:
         """The object after an apply, as its kind shows it, and its entries.
@@ -157,7 +157,7 @@ class FieldOwnership:
         writing = self._writing(
             kind,
             Owner(manager, APPLY, "", subresource),
-            ignored=_ignored(kind, live or EMPTY, config, path, with_metadata=metadata_by_status),
+            ignored=_ignored(kind, live or EMPTY, config, path, kept_by_status),
         )
         shown = from_storage(kind, live) if live is not None else _empty(kind)
         entries = shown.get("metadata", EMPTY).get("managedFields")
@@ -305,10 +305,17 @@ def _empty_built_in(type_name: str) -> JsonObject:
 
 
 def _ignored(
-    kind: ResourceKind, old: JsonObject, new: JsonObject, path: str, *, with_metadata: bool
+    kind: ResourceKind,
+    old: JsonObject,
+    new: JsonObject,
+    path: str,
+    kept_metadata: tuple[str, ...] | None,
 ) -> FieldSet:
     """The fields that a write under this path leaves alone."""
     if path == "status":
         kept: FieldSet = {f"f:{name}": {} for name in {*old, *new} - {"status", "metadata"}}
-        return kept if with_metadata else {**kept, "f:metadata": {}}
+        if kept_metadata is None:
+            return {**kept, "f:metadata": {}}
+        below: FieldSet = {f"f:{name}": {} for name in kept_metadata}
+        return {**kept, "f:metadata": below} if below else kept
     return _STATUS_ONLY if kind.subresource("status") is not None else {}

@@ -14,7 +14,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from stellwerk_cluster.apimachinery.objects import Key, key_of, with_value
+from stellwerk_cluster.apimachinery.objects import Key, key_of, path_of, with_value
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, Entry, StoreEvent
 from stellwerk_cluster.registry.recent import Recent
 from stellwerk_cluster.registry.watchers import Watchers
@@ -28,6 +28,8 @@ EVENT_WINDOW: Final = 65_536
 """Events kept per collection: a watch from before them is answered with 410."""
 WINDOW_BYTES: Final = 64 << 20
 """Bytes of versions that are no longer present, kept per collection for the sake of its events."""
+_AFTER_SLASH: Final = chr(ord("/") + 1)
+"""Ends the paths of a namespace."""
 _PARSED_BYTES: Final = 2 << 20
 _LINE_BYTES: Final = 1 << 20
 
@@ -80,13 +82,13 @@ class Collection:
 
     def _range(self, namespace: str | None, after: Key | None) -> tuple[int, int]:
         """Where the keys of a namespace begin and end."""
-        start, end = ("", ""), len(self._keys)
+        start, end = "", len(self._keys)
         if namespace is not None:
-            start = (namespace, "")
-            end = bisect_left(self._keys, (namespace + "\0", ""))
+            start = f"{namespace}/"
+            end = bisect_left(self._keys, namespace + _AFTER_SLASH, key=path_of)
         if after is not None:
-            start = max(start, (after[0], after[1] + "\0"))
-        return min(bisect_left(self._keys, start), end), end
+            start = max(start, path_of(after) + "\0")
+        return min(bisect_left(self._keys, start, key=path_of), end), end
 
     def entries(self, namespace: str | None = None) -> list[Entry]:
         """All objects in order of their keys, of one namespace or (None) of all."""
@@ -96,7 +98,7 @@ class Collection:
 
     def on_node(self, node_name: str) -> list[Entry]:
         """The objects whose spec.nodeName is this one, in order of their keys."""
-        return [self._entries[key] for key in sorted(self._on_node.get(node_name, ()))]
+        return [self._entries[key] for key in sorted(self._on_node.get(node_name, ()), key=path_of)]
 
     def count(self, namespace: str | None, after: Key | None = None) -> int:
         """How many keys `keys` would give."""
@@ -107,7 +109,7 @@ class Collection:
         """Hold a version of an object in place of the one before, if any."""
         was = self._entries.get(entry.key)
         if was is None:
-            insort(self._keys, entry.key)
+            insort(self._keys, entry.key, key=path_of)
         elif was.node_name != entry.node_name:
             self._off_node(was)
         if entry.node_name:
@@ -117,7 +119,7 @@ class Collection:
     def drop(self, key: Key) -> None:
         """Hold no such object any more."""
         self._off_node(self._entries.pop(key))
-        del self._keys[bisect_left(self._keys, key)]
+        del self._keys[bisect_left(self._keys, path_of(key), key=path_of)]
 
     def _off_node(self, entry: Entry) -> None:
         here = self._on_node.get(entry.node_name)

@@ -182,12 +182,16 @@ def keep_field(obj: JsonObject, old: JsonObject, name: str) -> None:
         obj.pop(name, None)
 
 
-def keep_all_but_status(obj: JsonObject, old: JsonObject, *, with_metadata: bool) -> None:
-    """Put back everything that a write of the status may not change."""
+def keep_all_but_status(
+    obj: JsonObject, old: JsonObject, kept_metadata: tuple[str, ...] | None
+) -> None:
+    """Put back everything that a write of the status may not change; None: all metadata, too."""
     for name in {*obj, *old} - {"status", "metadata"}:
         keep_field(obj, old, name)
-    if not with_metadata:
+    if kept_metadata is None:
         obj["metadata"] = dict(old["metadata"])
+    for name in kept_metadata or ():
+        keep_field(obj["metadata"], old["metadata"], name)
 
 
 def check_version(kind: ResourceKind, name: str, version: str, stored: Entry) -> None:

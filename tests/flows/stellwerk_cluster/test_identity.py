@@ -399,6 +399,43 @@ def test_a_kubelet_reads_what_its_pods_refer_to(client: Client) -> None:
     assert client.ask("GET", secrets, token="node-1")[0] == 403
 
 
+@pytest.mark.parametrize(
+    ("verb", "subject"), [("delete", '"node-1"'), ("evict", "node-1")], ids=["delete", "evict"]
+)
+def test_a_kubelet_ends_the_pods_of_its_own_node(client: Client, verb: str, subject: str) -> None:
+    answers = []
+    for name in ("node-2", "node-1"):
+        client.make(PODS, {"metadata": {"name": name}, "spec": {**SPEC, "nodeName": name}})
+        path = f"{PODS}/{name}"
+        if verb == "delete":
+            answers.append(client.ask("DELETE", path, token="node-1"))
+        else:
+            eviction = {"metadata": {"name": name}}
+            answers.append(client.ask("POST", f"{path}/eviction", eviction, token="node-1"))
+    (refused, refusal), (ended, _pod) = answers
+    assert refused == 403
+    assert refusal["message"] == (
+        f'pods "node-2" is forbidden: node {subject} can only {verb} pods '
+        "with spec.nodeName set to itself"
+    )
+    assert ended in {200, 201}
+    assert "deletionTimestamp" not in client.ask("GET", f"{PODS}/node-2")[1]["metadata"]
+
+
+def test_a_kubelet_makes_the_lease_and_the_csi_node_of_its_name_alone(client: Client) -> None:
+    client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "kube-node-lease"}})
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    codes = [
+        client.ask("POST", path, {"metadata": {"name": name}, "spec": spec}, token="node-1")[0]
+        for path, spec in (
+            (leases, {"holderIdentity": "node-1"}),
+            ("/apis/storage.k8s.io/v1/csinodes", {"drivers": []}),
+        )
+        for name in ("another", "node-1")
+    ]
+    assert codes == [403, 201, 403, 201]
+
+
 def test_a_kubelet_writes_about_its_own_node(client: Client) -> None:
     patch: dict[str, Any] = {"status": {"nodeInfo": {}}}
     for name, expected in (("node-1", 200), ("node-2", 403)):

@@ -25,8 +25,10 @@ def test_a_token_is_checked_by_the_published_key() -> None:
         made = cluster.api.create(kind, "default", account).obj
         tokens = cluster.identity.authenticator.tokens
         token = tokens.issue(Issue(made, ("vault",), 3600))[0]
+        listed = read(cluster.url)["paths"]
         configuration = read(f"{cluster.url}/.well-known/openid-configuration")
         (key,) = jwt.PyJWKSet.from_dict(read(configuration["jwks_uri"])).keys
+    assert {"/.well-known/openid-configuration", "/openid/v1/jwks"} <= set(listed)
     algorithms = configuration["id_token_signing_alg_values_supported"]
     issuer = configuration["issuer"]
     claims = jwt.decode(token, key.key, algorithms, audience="vault", issuer=issuer)

@@ -78,6 +78,10 @@ def test_a_namespace_and_what_is_in_it_can_be_deleted(kubectl: Kubectl) -> None:
 def test_explain_knows_built_in_kinds(kubectl: Kubectl) -> None:
     assert "<map[string]string>" in kubectl("explain", "pod.spec.nodeSelector")
     assert "containers" in kubectl("explain", "deployment.spec.template.spec")
+    csi = kubectl("explain", "pod.spec.volumes.csi")
+    assert "A volume that a CSI driver makes for this pod." in csi
+    assert "File system of the volume, such as ext4." in csi
+    assert "fsType" in kubectl("explain", "pod.spec.volumes", "--recursive")
 
 
 def test_a_custom_kind_can_be_defined_explained_and_used(kubectl: Kubectl) -> None:

@@ -55,9 +55,7 @@ NOT_YET: dict[str, dict[int, str]] = {
     "binding": {},
     "concurrency": {},
     "concurrency-more": {},
-    "crd": {
-        33: "the API server warns of all fields of the other version",
-    },
+    "crd": {},
     "default-tolerations": {},
     "deletion": {},
     "dry-run": {},
@@ -84,7 +82,7 @@ NOT_YET: dict[str, dict[int, str]] = {
     "runtimeclass": {},
     "runtimeclass-more": {},
     "scheduling-gates": {},
-    "tables": {24: "the service kubernetes has no ipFamilyPolicy of its server"},
+    "tables": {},
     "watch": {78: _ORDER},
 }
 

@@ -119,6 +119,19 @@ async def test_what_cannot_be_used_is_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("files", "namespace"),
+    [({"namespace": "stellwerk\n"}, "stellwerk"), ({"namespace": ""}, None), ({}, None)],
+    ids=["named", "empty", "no file"],
+)
+async def test_a_pod_knows_its_namespace_and_can_do_without(
+    files: dict[str, str], namespace: str | None, tmp_path: Path
+) -> None:
+    environ = {**ENVIRON, "KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    access = await InCluster(environ, service_account(tmp_path, files)).load()
+    assert access.namespace == namespace
+
+
 def service_account(directory: Path, contents: dict[str, str] | None = None) -> Path:
     for name, content in ({"token": "t\n", "ca.crt": "ca"} | (contents or {})).items():
         (directory / name).write_text(content)

@@ -117,6 +117,8 @@ class ProfileLoader:
         self._random: dict[str, RecordedRandom] = {}
         """The generators of assemblies with a seed, by schedulerName."""
         self.shadows = Shadows(world, services, seeded, metrics)
+        self.on_served: Callable[[Mapping[str, ProfileEntry]], None] = lambda _: None
+        """Is called with all entries whenever the verdicts on them are new."""
         self._in_cycle = False
         self._changed_in_cycle = False
 
@@ -243,6 +245,7 @@ class ProfileLoader:
         self._publish(winners)
         self._take_up_shadows()
         self._log_refusals(refusals)
+        self.on_served(self.entries)
         if changed:
             reordered = order is not None and order != self._queue_order()
             self._requeue(sorted(changed), reordered=reordered)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, SchedulerError
 from stellwerk.models.foreign_text import shown
-from stellwerk.models.json_values import JsonObject
+from stellwerk.models.json_values import JsonObject, without_nulls
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
@@ -201,7 +201,7 @@ def verdict_status(entry: ProfileEntry, before: JsonObject, now: datetime) -> Js
     }
     if entry.good is not None:
         status["lastGoodGeneration"] = entry.good.generation
-        status["lastGoodSpec"] = _without_nulls(entry.good_spec)
+        status["lastGoodSpec"] = without_nulls(entry.good_spec)
     return status
 
 
@@ -272,15 +272,6 @@ def merge_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObje
         elif old != value or key not in before:
             patch[key] = value
     return patch
-
-
-def _without_nulls(value: Any) -> Any:  # noqa: ANN401 any JSON
-    """JSON without null members, which a merge patch cannot write; models read null as absent."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
-    return value
 
 
 def _uid(entry: ProfileEntry) -> str:

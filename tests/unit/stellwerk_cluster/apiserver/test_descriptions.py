@@ -1,44 +1,72 @@
-"""`kubectl explain` has a line of its own for what a scheduler's user looks at."""
+"""`kubectl explain` has a line of its own for every type and every field that is served."""
 
-import tomllib
 from collections import Counter
-from importlib import resources
 
+import orjson
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
+from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.apimachinery.feature_gates import GANGS
+from stellwerk_cluster.apimachinery.kinds import KindTable
 from stellwerk_cluster.apimachinery.schema import types
-from stellwerk_cluster.apiserver.descriptions import describe_field, describe_type
-
-LOOKED_AT = (
-    *("PodSpec", "PodStatus", "Container", "ObjectMeta", "OwnerReference", "PodCondition"),
-    *("Affinity", "NodeAffinity", "PodAffinity", "PodAntiAffinity", "PodAffinityTerm"),
-    *("WeightedPodAffinityTerm", "PreferredSchedulingTerm", "NodeSelector", "NodeSelectorTerm"),
-    *("NodeSelectorRequirement", "LabelSelector", "LabelSelectorRequirement", "Toleration"),
-    *("Taint", "TopologySpreadConstraint", "ResourceRequirements", "ContainerPort", "PodOS"),
-    *("PodSchedulingGate", "PodSchedulingGroup", "PodResourceClaim", "VolumeMount", "EnvVar"),
-    *("NodeSpec", "NodeStatus", "NodeCondition", "ContainerImage", "PriorityClass"),
-    *("PodDisruptionBudgetSpec", "PodDisruptionBudgetStatus", "ResourceQuotaSpec"),
-    *("ResourceQuotaStatus", "LimitRangeItem", "PersistentVolumeClaimSpec", "StorageClass"),
-    *("RuntimeClass", "Overhead", "Scheduling", "LeaseSpec", "Event"),
-    *("PodGroupSpec", "PodGroupStatus", "PodGroupSchedulingPolicy", "GangSchedulingPolicy"),
-    *("PodGroupSchedulingConstraints", "TopologyConstraint", "WorkloadSpec", "PodGroupTemplate"),
+from stellwerk_cluster.apiserver.descriptions import (
+    ANY_TYPE,
+    describe_field,
+    describe_type,
+    described_types,
 )
+from stellwerk_cluster.apiserver.openapi import OpenApi
+from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 
-@pytest.mark.parametrize("type_name", LOOKED_AT)
-def test_every_field_of_a_type_that_is_looked_at_is_described(type_name: str) -> None:
-    assert describe_type(type_name)
-    fields = types()[type_name]
-    assert [name for name in fields if not describe_field(type_name, name)] == []
+def served_schemas() -> dict[str, JsonObject]:
+    """Every type in every document of /openapi/v3."""
+    kinds = KindTable(GANGS)
+    openapi = OpenApi(kinds, CustomKinds(kinds))
+    schemas: dict[str, JsonObject] = {}
+    for group, versions in kinds.groups().items():
+        for version in versions:
+            path = ["v3", "apis", group, version] if group else ["v3", "api", version]
+            answer = openapi.answer(make_mocked_request("GET", "/openapi/" + "/".join(path)), path)
+            assert isinstance(answer.body, bytes)
+            schemas.update(orjson.loads(answer.body)["components"]["schemas"])
+    return schemas
+
+
+def test_everything_that_is_served_is_described() -> None:
+    schemas = served_schemas()
+    assert {"io.k8s.CSIVolumeSource", "io.k8s.Probe", "io.k8s.ExactDeviceRequest"} <= set(schemas)
+    undescribed = [
+        f"{type_name}.{name}".rstrip(".")
+        for type_name, schema in schemas.items()
+        for name, part in {"": schema, **schema["properties"]}.items()
+        if not part["description"]
+    ]
+    assert undescribed == []
 
 
 def test_no_description_stands_twice_and_none_is_of_something_else() -> None:
-    file = resources.files("stellwerk_cluster.apiserver").joinpath("descriptions.toml")
-    described = tomllib.loads(file.read_text("utf-8"))
-    texts = Counter([*described["types"].values(), *described["fields"].values()])
+    described = described_types()
+    texts = Counter(each.text for each in described.values() if each.text)
+    for type_name, each in described.items():
+        texts.update(each.fields.values())
+        known = types().get(type_name, {name for fields in types().values() for name in fields})
+        assert set(each.fields) <= set(known), type_name
     assert [text for text, times in texts.items() if times > 1] == []
-    assert set(described["types"]) <= set(types())
-    known = {name for fields in types().values() for name in fields}
-    for name in described["fields"]:
-        type_name, dot, field = name.rpartition(".")
-        assert field in (types()[type_name] if dot else known), name
+    assert set(described) <= {*types(), ANY_TYPE}
+
+
+@pytest.mark.parametrize(
+    ("type_name", "field_name", "text"),
+    [
+        pytest.param("CSIVolumeSource", "readOnly", "only read", id="what is said of any type"),
+        pytest.param("PodCondition", "status", "True, False or Unknown", id="of a type like it"),
+        pytest.param("EphemeralContainer", "name", "Name.", id="of any type, past one like it"),
+        pytest.param("VolumeMount", "readOnly", "container only reads", id="of the type itself"),
+        pytest.param("Unknown", "field", "", id="nothing"),
+    ],
+)
+def test_the_nearest_text_is_taken(type_name: str, field_name: str, text: str) -> None:
+    assert text in describe_field(type_name, field_name)
+    assert bool(text) is bool(describe_type(type_name))

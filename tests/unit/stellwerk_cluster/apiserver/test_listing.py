@@ -68,3 +68,60 @@ def test_an_exact_version_shows_what_was(api: Api) -> None:
 
 def test_version_zero_ignores_the_limit(api: Api) -> None:
     assert len(page(api, resourceVersion="0", limit=2).entries) == 7
+
+
+def test_pages_of_all_namespaces_go_on_in_the_order_of_paths(api: Api) -> None:
+    kind = api.kinds.resource("configmaps")
+    for namespace in ("a", "a-b"):
+        api.create(api.kinds.resource("namespaces"), "", {"metadata": {"name": namespace}})
+        api.create(kind, namespace, {"metadata": {"name": "x"}})
+    seen: list[tuple[str, str]] = []
+    query = {"limit": "2"}
+    for _ in range(5):
+        found = list_page(api.store, kind, parse_list_options(kind, None, "", query))
+        seen += [entry.key for entry in found.entries]
+        query["continue"] = found.token
+        if len(seen) == 2:
+            create(api, "late")
+    assert [key[0] for key in seen[:3]] == ["a-b", "a", "default"]
+    assert [key[1] for key in seen[2:]] == [f"p{number}" for number in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("query", "messages"),
+    [
+        pytest.param(
+            {"sendInitialEvents": "true"},
+            ["requires setting resourceVersionMatch to NotOlderThan"],
+            id="initial events need a match",
+        ),
+        pytest.param(
+            {"sendInitialEvents": "false", "resourceVersionMatch": "Exact"},
+            [
+                "requires setting resourceVersionMatch to NotOlderThan",
+                'Unsupported value: "Exact": supported values: "NotOlderThan"',
+            ],
+            id="and no other one",
+        ),
+        pytest.param(
+            {"resourceVersionMatch": "Exact", "continue": "x"},
+            ["forbidden for watch unless", "Unsupported value", "when continue is provided"],
+            id="all contradictions are told",
+        ),
+    ],
+)
+def test_the_options_of_a_watch_must_fit_together(
+    api: Api, query: dict[str, str], messages: list[str]
+) -> None:
+    with pytest.raises(StatusError) as refused:
+        page(api, watch="true", **query)
+    causes = refused.value.body()["details"]["causes"]
+    assert len(causes) == len(messages)
+    assert all(text in cause["message"] for text, cause in zip(messages, causes, strict=True))
+
+
+def test_a_list_tells_all_that_contradicts_in_its_options(api: Api) -> None:
+    with pytest.raises(StatusError) as refused:
+        page(api, resourceVersionMatch="Any", sendInitialEvents="true")
+    fields = [cause["field"] for cause in refused.value.body()["details"]["causes"]]
+    assert fields == ["resourceVersionMatch", "resourceVersionMatch", "sendInitialEvents"]

@@ -311,3 +311,54 @@ def test_a_dry_run_of_an_apply_stores_nothing(api: Api) -> None:
     applied(api, config_map(a="1"))
     assert applied(api, config_map(a="2"), dry_run=True)["data"] == {"a": "2"}
     assert applied(api, config_map(a="1"))["data"] == {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "changed"),
+    [
+        pytest.param("deployments", deployment(), {"annotations"}, id="labels are kept"),
+        pytest.param(
+            "persistentvolumeclaims",
+            {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "metadata": {"name": "web"},
+                "spec": {
+                    "accessModes": ["ReadWriteOnce"],
+                    "resources": {"requests": {"storage": "1Gi"}},
+                },
+            },
+            {"annotations", "labels"},
+            id="no metadata is kept",
+        ),
+        pytest.param(
+            "resourceclaims",
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": "web"},
+                "spec": {},
+            },
+            set(),
+            id="all metadata is kept",
+        ),
+    ],
+)
+def test_each_kind_says_what_of_the_metadata_its_status_writes(
+    api: Api, kind: str, body: dict[str, Any], changed: set[str]
+) -> None:
+    resource = api.kinds.resource(kind, body["apiVersion"].rpartition("/")[0])
+    api.create(resource, "default", body)
+    metadata = {"name": "web", "labels": {"by": "status"}, "annotations": {"by": "status"}}
+    config = {**body, "metadata": metadata}
+    del config["spec"]
+    options = WriteOptions(manager="writer")
+    obj = apply(api, resource, KEY, config, options, subresource="status").entry.obj
+    assert {name for name in ("labels", "annotations") if obj["metadata"].get(name)} == changed
+    owned = [
+        name.removeprefix("f:")
+        for entry in obj["metadata"].get("managedFields") or ()
+        if entry["manager"] == "writer"
+        for name in entry["fieldsV1"].get("f:metadata", {})
+    ]
+    assert set(owned) == changed

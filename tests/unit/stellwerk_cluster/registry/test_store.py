@@ -32,6 +32,23 @@ def test_entries_come_sorted_by_namespace_and_name() -> None:
     assert names(store.collection("pods").entries("default")) == ["a", "b", "c"]
 
 
+def test_namespaces_come_in_the_order_of_their_paths() -> None:
+    store = Store()
+    for namespace in ("a", "a-b", "a.b", "a0", "b"):
+        for name in ("z", "a"):
+            body = {"metadata": {"namespace": namespace, "name": name}}
+            store.create("pods", {**body, "spec": {"nodeName": "n"}})
+    pods = store.collection("pods")
+    ordered = [entry.key for entry in pods.entries()]
+    assert ordered == sorted(ordered, key="/".join)
+    assert [key[0] for key in ordered[::2]] == ["a-b", "a.b", "a", "a0", "b"]
+    assert [entry.key for entry in pods.on_node("n")] == ordered
+    assert list(pods.keys("a")) == [("a", "a"), ("a", "z")]
+    for count, key in enumerate(ordered, 1):
+        assert list(pods.keys(None, after=key)) == ordered[count:]
+        assert pods.count(None, after=key) == len(ordered) - count
+
+
 def test_an_old_state_can_be_told_from_the_changes_since() -> None:
     store = Store()
     kept = store.create("pods", make("kept"))

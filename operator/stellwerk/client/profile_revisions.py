@@ -1,0 +1,134 @@
+"""The history of a SchedulerProfile as its user reads it, and the way back to one of its specs.
+
+`stellwerk profile` calls it with the user's own credentials. Invariant: only revisions in the
+operator's own namespace count, since a right to write in another would be enough to make some up; a
+rollback writes the spec of one profile, after it was checked, and its name and schedulerName stay.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+from urllib.parse import quote
+
+from stellwerk.errors import ConfigurationError, NotFound
+from stellwerk.framework.services import ClusterClient
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import API_VERSION, PLURAL
+from stellwerk.models.profile_revision import (
+    Revision,
+    revisions_by_profile,
+    revisions_path,
+    selection,
+    spec_digest,
+)
+
+Check = Callable[[JsonObject], None]
+"""Raises ProfileError if a SchedulerProfile cannot be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A profile, and its accepted specs, oldest first."""
+
+    profile: JsonObject
+    revisions: Sequence[Revision]
+
+    def numbered(self, number: int | None) -> Revision:
+        """The revision of that number, or the one before the newest.
+
+        Raises:
+            ConfigurationError: there is none.
+        """
+        name = self.profile["metadata"]["name"]
+        kept = ", ".join(str(each.number) for each in self.revisions) or "none"
+        if number is None:
+            if len(self.revisions) > 1:
+                return self.revisions[-2]
+            raise ConfigurationError(
+                f"SchedulerProfile {name} has no earlier revision; kept are: {kept}"
+            )
+        # Of two with one number, which no operator has made, the first is as good as the other.
+        for each in self.revisions:
+            if each.number == number:
+                return each
+        raise ConfigurationError(
+            f"SchedulerProfile {name} has no revision {number}; kept are: {kept}"
+        )
+
+    def as_json(self) -> JsonObject:
+        """For programs, newest first."""
+        listed = [
+            {
+                "revision": each.number,
+                "generation": each.generation,
+                "acceptedAt": each.accepted_at,
+                "replacedAt": newer.accepted_at if newer else "",
+                "scheduledPods": each.scheduled_pods,
+                "spec": each.spec,
+            }
+            for each, newer in zip_longest(self.revisions, self.revisions[1:])
+        ]
+        return {"profile": self.profile["metadata"]["name"], "revisions": listed[::-1]}
+
+
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """What is written, or would be."""
+
+    revision: Revision
+    before: JsonObject
+    after: JsonObject
+    """The profile with its former spec."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the profile's spec is another afterwards."""
+        return spec_digest(self.before.get("spec")) != spec_digest(self.after["spec"])
+
+
+async def read_history(client: ClusterClient, namespace: str, name: str) -> History:
+    """What the operator kept in that namespace about a profile.
+
+    Raises:
+        ConfigurationError: there is no such profile.
+        ApiError: the API server refuses.
+    """
+    try:
+        profile = await client.get(_path(name))
+    except NotFound as error:
+        raise ConfigurationError(f"there is no SchedulerProfile {name}") from error
+    uid = str(profile["metadata"].get("uid", ""))
+    objects, _ = await client.list(f"{revisions_path(namespace)}?{selection(uid)}")
+    return History(profile, revisions_by_profile(objects).get(uid, []))
+
+
+async def roll_back(
+    client: ClusterClient, history: History, number: int | None, check: Check, *, dry_run: bool
+) -> Rollback:
+    """Give the profile the spec of a revision again; in a dry run, have the API server try it.
+
+    Raises:
+        ConfigurationError: there is no such revision, or its spec is not kept.
+        ProfileError: the spec cannot be used any more, or was made up by another client.
+        Conflict: the profile was written meanwhile.
+        ApiError: the API server refuses.
+    """
+    revision = history.numbered(number)
+    if revision.spec is None:
+        raise ConfigurationError(f"the spec of revision {revision.number} is not kept")
+    before = history.profile
+    wanted: dict[str, Any] = {k: v for k, v in revision.spec.items() if k != "schedulerName"}
+    if "schedulerName" in before["spec"]:
+        wanted["schedulerName"] = before["spec"]["schedulerName"]
+    done = Rollback(revision, before, {**before, "spec": wanted})
+    check(done.after)
+    if done.changes:
+        await client.replace(
+            f"{_path(before['metadata']['name'])}{'?dryRun=All' if dry_run else ''}", done.after
+        )
+    return done
+
+
+def _path(name: str) -> str:
+    return f"/apis/{API_VERSION}/{PLURAL}/{quote(name, safe='')}"

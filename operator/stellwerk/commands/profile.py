@@ -1,0 +1,131 @@
+"""`stellwerk profile history|rollback NAME`: the former specs of a profile.
+
+The command line calls it; `kubectl stellwerk profile …` is the same. Invariant: only a rollback
+writes, one SchedulerProfile, with the user's own rights.
+"""
+
+import argparse
+from difflib import unified_diff
+from typing import TYPE_CHECKING, Final
+
+from stellwerk.commands.port_arguments import add_output_arguments
+
+if TYPE_CHECKING:
+    from stellwerk.client.profile_revisions import History, Rollback
+    from stellwerk.models.json_values import JsonObject
+
+HELP: Final = "show the last accepted specs of a profile, and go back to one of them"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to do with which profile."""
+    acts = parser.add_subparsers(title="what to do", required=True, metavar="ACTION", dest="act")
+    shown = acts.add_parser("history", help="the last ten accepted specs, and what became of each")
+    add_output_arguments(shown)
+    back = acts.add_parser("rollback", help="write a former spec into the profile again")
+    back.add_argument(
+        "--to",
+        metavar="REVISION",
+        type=int,
+        help="as `history` numbers it (default: the one before the newest)",
+    )
+    back.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what would change, once the API server has accepted it, and change nothing",
+    )
+    for each in (shown, back):
+        each.add_argument("name", help="the SchedulerProfile")
+        each.add_argument(
+            "-n",
+            "--namespace",
+            default="stellwerk",
+            help="the operator's own, in which it keeps the history (default: %(default)s)",
+        )
+        each.add_argument("--kubeconfig", metavar="FILE", help="credentials (default: as kubectl)")
+        each.add_argument("--context", help="context of the kubeconfig (default: its current one)")
+    parser.set_defaults(log_level="warning")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the history, or go back in it."""
+    import asyncio  # noqa: PLC0415
+
+    if options.act == "history":
+        asyncio.run(_show(options))
+        return 0
+    done = asyncio.run(_roll_back(options))
+    what = f"SchedulerProfile {options.name}"
+    if not done.changes:
+        print(f"{what} has the spec of revision {done.revision.number} already")
+    elif options.dry_run:
+        print(_difference(done), end="")
+    else:
+        print(f"{what} has the spec of revision {done.revision.number} again")
+    return 0
+
+
+async def _show(options: argparse.Namespace) -> None:
+    from stellwerk.commands.output import show  # noqa: PLC0415
+    from stellwerk.commands.profile_table import print_history  # noqa: PLC0415
+
+    history = await _history(options)
+    answer = history.as_json()
+
+    async def answered() -> "JsonObject":
+        return answer
+
+    await show(answered, options.output, print_history)
+
+
+async def _history(options: argparse.Namespace) -> "History":
+    from stellwerk.client.profile_revisions import read_history  # noqa: PLC0415
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
+
+    return await with_client(
+        options.kubeconfig,
+        options.context,
+        lambda client: read_history(client, options.namespace, options.name),
+    )
+
+
+async def _roll_back(options: argparse.Namespace) -> "Rollback":
+    from stellwerk.client.kubernetes import KubernetesClient  # noqa: PLC0415
+    from stellwerk.client.profile_revisions import read_history, roll_back  # noqa: PLC0415
+    from stellwerk.commands.cluster_client import with_client  # noqa: PLC0415
+
+    async def back(client: KubernetesClient) -> "Rollback":
+        history = await read_history(client, options.namespace, options.name)
+        return await roll_back(client, history, options.to, check_here, dry_run=options.dry_run)
+
+    return await with_client(options.kubeconfig, options.context, back)
+
+
+def check_here(profile: "JsonObject") -> None:
+    """Refuse what the operator would; plugins that are not installed here may be there.
+
+    Raises:
+        ProfileError: it cannot be used.
+    """
+    from stellwerk.errors import UnknownPluginError  # noqa: PLC0415
+    from stellwerk.models.profile import load_profile  # noqa: PLC0415
+    from stellwerk.plugins.registry import known_plugins  # noqa: PLC0415
+
+    try:
+        load_profile(profile, known_plugins())
+    except UnknownPluginError as error:
+        import sys  # noqa: PLC0415
+
+        print(f"not checked to the end, as this machine lacks a plugin: {error}", file=sys.stderr)
+
+
+def _difference(done: "Rollback") -> str:
+    import yaml  # noqa: PLC0415
+
+    before, after = (
+        yaml.safe_dump(each["spec"], allow_unicode=True).splitlines(keepends=True)
+        for each in (done.before, done.after)
+    )
+    return "".join(
+        unified_diff(before, after, "spec as it is", f"spec of revision {done.revision.number}")
+    )
