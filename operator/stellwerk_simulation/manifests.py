@@ -74,7 +74,7 @@ def nodes_of(objects: Iterable[JsonObject], source: str) -> list[TraceNode]:
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    found = [_made(_node, obj, source) for obj in objects if obj.get("kind") == "Node"]
+    found = [made(_node, obj, source) for obj in objects if obj.get("kind") == "Node"]
     return _some(found, source, "Node")
 
 
@@ -85,7 +85,7 @@ def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:
         ConfigurationError: there is none, or one is wrong.
     """
     found = [
-        _made(_pod, obj, source)
+        made(_pod, obj, source)
         for obj in objects
         if obj.get("kind") == "Pod" and (obj.get("status") or {}).get("phase") not in _FINISHED
     ]
@@ -107,7 +107,12 @@ def _flat(path: Path, document: object) -> Iterator[JsonObject]:
         yield document
 
 
-def _made(make: Callable[[JsonObject], Made], obj: JsonObject, source: str) -> Made:
+def made(make: Callable[[JsonObject], Made], obj: JsonObject, source: str) -> Made:
+    """What is made of an object.
+
+    Raises:
+        ConfigurationError: the object is wrong; names it and the source.
+    """
     try:
         return make(obj)
     except ConfigurationError as error:

@@ -1,6 +1,6 @@
-"""`stellwerk plan`: what would have to be there so that pods which wait are placed.
+"""`stellwerk plan`: nodes for pods that wait, and (`defrag_command`) moves of pods that run.
 
-Called by the command line. Invariant: what is printed was simulated; nothing in a cluster changes.
+Called by the command line. Invariant: what is printed was simulated; planning changes nothing.
 """
 
 import argparse
@@ -12,6 +12,8 @@ import orjson
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation import defrag_command
+from stellwerk_simulation.defrag_command import CarryOut
 
 if TYPE_CHECKING:
     from stellwerk_simulation.node_fit import FitPlan
@@ -59,14 +61,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"for each search (default: {_SECONDS})",
     )
     fit.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    text = defrag_command.HELP
+    defrag = kinds.add_parser(
+        defrag_command.NAME, help=text, description=f"{text[0].upper()}{text[1:]}."
+    )
+    defrag_command.add_arguments(defrag)
 
 
-def run(options: argparse.Namespace, live: LiveObjects) -> int:
-    """Plan, and print the plan.
+def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> int:
+    """Plan, and print the plan; returns the exit status.
 
     Raises:
         ConfigurationError: a file cannot be used, or there is no plan.
     """
+    if options.plan == defrag_command.NAME:
+        return defrag_command.run(options, live, carry_out)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.node_fit import fit  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above

@@ -1,14 +1,18 @@
-"""`stellwerk plan`: nodes for pods that wait.
+"""`stellwerk plan`: nodes for pods that wait, and moves of pods that run.
 
-The command line calls it. Invariant: the simulation's package does the work.
+The command line calls it. Invariant: the simulation's package does the planning; what is done to a
+cluster is done here and in `moving`.
 """
 
 import argparse
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.json_values import JsonObject
 
-HELP: Final = "say how many nodes of which shape would hold the pods that wait"
+if TYPE_CHECKING:
+    from stellwerk_simulation.defragmentation import DefragPlan
+
+HELP: Final = "say how many nodes would hold the pods that wait, or which moves free whole nodes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,13 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Plan, and print the plan."""
+    """Plan, print the plan, and carry it out where that is asked for."""
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
-    return plan(options, _live)
+    return plan(options, _live, _carry_out)
 
 
 def _live(kubeconfig: str, context: str | None) -> list[JsonObject]:
     from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415 as run
 
     return read_live_objects(kubeconfig, context)
+
+
+def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:
+    from stellwerk.commands.moving import carry_out  # noqa: PLC0415 as run
+
+    return carry_out(options.kubeconfig, options.context, plan, options.wait_seconds)

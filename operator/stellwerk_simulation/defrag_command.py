@@ -1,0 +1,203 @@
+"""`stellwerk plan defrag`: which few pods to move so that nodes or GPUs become free.
+
+`plan_command` calls it. Invariant: only a verified plan is printed, and only with --apply is
+something evicted.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import orjson
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.gpu import DEVICES
+from stellwerk.models.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from stellwerk_simulation.defragmentation import DefragPlan, Goal
+
+NAME: Final = "defrag"
+HELP: Final = "which few pods to move so that whole nodes or GPUs become free"
+_MOST_MOVES: Final = 10
+_HIGHEST_OF_USERS: Final = 1_000_000_000
+_WAIT_SECONDS: Final = 300
+_MOST_NUMBER: Final = 10_000
+_GOAL: Final = re.compile(r"(nodes|gpus)=([0-9]{1,5})")
+CarryOut: TypeAlias = Callable[[argparse.Namespace, "DefragPlan"], int]
+"""Carries a plan out on the cluster of the options and says what happens; the exit status."""
+LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the plan."""
+    parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        help="manifests, as `kubectl get nodes,pods,pdb -A -o json` prints them",
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", default="", help="the live cluster")
+    parser.add_argument("--context", help="of the kubeconfig, in place of its current one")
+    parser.add_argument(
+        "--free",
+        metavar="nodes=N|gpus=N",
+        required=True,
+        help="so many nodes more than are empty now, or so many whole GPUs on one node",
+    )
+    parser.add_argument(
+        "--gpu-resource",
+        metavar="NAME",
+        default=DEVICES,
+        help=f"the resource that counts whole GPUs (default: {DEVICES})",
+    )
+    parser.add_argument(
+        "--most-moves",
+        metavar="N",
+        type=int,
+        default=_MOST_MOVES,
+        help=f"no more than so many pods (default: {_MOST_MOVES})",
+    )
+    parser.add_argument(
+        "--max-priority",
+        metavar="N",
+        type=int,
+        default=_HIGHEST_OF_USERS,
+        help="pods above it stay (default: the highest that users give)",
+    )
+    parser.add_argument(
+        "--bare-pods", action="store_true", help="also pods that no controller makes anew"
+    )
+    parser.add_argument(
+        "--cordon",
+        action="store_true",
+        help="cordon nodes that are to be empty, and others while a pod that left is placed",
+    )
+    parser.add_argument(
+        "--profile",
+        metavar="NAME|FILE",
+        default="default",
+        help="that places the pods which are evicted (default: the default profile)",
+    )
+    _add_carrying_out(parser)
+
+
+def _add_carrying_out(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="evict the pods, one after the other, until something is not as planned",
+    )
+    parser.add_argument(
+        "--wait-seconds",
+        metavar="SECONDS",
+        type=float,
+        default=float(_WAIT_SECONDS),
+        help=f"until an evicted pod has a node again (default: {_WAIT_SECONDS})",
+    )
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+
+
+def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> int:
+    """Plan, print the plan, and carry it out if that is asked for; returns the exit status.
+
+    Raises:
+        ConfigurationError: a file or an option cannot be used, or no plan was found.
+    """
+    from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
+    from stellwerk_simulation.defragmentation import Defragmentation  # noqa: PLC0415 as above
+    from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
+    from stellwerk_simulation.movable import MoveRules  # noqa: PLC0415 as above
+    from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
+    from stellwerk_simulation.standing import standing_of  # noqa: PLC0415 as above
+
+    goal = _goal(options)
+    objects, source = _objects(options, live)
+    pods = pods_of(objects, source)
+    profile = profile_of(options.profile, typical_pods(pods), pods)
+    standing = standing_of(objects, profile, source)
+    rules = MoveRules(options.bare_pods, options.max_priority)
+    search = Defragmentation(standing, goal, rules, options.most_moves, cordon=options.cordon)
+    plan = search.plan()
+    print(_as_json(plan, goal) if options.output == "json" else _as_text(plan, goal))
+    return carry_out(options, plan) if options.apply and plan.moves else 0
+
+
+def _goal(options: argparse.Namespace) -> "Goal":
+    from stellwerk_simulation.defragmentation import Goal  # noqa: PLC0415 as run
+
+    matched = _GOAL.fullmatch(options.free)
+    number = int(matched[2]) if matched else 0
+    if matched is None or not 0 < number <= _MOST_NUMBER:
+        message = f"--free {options.free}: expected nodes=N or gpus=N, N from 1 to {_MOST_NUMBER}"
+        raise ConfigurationError(message)
+    if options.most_moves < 1:
+        raise ConfigurationError("--most-moves is at least 1")
+    return Goal(matched[1], number, options.gpu_resource)
+
+
+def _objects(options: argparse.Namespace, live: LiveObjects) -> tuple[Sequence[JsonObject], str]:
+    from stellwerk_simulation.manifests import read_objects  # noqa: PLC0415 as run
+
+    if (options.file is None) == (not options.kubeconfig):
+        raise ConfigurationError("name either a file or a cluster by --kubeconfig")
+    if options.file is None:
+        return live(options.kubeconfig, options.context), options.kubeconfig
+    if options.apply:
+        raise ConfigurationError("--apply evicts pods of a cluster: name its --kubeconfig")
+    return read_objects(options.file), str(options.file)
+
+
+def _as_json(plan: "DefragPlan", goal: "Goal") -> str:
+    from stellwerk_simulation.defragmentation import SEEDS  # noqa: PLC0415 as run
+
+    answer = {
+        "goal": str(goal),
+        "frees": list(plan.frees),
+        "cordons": list(plan.cordons),
+        "moves": [
+            {
+                "pod": move.pod.key,
+                "from": move.pod.node_name,
+                "to": move.node_name,
+                "ties": list(move.ties),
+                "held": move.held,
+            }
+            for move in plan.moves
+        ],
+        "simulations": SEEDS if plan.moves else 0,
+        "waiting": plan.waiting,
+        "stay": dict(sorted(plan.stays.items())),
+    }
+    return orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
+
+
+def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
+    from stellwerk_simulation.defragmentation import SEEDS  # noqa: PLC0415 as run
+    from stellwerk_simulation.report import aligned  # noqa: PLC0415 as run
+
+    if not plan.moves:
+        return f"nothing has to move: {plan.frees[0]} has {goal.number} whole GPUs idle"
+    lines = [("pod", "from", "expected on")]
+    for move in plan.moves:
+        ties = f" or {len(move.ties)} that score the same" if move.ties else ""
+        held = " (cordoned meanwhile)" if move.held else ""
+        lines.append((move.pod.key, f"{move.pod.node_name}{held}", f"{move.node_name}{ties}"))
+    text = []
+    if plan.cordons:
+        text.append(f"cordon first: {', '.join(plan.cordons)}")
+    freed = "empty" if goal.kind == "nodes" else f"with {goal.number} whole GPUs idle"
+    text += [
+        aligned(lines),
+        f"then {freed}: {', '.join(plan.frees)}. So it was in {SEEDS} simulations of the profile",
+        "with ties broken differently. It is the scheduler that places the pods, and whatever else",
+        "changes in the cluster meanwhile may change where.",
+    ]
+    if plan.waiting:
+        text.append(f"{plan.waiting} pods wait for a node and may take what becomes free")
+    bare = sum(move.pod.owner is None for move in plan.moves)
+    if bare:
+        text.append(f"{bare} of the pods have no controller: nothing makes them anew")
+    return "\n".join(text)

@@ -1,0 +1,320 @@
+"""Which few pods to move so that whole nodes, or whole GPUs of one node, become free.
+
+`stellwerk plan defrag` calls it. Invariant: a plan that is returned was carried out, move by move
+and by the profile's own decisions, on forks of the World, once for each of several ways to break
+ties; its goal held after every one of them, and no budget was overdrawn.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+from typing import Final
+
+from typing_extensions import override
+
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.gpu import DEVICES, gpu_request
+from stellwerk.models.pod import PodInfo
+from stellwerk_simulation.movable import (
+    EvictionBudgets,
+    MoveRules,
+    reason_to_stay,
+    stays_with_its_node,
+)
+from stellwerk_simulation.standing import Landing, Standing
+
+SEEDS: Final = 5
+"""A plan holds however ties are broken, as far as so many seeds show."""
+_MOST_OPTIONS: Final = 64
+_MOST_OF_ONE_NODE: Final = 16
+_MOST_TRIALS: Final = 200
+_MOST_HELPERS: Final = 16
+NODES: Final = "nodes"
+GPUS: Final = "gpus"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What is to become free."""
+
+    kind: str
+    """`nodes`: so many nodes more than now; `gpus`: so many whole GPUs on one node."""
+    number: int
+    resource: str = DEVICES
+    """The resource that counts whole GPUs."""
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.kind}={self.number}"
+
+
+@dataclass(frozen=True, slots=True)
+class DefragPlan:
+    """Evictions in their order, and where the scheduler then places the pods."""
+
+    frees: Sequence[str]
+    """The nodes that become empty, or the one that gets its GPUs."""
+    cordons: Sequence[str]
+    """Nodes to be cordoned first, for good."""
+    moves: Sequence[Landing]
+    stays: Counter[str]
+    """How many pods are never moved, by the reason."""
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """Pods that leave a node so that it becomes free."""
+
+    node_name: str
+    pods: tuple[PodInfo, ...]
+
+
+@dataclass(slots=True)
+class _Branch:
+    """A cluster after some moves."""
+
+    standing: Standing
+    landings: list[Landing]
+
+    def fork(self, seed: int = 0) -> "_Branch":
+        return _Branch(self.standing.fork(seed), self.landings.copy())
+
+    def evict(self, pod: PodInfo, avoid: frozenset[str], *, hold: bool = False) -> bool:
+        """Move a pod to where it then lands, another node than its own."""
+        landing = self.standing.evict(pod, avoid | {pod.node_name}, hold=hold)
+        if landing is not None:
+            self.landings.append(landing)
+        return landing is not None
+
+
+class Defragmentation:
+    """A search for the fewest moves, greedy and bounded."""
+
+    def __init__(
+        self, standing: Standing, goal: Goal, rules: MoveRules, most_moves: int, *, cordon: bool
+    ) -> None:
+        self._standing, self._goal = standing, goal
+        self._most_moves, self._cordon = most_moves, cordon
+        self._budgets = EvictionBudgets(standing.world.objects.list("PodDisruptionBudget"))
+        self._pods = list(standing.world.cache.pods())
+        self._why = {
+            pod.uid: reason_to_stay(pod, standing.manifests[pod.uid], rules, self._budgets)
+            for pod in self._pods
+        }
+        self._empty = len(self._empty_nodes(standing))
+
+    def plan(self) -> DefragPlan:
+        """The moves.
+
+        Raises:
+            ConfigurationError: none were found; says what holds the pods.
+            PluginFailure: a plugin raised.
+        """
+        if self._goal.kind == GPUS and (free := self._with_idle_gpus(self._standing)):
+            return self._as_plan(free[:1], (), ())
+        number = self._goal.number if self._goal.kind == NODES else 1
+        options = [each for each in self._options() if number == 1 or self._tried([each])]
+        chosen = islice(combinations(options, number), _MOST_TRIALS)
+        for option in sorted(chosen, key=_moves_of):
+            branch = self._tried(option)
+            if branch is not None and (landings := self._verified(option, branch)):
+                names = [each.node_name for each in option]
+                lasting = self._cordon and self._goal.kind == NODES
+                return self._as_plan(names, names if lasting else (), landings)
+        raise ConfigurationError(self._nothing_found())
+
+    def _as_plan(
+        self, frees: Sequence[str], cordons: Sequence[str], moves: Sequence[Landing]
+    ) -> DefragPlan:
+        return DefragPlan(frees, cordons, moves, self._held(), self._standing.waiting)
+
+    # --- what to begin with -----------------------------------------------------------------------
+
+    def _options(self) -> list[_Option]:
+        """Ways to free one node, those of few moves first."""
+        offered = self._of_nodes() if self._goal.kind == NODES else self._of_gpus()
+        fitting = (
+            option
+            for option in offered
+            if len(option.pods) <= self._most_moves and self._budgets.allow(option.pods)
+        )
+        return sorted(fitting, key=lambda each: (len(each.pods), each.node_name))[:_MOST_OPTIONS]
+
+    def _of_nodes(self) -> Iterator[_Option]:
+        for node in self._standing.world.cache.nodes():
+            pods = _leaving(self._standing, node.name)
+            if pods and not any(self._why[pod.uid] for pod in pods):
+                yield _Option(node.name, tuple(pods))
+
+    def _of_gpus(self) -> Iterator[_Option]:
+        for node in self._standing.world.cache.nodes():
+            enough = node.allocatable.get(self._goal.resource, 0) >= self._goal.number
+            if enough and not node.unschedulable:
+                yield from islice(self._of_gpus_on(node.name), _MOST_OF_ONE_NODE)
+
+    def _of_gpus_on(self, node_name: str) -> Iterator[_Option]:
+        there = list(self._standing.world.cache.pods_on(node_name).values())
+        holders = [
+            pod for pod in there if _holds_gpus(pod, self._goal.resource) and not self._why[pod.uid]
+        ]
+        for number in range(1, min(len(holders), self._most_moves) + 1):
+            for pods in islice(combinations(holders, number), _MOST_TRIALS):
+                left = [pod for pod in there if pod not in pods]
+                if self._idle(node_name, left) >= self._goal.number:
+                    yield _Option(node_name, pods)
+
+    # --- moves ------------------------------------------------------------------------------------
+
+    def _tried(self, options: Sequence[_Option]) -> _Branch | None:
+        """The cluster after the moves of these options; None: some pod has nowhere to go."""
+        branch = _Branch(self._standing.fork(0), [])
+        names = frozenset(option.node_name for option in options)
+        self._cordoned(branch, names)
+        for option in options:
+            for pod in sorted(option.pods, key=_size, reverse=True):
+                if self._moved(branch, pod, names):
+                    continue
+                helped = self._after_another(branch, pod, names)
+                if helped is None:
+                    return None
+                branch = helped
+        moved = [landing.pod for landing in branch.landings]
+        return branch if len(moved) <= self._most_moves and self._budgets.allow(moved) else None
+
+    def _after_another(
+        self, branch: _Branch, pod: PodInfo, names: frozenset[str]
+    ) -> _Branch | None:
+        """A swap: the cluster after another pod made room for this one, and both have moved."""
+        avoid = names if self._goal.kind == NODES else frozenset[str]()
+        for helper in islice(self._helpers(branch, pod, names), _MOST_HELPERS):
+            trial = branch.fork()
+            if self._moved(trial, helper, avoid) and self._moved(trial, pod, names):
+                return trial
+        return None
+
+    def _moved(self, branch: _Branch, pod: PodInfo, avoid: frozenset[str]) -> bool:
+        """Whether a pod was moved, its node held only if that is allowed and needed."""
+        return branch.evict(pod, avoid) or (self._cordon and branch.evict(pod, avoid, hold=True))
+
+    def _helpers(self, branch: _Branch, pod: PodInfo, names: frozenset[str]) -> Iterable[PodInfo]:
+        """Pods that would leave room enough, as resources go, the smallest first."""
+        cache = branch.standing.world.cache
+        moved = {landing.pod.uid for landing in branch.landings}
+        found = []
+        for node in cache.nodes():
+            if node.name in names or node.unschedulable:
+                continue
+            there = cache.pods_on(node.name).values()
+            used = Counter[str]()
+            for other in there:
+                used.update(other.amounts.requests)
+            found += [
+                other
+                for other in there
+                if other.uid not in moved
+                and not self._why[other.uid]
+                and all(
+                    node.allocatable.get(name, 0) - used[name] + other.amounts.requests.get(name, 0)
+                    >= request
+                    for name, request in pod.amounts.requests.items()
+                )
+            ]
+        return sorted(found, key=_size)
+
+    def _verified(self, options: Sequence[_Option], branch: _Branch) -> Sequence[Landing]:
+        """The moves as they are carried out from the beginning; none: the goal is not sure."""
+        names = frozenset(option.node_name for option in options)
+        leaving = {pod.uid for option in options for pod in option.pods}
+        runs = []
+        for seed in range(SEEDS):
+            run = _Branch(self._standing.fork(seed), [])
+            self._cordoned(run, names)
+            for landing in branch.landings:
+                swapped = landing.pod.uid not in leaving and self._goal.kind == GPUS
+                avoid = frozenset[str]() if swapped else names
+                if not run.evict(landing.pod, avoid, hold=landing.held):
+                    return ()
+            if not self._holds(run.standing, names):
+                return ()
+            runs.append(run)
+        return runs[0].landings
+
+    def _cordoned(self, branch: _Branch, names: Iterable[str]) -> None:
+        """Nodes to be emptied take no further pods; one that gets its GPUs is to take some."""
+        for name in sorted(names) if self._cordon and self._goal.kind == NODES else ():
+            branch.standing.cordon(name)
+
+    # --- the goal ---------------------------------------------------------------------------------
+
+    def _holds(self, standing: Standing, names: frozenset[str]) -> bool:
+        """Whether these nodes are free, and none has been filled in their place."""
+        if self._goal.kind == GPUS:
+            return names.issubset(self._with_idle_gpus(standing))
+        empty = self._empty_nodes(standing)
+        return names.issubset(empty) and len(empty) >= self._empty + self._goal.number
+
+    def _empty_nodes(self, standing: Standing) -> list[str]:
+        nodes = standing.world.cache.nodes()
+        return [node.name for node in nodes if not _leaving(standing, node.name)]
+
+    def _with_idle_gpus(self, standing: Standing) -> list[str]:
+        """The nodes that take pods and have so many GPUs that no pod holds a part of."""
+        before, cache = self._standing.world.cache, standing.world.cache
+        return [
+            node.name
+            for node in before.nodes()
+            if not node.unschedulable
+            and self._idle(node.name, list(cache.pods_on(node.name).values())) >= self._goal.number
+        ]
+
+    def _idle(self, node_name: str, pods: Sequence[PodInfo]) -> int:
+        """GPUs of a node that none of these pods holds a part of."""
+        node, resource = self._standing.world.cache.node(node_name), self._goal.resource
+        offered = node.allocatable.get(resource, 0) if node is not None else 0
+        if resource != DEVICES:
+            return offered - sum(pod.amounts.requests.get(resource, 0) for pod in pods)
+        named = {number for pod in pods for number in pod.gpu_devices}
+        unnamed = [gpu_request(pod.amounts.requests) for pod in pods if not pod.gpu_devices]
+        return offered - len(named) - sum(each.devices for each in unnamed if each is not None)
+
+    # --- words ------------------------------------------------------------------------------------
+
+    def _held(self) -> Counter[str]:
+        return Counter(reason for reason in self._why.values() if reason)
+
+    def _nothing_found(self) -> str:
+        text = f"no plan of at most {self._most_moves} moves was found for {self._goal}"
+        held = "; ".join(
+            f"{number} pods stay: each {reason}" for reason, number in sorted(self._held().items())
+        )
+        hint = (
+            "" if self._cordon else "; with --cordon pods do not come back to the nodes they leave"
+        )
+        return (
+            f"{text} (the search is bounded: that there is none is not proved)"
+            + (f"; {held}" if held else "")
+            + hint
+        )
+
+
+def _leaving(standing: Standing, node_name: str) -> list[PodInfo]:
+    """The pods on a node that keep it from being empty."""
+    there = standing.world.cache.pods_on(node_name).values()
+    return [pod for pod in there if not stays_with_its_node(pod, standing.manifests[pod.uid])]
+
+
+def _holds_gpus(pod: PodInfo, resource: str) -> bool:
+    requests = pod.amounts.requests
+    asks = gpu_request(requests) is not None if resource == DEVICES else False
+    return asks or bool(requests.get(resource))
+
+
+def _size(pod: PodInfo) -> tuple[int, int, str]:
+    requests = pod.amounts.requests
+    return requests.get("cpu", 0), requests.get("memory", 0), pod.key
+
+
+def _moves_of(options: Sequence[_Option]) -> int:
+    return sum(len(option.pods) for option in options)

@@ -1,0 +1,153 @@
+"""A cluster as it stands: its nodes, its pods where they are, and the objects that filters read.
+
+Plans of moves begin with it. Invariant: pods are where their manifests say; a pod that is to be
+placed anew asks what its manifest asks, without the node and the devices that it has now.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random  # noqa: TID251 breaks ties; seeded, so that a plan is repeatable
+
+from stellwerk.explain.decide import OBJECT_KINDS
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.profile import LoadedProfile
+from stellwerk.world.decide import Decision, decide
+from stellwerk.world.world import World
+from stellwerk_simulation.cluster import ActivePods, make_world
+from stellwerk_simulation.manifests import made, nodes_of
+
+_KINDS = frozenset(OBJECT_KINDS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where the scheduler puts a pod that was evicted."""
+
+    pod: PodInfo
+    """As it was: `node_name` is the node that it leaves."""
+    node_name: str
+    ties: tuple[str, ...]
+    """Other nodes with the same score, which the scheduler may as well choose."""
+    held: bool = False
+    """The node that it leaves is cordoned until the pod is placed."""
+
+
+@dataclass(slots=True)
+class Standing:
+    """Nodes and pods, and what evictions make of them under one profile."""
+
+    world: World
+    scheduler_name: str
+    manifests: Mapping[str, JsonObject]
+    """Of the pods that have a node, by uid."""
+    waiting: int
+    """So many pods have no node."""
+
+    def fork(self, seed: int) -> "Standing":
+        """The same, to go on from here; ties are broken by the seed."""
+        return replace(self, world=self.world.fork(Random(seed)))
+
+    def cordon(self, node_name: str) -> None:
+        """Let no further pod come to a node."""
+        cache = self.world.cache
+        node = cache.node(node_name)
+        if node is None:
+            raise LookupError(f"there is no node {node_name}")
+        cache.set_node(replace(node, unschedulable=True))
+        cache.update_snapshot()
+
+    def evict(self, pod: PodInfo, avoid: frozenset[str], *, hold: bool = False) -> Landing | None:
+        """Take a pod off its node and let the scheduler place it.
+
+        None, and nothing has changed: it would wait, or come to a node that is to be avoided.
+        `hold`: its node is cordoned meanwhile.
+
+        Raises:
+            PluginFailure: a plugin raised.
+        """
+        node = self.world.cache.node(pod.node_name)
+        if not hold or node is None or node.unschedulable:
+            return self._evict(pod, avoid)
+        self.cordon(pod.node_name)
+        landing = self._evict(pod, avoid)
+        self.world.cache.set_node(node)
+        self.world.cache.update_snapshot()
+        return None if landing is None else replace(landing, held=True)
+
+    def _evict(self, pod: PodInfo, avoid: frozenset[str]) -> Landing | None:
+        cache = self.world.cache
+        cache.remove_pod(pod.uid)
+        cache.update_snapshot()
+        served = self.world.profiles.served[self.scheduler_name]
+        decision = decide(self.world, self._anew(pod), served, thorough=True)
+        landing = Landing(pod, decision.node_name, _ties(decision))
+        if landing.node_name and not avoid.intersection((landing.node_name, *landing.ties)):
+            state = decision.search.found.state
+            assumed = decision.search.pod.with_node(landing.node_name)
+            cache.assume_pod(assumed)
+            if served.framework.binding.reserve(state, assumed, landing.node_name).ok:
+                cache.update_snapshot()
+                return landing
+            served.framework.binding.unreserve(state, assumed, landing.node_name)
+            cache.forget_pod(pod.uid)
+        cache.set_pod(pod)
+        cache.update_snapshot()
+        return None
+
+    def _anew(self, pod: PodInfo) -> PodInfo:
+        manifest = self.manifests[pod.uid]
+        spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
+        bare = {**manifest, "spec": spec, "status": {}}
+        return _pod(self.world, bare)
+
+
+def standing_of(objects: Sequence[JsonObject], profile: LoadedProfile, source: str) -> Standing:
+    """The cluster that objects describe.
+
+    Raises:
+        ConfigurationError: there is no node, or an object is wrong.
+        ProfileError: a plugin of the profile refuses its arguments.
+    """
+    world = make_world(nodes_of(objects, source), profile, 0, ActivePods())
+    for obj in objects:
+        kind = str(obj.get("kind"))
+        if kind == "PriorityClass":
+            made(world.priority_classes.set, obj, source)
+        elif kind in _KINDS:
+            made(partial(world.objects.set, kind), obj, source)
+        if kind == "Namespace":
+            made(partial(_set_namespace, world), obj, source)
+    manifests: dict[str, JsonObject] = {}
+    waiting = 0
+    for obj in objects:
+        if obj.get("kind") != "Pod":
+            continue
+        pod = made(partial(_pod, world), obj, source)
+        if pod.node_name and not pod.finished:
+            world.cache.set_pod(pod)
+            manifests[pod.uid] = obj
+        waiting += not pod.node_name and not pod.finished
+    world.cache.update_snapshot()
+    return Standing(world, profile.scheduler_name, manifests, waiting)
+
+
+def _pod(world: World, manifest: JsonObject) -> PodInfo:
+    """A pod; one that was written by hand, without a uid, has its key as one."""
+    pod = parse_pod(manifest, world.priority_classes.resolve)
+    pod.uid = pod.uid or pod.key
+    return pod
+
+
+def _set_namespace(world: World, manifest: JsonObject) -> None:
+    metadata = manifest["metadata"]
+    world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
+
+
+def _ties(decision: Decision) -> tuple[str, ...]:
+    if decision.scores is None or decision.best is None:
+        return ()
+    rows = decision.scores.nodes.row_numbers()[decision.best]
+    names = decision.search.snapshot.names(rows.tolist())
+    return tuple(sorted(name for name in names if name != decision.node_name))
