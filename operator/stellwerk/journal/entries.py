@@ -1,7 +1,8 @@
 """The lines of a journal: one JSON array each, its first item the kind of entry.
 
 The writer and the reader share it. Invariant: an entry of format N is understood by every version
-that reads format N; another format is refused with its number.
+that reads format N; another format is refused with its number. Entries are not frozen, for freezing
+costs at each of them; nothing changes one that was put in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ class JournalError(SchedulerError):
     """A journal that cannot be read, or not by this version; names the file."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Head:
     """How a part of a journal begins."""
 
@@ -34,7 +35,7 @@ class Head:
     max_pod_complexity: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class WatchEvent:
     """An event as a watch delivered it."""
 
@@ -45,12 +46,12 @@ class WatchEvent:
     obj: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Snapshot:
     """The columns were brought up to date here; the order of their rows depends on it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Decided:
     """A decision, with whatever chance and extenders added to the state of the cluster."""
 
@@ -71,7 +72,7 @@ class Decided:
     """What extenders answered, call by call."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Forgotten:
     """An assumed pod was taken back, since it was not bound."""
 
@@ -79,7 +80,7 @@ class Forgotten:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Nominated:
     """A nomination that no decision made; an empty name takes one back."""
 
@@ -88,7 +89,7 @@ class Nominated:
     node_name: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Layout:
     """The state of the operator where a part begins, beside the objects: the order of rows."""
 

@@ -6,15 +6,16 @@ the disk is full or too slow the recording ends, and scheduling goes on.
 
 import logging
 import os
-import queue
 import threading
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from stellwerk.journal.checkpoint import checkpoint
-from stellwerk.journal.entries import Entry, Head, Layout, encode
+from stellwerk.journal.entries import Entry, Head, Layout, WatchEvent, encode
 from stellwerk.journal.hashing import Hashing
 from stellwerk.journal.reader import part_before
 
@@ -26,6 +27,7 @@ BLOCK_BYTES: Final = 1 << 18
 MOST_WAITING: Final = 200_000
 """Entries; a disk that is so far behind ends the recording."""
 _LEVEL: Final = 3
+_LOOK_SECONDS: Final = 0.05
 _FLUSH_SECONDS: Final = 1.0
 """What a crash of the machine may cost."""
 
@@ -60,7 +62,11 @@ class JournalWriter:
             OSError: the file cannot be written.
         """
         self._options, self._head, self._on_ended = options, head, on_ended
-        self._entries: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        # Waking the thread at each entry would cost the loop more than the entry does.
+        self._entries: deque[Entry] = deque()
+        self._closing = threading.Event()
+        self.events: Counter[str] = Counter()
+        """Events by kind, as far as they are written."""
         self.failure = ""
         """Why the recording ended early; empty: it has not."""
         self.wants_layout = False
@@ -74,11 +80,11 @@ class JournalWriter:
     def put(self, entry: Entry) -> None:
         """Have an entry written; nothing happens once the recording has ended."""
         if not self.failure:
-            self._entries.put(entry)
+            self._entries.append(entry)
 
     def close(self) -> None:
         """Write what is left, and end."""
-        self._entries.put(None)
+        self._closing.set()
         self._thread.join()
 
     # --- in the thread --------------------------------------------------------------------------
@@ -95,23 +101,26 @@ class JournalWriter:
             self._end(f"{type(error).__name__}: {error}")
 
     def _coming(self) -> Iterator[Entry]:
-        """Entries as they come, until the journal is closed; blocks are flushed in pauses."""
+        """Entries as they come, until the journal is closed; blocks are flushed every second."""
+        flushed_seconds = time.monotonic()
         while True:
-            try:
-                entry = self._entries.get(timeout=_FLUSH_SECONDS)
-            except queue.Empty:
-                self._part.flush()
-                continue
-            if entry is None:
+            closing = self._closing.wait(_LOOK_SECONDS)
+            while self._entries:
+                yield self._entries.popleft()
+            if closing:
                 return
-            yield entry
+            if time.monotonic() - flushed_seconds >= _FLUSH_SECONDS:
+                self._part.flush()
+                flushed_seconds = time.monotonic()
 
     def _write(self, entry: Entry) -> None:
-        if self._entries.qsize() > MOST_WAITING:
+        if len(self._entries) > MOST_WAITING:
             raise OSError(f"the disk is more than {MOST_WAITING} entries behind")
         if isinstance(entry, Layout):
             self._begin_part(entry if self._hashing is None else self._hashing.layout(entry))
             return
+        if isinstance(entry, WatchEvent):
+            self.events[entry.kind] += 1
         self._part.write(encode(entry if self._hashing is None else self._hashing.entry(entry)))
         if self._part.bytes_written > self._options.most_bytes // 2:
             self.wants_layout = True

@@ -6,7 +6,6 @@ in their order brings a World through the same states, and no entry makes anythi
 
 import asyncio
 import logging
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -52,29 +51,21 @@ class Recording:
     """Puts entries into a journal; knows which changes follow from entries already there."""
 
     def __init__(self, writer: JournalWriter, clock: Clock) -> None:
-        self._writer, self._clock = writer, clock
+        self._writer = writer
         self.put = writer.put
-        self._within = 0
-        self.counts: Counter[str] = Counter()
-        """Events by kind."""
-
-    def seconds(self) -> float:
+        self.seconds = clock.monotonic
         """Of an entry."""
-        return self._clock.monotonic()
+        self.within_event = False
+        """Whether changes follow from an event that is in the journal."""
 
     @property
-    def outside(self) -> bool:
-        """Whether a change does not follow from an event that is in the journal."""
-        return not self._within
+    def counts(self) -> Mapping[str, int]:
+        """Events that were written so far, by kind."""
+        return self._writer.events
 
     def event(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
         """An event, before it is handled."""
-        self.counts[kind] += 1
         self.put(WatchEvent(self.seconds(), kind, event_type, obj))
-
-    def handled(self, change: int) -> None:
-        """An event is begun (+1) to be handled, or is (−1)."""
-        self._within += change
 
     def apply(self, world: World, queued: QueuedPod, decision: Decision) -> Effects:
         """Take a decision down, and apply it."""
@@ -148,7 +139,7 @@ class RecordedCache(Cache):
     @override
     def forget_pod(self, uid: str) -> PodInfo | None:
         forgotten = super().forget_pod(uid)
-        if forgotten is not None and self.recording.outside:
+        if forgotten is not None and not self.recording.within_event:
             self.recording.put(Forgotten(self.recording.seconds(), uid))
         return forgotten
 
@@ -169,7 +160,7 @@ class RecordedNominator(Nominator):
     @override
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         super().nominate(pod, node_name)
-        if self.recording.outside:
+        if not self.recording.within_event:
             self.recording.put(Nominated(self.recording.seconds(), pod.uid, node_name))
 
 
@@ -181,12 +172,13 @@ class RecordedEventHandlers(EventHandlers):
 
     @override
     def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
-        self.recording.event("Pod", event_type, obj)
-        self.recording.handled(1)
+        recording = self.recording
+        recording.event("Pod", event_type, obj)
+        recording.within_event = True
         try:
             EventHandlers.on_pod(self, event_type, obj)
         finally:
-            self.recording.handled(-1)
+            recording.within_event = False
 
     @override
     def on_node(self, event_type: str | None, obj: JsonObject) -> None:
@@ -195,12 +187,13 @@ class RecordedEventHandlers(EventHandlers):
 
     @override
     def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
-        self.recording.event(kind, event_type, obj)
-        self.recording.handled(1)
+        recording = self.recording
+        recording.event(kind, event_type, obj)
+        recording.within_event = True
         try:
             EventHandlers.on_object(self, kind, event_type, obj)
         finally:
-            self.recording.handled(-1)
+            recording.within_event = False
 
 
 @contextmanager
