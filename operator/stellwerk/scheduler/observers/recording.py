@@ -72,7 +72,7 @@ class Recording:
         self.begin_part_where_full(world)
         extenders = decision.search.profile.extenders
         answers = extenders.answers if isinstance(extenders, RecordedExtenders) else ()
-        self._decided(queued, decision, answers)
+        self.decided(queued, decision, answers)
         return apply(world, queued, decision)
 
     def begin_part_where_full(self, world: World) -> None:
@@ -90,7 +90,8 @@ class Recording:
         if self._writer.failure:
             raise SchedulerError(f"the recording ended: {self._writer.failure}")
 
-    def _decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any]) -> None:
+    def decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any]) -> None:
+        """A decision, before it is applied, with what extenders answered for it."""
         search, failure, candidate = decision.search, decision.failure, decision.candidate
         pod = queued.pod
         self.put(
