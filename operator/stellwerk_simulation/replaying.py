@@ -6,20 +6,17 @@ this version decides otherwise, so that one difference does not make the next.
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.app import Operator, RunOptions
 from stellwerk.backend.queued_pod import POPPED, ActiveItem, QueuedPod
-from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import rfc3339
+from stellwerk.explain.steps import finished
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import RandomNumbers
-from stellwerk.framework.offline import Offline
 from stellwerk.framework.runtime import Framework
 from stellwerk.journal.entries import (
     Decided,
@@ -31,7 +28,6 @@ from stellwerk.journal.entries import (
     Snapshot,
     WatchEvent,
 )
-from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
@@ -41,6 +37,7 @@ from stellwerk.world.extender_answers import AnswersMissing, ReplayedExtenders
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
+from stellwerk_simulation.offline_operator import deliver, offline_operator
 from stellwerk_simulation.rerunning import at_once
 
 MOST_DIFFERENCES: Final = 1000
@@ -105,22 +102,9 @@ class Replay:
 
     def __init__(self, head: Head) -> None:
         """Prepare for the entries after the head; needs a running event loop."""
-        self._clock = VirtualClock(_moment(head.started_at))
+        self._numbers, self._hashed = ScriptedNumbers(), head.hashed
+        self.operator, self._clock = offline_operator(head, lambda _: self._numbers)
         self._origin_seconds: float | None = None
-        self._numbers = ScriptedNumbers()
-        self._hashed = head.hashed
-        offline = Offline()
-        options = RunOptions()
-        if head.max_pod_complexity:
-            options = replace(options, max_pod_complexity=head.max_pod_complexity)
-        self.operator = Operator(
-            offline,
-            offline,
-            Metrics(),
-            self._clock,
-            options,
-            numbers=lambda _: self._numbers,
-        )
         self.world = self.operator.world
         self._assumed: dict[str, _Assumption] = {}
         self.result = ReplayResult()
@@ -159,15 +143,9 @@ class Replay:
     # --- what happened in the cluster -----------------------------------------------------------
 
     def _event(self, event: WatchEvent) -> None:
-        handlers = self.operator.handlers
-        if event.kind == "Pod":
-            if event.event_type != "DELETED":
-                self._compare_binding(event)
-            handlers.on_pod(event.event_type, event.obj)
-        elif event.kind == "Node":
-            handlers.on_node(event.event_type, event.obj)
-        else:
-            handlers.on_object(event.kind, event.event_type, event.obj)
+        if event.kind == "Pod" and event.event_type != "DELETED":
+            self._compare_binding(event)
+        deliver(self.operator.handlers, event)
 
     def _forgotten(self, uid: str) -> None:
         made = self._assumed.pop(uid, None)
@@ -294,12 +272,7 @@ class Replay:
         steps = self.operator.explanations.pod(namespace, name)
         if steps is None:
             raise LookupError(f"no pod {namespace}/{name} at this moment of the journal")
-        while True:
-            try:
-                next(steps)
-            except StopIteration as ended:
-                answer: JsonObject = ended.value
-                return answer
+        return finished(steps)
 
     # --- what others decided --------------------------------------------------------------------
 
@@ -353,7 +326,3 @@ def _said(node_name: str, nominated: str, victims: Sequence[str], message: str) 
     text = f"nominated to {nominated}, " if nominated else ""
     text += f"evicting {', '.join(victims)}: " if victims else ""
     return f"{text}{message}" or "no node"
-
-
-def _moment(started_at: str) -> datetime:
-    return datetime.fromisoformat(started_at)

@@ -8,21 +8,17 @@ arrivals, ends and the cluster's other objects count, none of its decisions.
 from collections import Counter
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from math import ceil
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
 from typing import Any, Final, TypeVar
 
-from stellwerk.app import Operator, RunOptions
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.clock import VirtualClock
-from stellwerk.framework.offline import Offline
 from stellwerk.journal.entries import Entry, Head, WatchEvent
-from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import KIND
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import apply
+from stellwerk_simulation.offline_operator import deliver, offline_operator
 
 _BACKOFF_SECONDS: Final = 1.0
 _UNSCHEDULABLE_SECONDS: Final = 30.0
@@ -132,17 +128,8 @@ class Rerun:
 
     def __init__(self, head: Head, profiles: Sequence[JsonObject], seed: int) -> None:
         """Serve these profiles alone; needs a running event loop."""
-        self._clock = VirtualClock(datetime.fromisoformat(head.started_at))
-        offline = Offline()
-        self._operator = Operator(
-            offline,
-            offline,
-            Metrics(),
-            self._clock,
-            RunOptions(max_pod_complexity=head.max_pod_complexity)
-            if head.max_pod_complexity
-            else RunOptions(),
-            numbers=lambda own: Random(seed if own is None else own),
+        self._operator, self._clock = offline_operator(
+            head, lambda own: Random(seed if own is None else own)
         )
         self._handlers, self._world = self._operator.handlers, self._operator.world
         for profile in profiles:
@@ -168,10 +155,8 @@ class Rerun:
         self._pass_until(entry.seconds - self._origin_seconds)
         if entry.kind == "Pod":
             self._pod(entry)
-        elif entry.kind == "Node":
-            self._handlers.on_node(entry.event_type, entry.obj)
         else:
-            self._handlers.on_object(entry.kind, entry.event_type, entry.obj)
+            deliver(self._handlers, entry)
         self._schedule()
 
     def finish(self) -> Outcomes:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
+from stellwerk.client.transport import RetryPolicy
 from stellwerk.clock import SystemClock
 from stellwerk.metrics import Metrics
 
@@ -20,8 +21,9 @@ async def with_client(
     kubeconfig: str | None,
     context: str | None,
     ask: Callable[[KubernetesClient], Awaitable[_Answer]],
+    retry: RetryPolicy | None = None,
 ) -> _Answer:
-    """What `ask` gives.
+    """What `ask` gives; `retry`: how often a refused request is made again, if not as ever.
 
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
@@ -29,7 +31,11 @@ async def with_client(
     """
     credentials = await load_credentials(kubeconfig, context)
     async with KubernetesClient(
-        credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
+        credentials,
+        clock=SystemClock(),
+        metrics=Metrics(),
+        jitter=random.random,
+        retry=retry,
     ) as client:
         await client.check_reachable()
         return await ask(client)

@@ -6,14 +6,11 @@ or does not show this user, are left out with a warning.
 
 import asyncio
 import logging
-import random  # noqa: TID251 spreads retries of one command
 from typing import Final
 
-from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
-from stellwerk.clock import SystemClock
+from stellwerk.commands.cluster_client import with_client
 from stellwerk.errors import Forbidden, NotFound
-from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import API_VERSION, KIND, PLURAL
 
@@ -47,21 +44,16 @@ def read_live_objects(kubeconfig: str, context: str | None) -> list[JsonObject]:
         ConfigurationError: the cluster cannot be reached as configured.
         ApiError: a list failed.
     """
-    return asyncio.run(_read(kubeconfig, context))
+    return asyncio.run(with_client(kubeconfig, context, _read))
 
 
-async def _read(kubeconfig: str, context: str | None) -> list[JsonObject]:
-    credentials = await load_credentials(kubeconfig, context)
+async def _read(client: KubernetesClient) -> list[JsonObject]:
     found: list[JsonObject] = []
-    async with KubernetesClient(
-        credentials, clock=SystemClock(), metrics=Metrics(), jitter=random.random
-    ) as client:
-        await client.check_reachable()
-        for kind, path in _PATHS.items():
-            try:
-                items, _ = await client.list(path)
-            except (NotFound, Forbidden) as error:
-                logger.warning("decided without any %s: %s", kind, error)
-                continue
-            found += ({**item, "kind": kind} for item in items)
+    for kind, path in _PATHS.items():
+        try:
+            items, _ = await client.list(path)
+        except (NotFound, Forbidden) as error:
+            logger.warning("decided without any %s: %s", kind, error)
+            continue
+        found += ({**item, "kind": kind} for item in items)
     return found

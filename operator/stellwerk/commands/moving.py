@@ -5,17 +5,15 @@ evicted after the first refusal, nor after a pod that did not come to a node whe
 """
 
 import asyncio
-import random  # noqa: TID251 spreads retries of one command
 import sys
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient, pod_path
 from stellwerk.client.transport import RetryPolicy
 from stellwerk.clock import Clock, SystemClock
+from stellwerk.commands.cluster_client import with_client
 from stellwerk.errors import ApiError, SchedulerError
-from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 
 if TYPE_CHECKING:
@@ -42,33 +40,26 @@ def carry_out(kubeconfig: str, context: str | None, plan: "DefragPlan", seconds:
     Raises:
         ConfigurationError: the cluster cannot be reached as configured.
     """
-    return asyncio.run(_carry_out(kubeconfig, context, plan, seconds))
+    # A budget refuses with 429: that is an answer, and not to be asked for again.
+    once = RetryPolicy(attempts=1)
+    return asyncio.run(
+        with_client(kubeconfig, context, lambda client: _carry_out(client, plan, seconds), once)
+    )
 
 
-async def _carry_out(
-    kubeconfig: str, context: str | None, plan: "DefragPlan", seconds: float
-) -> int:
+async def _carry_out(client: KubernetesClient, plan: "DefragPlan", seconds: float) -> int:
     clock, done = SystemClock(), 0
-    credentials = await load_credentials(kubeconfig, context)
-    async with KubernetesClient(
-        credentials,
-        clock=clock,
-        metrics=Metrics(),
-        jitter=random.random,
-        # A budget refuses with 429: that is an answer, and not to be asked for again.
-        retry=RetryPolicy(attempts=1),
-    ) as client:
-        try:
-            for node_name in plan.cordons:
-                await client.patch(_node_path(node_name), {"spec": {"unschedulable": True}})
-                _say(f"{node_name} is cordoned")
-            for move in plan.moves:
-                await _Move(client, clock, move, seconds).carry_out()
-                done += 1
-        except (ApiError, MoveError) as error:
-            # What is cordoned stays so: the user decides whether to go on.
-            _say(f"stopped after {done} of {len(plan.moves)} moves: {error}")
-            return 1
+    try:
+        for node_name in plan.cordons:
+            await client.patch(_node_path(node_name), {"spec": {"unschedulable": True}})
+            _say(f"{node_name} is cordoned")
+        for move in plan.moves:
+            await _Move(client, clock, move, seconds).carry_out()
+            done += 1
+    except (ApiError, MoveError) as error:
+        # What is cordoned stays so: the user decides whether to go on.
+        _say(f"stopped after {done} of {len(plan.moves)} moves: {error}")
+        return 1
     _say(f"all {done} moves are made")
     return 0
 

@@ -4,9 +4,8 @@ Called by `decide`; the field `devices` says which devices were considered where
 Invariant: the allocations shown for a node are those that Reserve would keep for it.
 """
 
-from collections.abc import Generator
-
 from stellwerk.explain.device_report import device_report, plugin_of
+from stellwerk.explain.steps import finished
 from stellwerk.framework.status import CODE_NAMES
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.devices.attempt import Attempt
@@ -29,22 +28,12 @@ def devices_of(world: World, decision: Decision) -> JsonObject:
     result = _gated(plugin, decision)
     if decision.scores is None:
         found = search.found
-        result |= _last(device_report(world, search.pod, search.profile, found.state))
+        result |= finished(device_report(world, search.pod, search.profile, found.state))
     if attempt is None or not attempt.anything:
         return result
     if decision.scores is None:
         return result | _released(plugin, decision, attempt)
     return result | _given(plugin, decision, attempt)
-
-
-def _last(steps: Generator[None, None, JsonObject]) -> JsonObject:
-    """What all steps come to."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            found: JsonObject = ended.value
-            return found
 
 
 def _gated(plugin: DynamicResources, decision: Decision) -> JsonObject:

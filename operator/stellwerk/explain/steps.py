@@ -11,3 +11,13 @@ from stellwerk.models.json_values import JsonObject
 
 Steps: TypeAlias = Generator[None, None, JsonObject]
 """Yields between steps, returns the result."""
+
+
+def finished(steps: Steps) -> JsonObject:
+    """What all steps come to, taken at once: where no decision waits for its turn."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: JsonObject = ended.value
+            return result

@@ -275,12 +275,9 @@ class ProfileLoader:
     def _take_up_shadows(self) -> None:
         """Let profiles with shadowOf decide beside those that serve."""
         wanted: list[tuple[LoadedProfile, str]] = []
-        for entry in self._shadows():
-            version = entry.newest or entry.good
-            target = None if version is None else self.entries.get(version.spec.shadow_of)
+        for entry, version in self._shadows():
+            target = self.entries.get(version.spec.shadow_of)
             active = None if target is None else target.serving
-            if version is None or (entry.refusal is not None and version is entry.newest):
-                continue
             if active is None or active.spec.shadow_of:
                 message = f'spec.shadowOf: no SchedulerProfile "{version.spec.shadow_of}" serves'
                 entry.refusal = Refusal(NOTHING_TO_SHADOW, message)
@@ -296,11 +293,11 @@ class ProfileLoader:
             if version is entry.newest:
                 entry.good, entry.good_spec = version, entry.obj["spec"]
 
-    def _shadows(self) -> Iterator[ProfileEntry]:
+    def _shadows(self) -> Iterator[tuple[ProfileEntry, LoadedProfile]]:
         for entry in self.entries.values():
             version = entry.newest or entry.good
             if version is not None and version.spec.shadow_of:
-                yield entry
+                yield entry, version
 
     def _requeue(self, changed: list[str], *, reordered: bool) -> None:
         """Let the queue follow profiles whose framework was made, remade or taken away."""

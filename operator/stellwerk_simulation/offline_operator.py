@@ -1,0 +1,36 @@
+"""The operator's own parts without a cluster: what a journal is decided again with.
+
+Replays and reruns drive one. Invariant: nothing reaches a cluster, and time is what entries say.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from stellwerk.app import Operator, RunOptions
+from stellwerk.clock import VirtualClock
+from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.offline import Offline
+from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.journal.entries import Head, WatchEvent
+from stellwerk.metrics import Metrics
+
+
+def offline_operator(
+    head: Head, numbers: Callable[[int | None], RandomNumbers]
+) -> tuple[Operator, VirtualClock]:
+    """An operator as the one that recorded, and its clock; needs a running event loop."""
+    offline, clock = Offline(), VirtualClock(datetime.fromisoformat(head.started_at))
+    options = RunOptions()
+    if head.max_pod_complexity:
+        options = RunOptions(max_pod_complexity=head.max_pod_complexity)
+    return Operator(offline, offline, Metrics(), clock, options, numbers=numbers), clock
+
+
+def deliver(handlers: WatchHandlers, event: WatchEvent) -> None:
+    """Hand an event to the handlers of its kind, as a watch does."""
+    if event.kind == "Pod":
+        handlers.on_pod(event.event_type, event.obj)
+    elif event.kind == "Node":
+        handlers.on_node(event.event_type, event.obj)
+    else:
+        handlers.on_object(event.kind, event.event_type, event.obj)
