@@ -29,6 +29,6 @@ class GroupObserver(Protocol):
     def group_decided(self, queued: Mapping[str, QueuedPod], decision: GroupDecision) -> None:
         """All attempts at a group are over; `queued` are its members by uid.
 
-        Where it is placed, the members that are assumed are bound next; all others are requeued, and
-        victims evicted.
+        Where it is placed, the members that are assumed are bound next. All others are requeued,
+        and victims evicted.
         """
