@@ -322,8 +322,9 @@ def _world(
         max_unschedulable_seconds=options.max_unschedulable_seconds,
     )
     queue_metrics.serve(queue)
+    cache = Cache() if recording is None else RecordedCache(recording)
     return World(
-        cache=Cache() if recording is None else RecordedCache(recording),
+        cache=cache,
         objects=IndexedObjectStore(),
         priority_classes=PriorityClasses(),
         nominator=nominator,
@@ -331,7 +332,7 @@ def _world(
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(numbers),
-        pod_groups=PodGroupBook(lambda name: name in profiles.served),
+        pod_groups=PodGroupBook(lambda name: name in profiles.served, cache.assumed_pods),
     )
 
 

@@ -7,12 +7,12 @@ them; what has neither an object nor pods is not kept.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
-from stellwerk.framework.services import EvictedTogether, PodGroups
+from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
@@ -101,11 +101,19 @@ def priority_of(members: GroupMembers) -> int:
 class PodGroupBook(PodGroups):
     """Every group by key, and the group of every member by uid."""
 
-    def __init__(self, serves: Callable[[str], bool] = lambda _: True) -> None:
-        """`serves`: whether a profile here schedules pods of that schedulerName."""
+    def __init__(
+        self,
+        serves: Callable[[str], bool] = lambda _: True,
+        assumed: Container[str] = frozenset(),
+    ) -> None:
+        """`serves`: whether a profile here schedules pods of that schedulerName.
+
+        `assumed`: uids of the pods that are to be bound.
+        """
         self.groups: dict[PodGroupKey, GroupMembers] = {}
         self.key_of: dict[str, PodGroupKey] = {}
         self._serves = serves
+        self._assumed = assumed
 
     # --- what event handlers write --------------------------------------------------------------
 
@@ -191,9 +199,18 @@ class PodGroupBook(PodGroups):
         ]
         return EvictedTogether(priority_of(members), others)
 
-    def fork(self) -> "PodGroupBook":
-        """A book with the same contents; neither side sees what the other changes."""
-        fork = PodGroupBook(self._serves)
+    @override
+    def claims_with(self, pod: PodInfo) -> GroupClaims | None:
+        members = self.groups.get(pod.group) if pod.group is not None else None
+        group = members.group if members is not None else None
+        if members is None or group is None or not group.claims:
+            return None
+        in_use = any(each.node_name or uid in self._assumed for uid, each in members.pods.items())
+        return GroupClaims(group.key.name, group.uid, group.claims, in_use)
+
+    def fork(self, assumed: Container[str]) -> "PodGroupBook":
+        """A book with the same contents for a World in which other pods may be `assumed`."""
+        fork = PodGroupBook(self._serves, assumed)
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
         return fork

@@ -75,7 +75,7 @@ class World:
         """
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
         profiles, random = Profiles(), RecordedRandom(numbers)
-        pod_groups = self.pod_groups.fork()
+        pod_groups = self.pod_groups.fork(cache.assumed_pods)
         fork = type(self)(
             cache=cache,
             objects=objects,

@@ -313,6 +313,7 @@ class GroupCycle:
             self.reports.unschedulable(taken.members.key, _group_message(decision))
         if preemption is not None and preemption.victims:
             self._evict(taken, decision.request, preemption.victims)
+        self._follow_up(attempt.verdicts)
         nodes = self._reserved(taken, preemption)
         rests = self._early_seconds < 0
         for pod in decision.request.members:
@@ -352,6 +353,17 @@ class GroupCycle:
         members = [each.pod for each in taken.queued.values()]
         name = taken.profile.scheduler_name
         self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
+
+    def _follow_up(self, verdicts: Sequence[Verdict]) -> None:
+        """What PostFilter wants done in the cluster; members that share a claim want the same."""
+        acts = {
+            act.act: act
+            for each in verdicts
+            if each.decision is not None and each.decision.post_filter is not None
+            if (act := each.decision.post_filter.follow_up) is not None
+        }
+        for act in acts.values():
+            self.outbox.follow_ups.start(act)
 
     def _note(self, verdict: Verdict, profile: ServedProfile) -> None:
         """What a member's attempt has measured, and what broke in it."""
