@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -57,6 +58,12 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a ready profile (default, random, dot-product, gpu-clustering, gpu-packing, "
         "best-fit, fgd, pattern-plan) or a file with a SchedulerProfile; may be repeated",
+    )
+    parser.add_argument(
+        "--typical-pods",
+        metavar="FILE",
+        type=Path,
+        help="the pods that ready profiles expect (default: those that arrive): CSV or manifests",
     )
     parser.add_argument(
         "--compare",
@@ -161,7 +168,7 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         return _replay(options)
     _check(options)
     from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
-    from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
+    from stellwerk_simulation.experiment import Experiment, pods_in  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.html_report import page  # noqa: PLC0415
     from stellwerk_simulation.report import (  # noqa: PLC0415 as above
         aligned,
@@ -181,6 +188,8 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         experiment = Experiment.of_objects(objects, options.inflate, conduct)
     else:
         experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
+    if options.typical_pods is not None:
+        experiment = replace(experiment, expected=pods_in(options.typical_pods))
     for remark in experiment.remarks():
         print(f"stellwerk: {remark}", file=sys.stderr)
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
@@ -199,9 +208,11 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    for name in ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare"):
+    of_traces = ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare")
+    for name in (*of_traces, "typical_pods"):
         if getattr(options, name) is not None:
-            raise ConfigurationError(f"--{name} belongs to a trace, --replay reads a journal")
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} belongs to a trace, --replay reads a journal")
     if options.until and options.profile:
         raise ConfigurationError("--until explains a recorded decision: leave --profile out")
     from stellwerk_simulation.replay_command import replay  # noqa: PLC0415 the whole operator
