@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from stellwerk import __version__
 from stellwerk.backend.cache import Cache
@@ -187,6 +188,8 @@ class Operator:
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
         """What turns watch events into changes of the World."""
+        groups = GroupEvents(self.world, self.group_reports)
+        self.loader.moves.on_change = groups.on_profiles
         parts = (
             self.world,
             self.loader,
@@ -198,7 +201,7 @@ class Operator:
             self.predicates,
             self.barrier,
             self.metrics,
-            GroupEvents(self.world, self.group_reports),
+            groups,
             options.max_pod_complexity,
         )
         if self._recording is None:
@@ -310,7 +313,8 @@ def _world(
     numbers: RandomNumbers,
 ) -> World:
     """An empty World, whose queue feeds activeQ."""
-    profiles = Profiles(plugin_failure_counter(metrics))
+    objects = IndexedObjectStore()
+    profiles = Profiles(plugin_failure_counter(metrics), partial(objects.get, "Namespace", ""))
     nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
@@ -325,14 +329,16 @@ def _world(
     cache = Cache() if recording is None else RecordedCache(recording)
     return World(
         cache=cache,
-        objects=IndexedObjectStore(),
+        objects=objects,
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=queue,
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(numbers),
-        pod_groups=PodGroupBook(lambda name: name in profiles.served, cache.assumed_pods),
+        pod_groups=PodGroupBook(
+            lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
+        ),
     )
 
 

@@ -105,17 +105,10 @@ class GroupCycle:
         taken = self._take(queued, profile, members)
         if not taken.queued:
             return
-        names = {each.pod.spec.scheduler_name for each in taken.queued.values()}
+        differ = self._differ(taken)
         closed = world.pod_groups.why_closed(members)
-        if len(names) > 1:
-            shown = " and ".join(f'"{name}"' for name in sorted(names))
-            self._fail_all(
-                taken,
-                Failure.error(
-                    "all pods in a single pod group should have the same .spec.schedulerName set, "
-                    f"got: {shown}"
-                ),
-            )
+        if differ:
+            self._fail_all(taken, Failure.error(differ))
         elif closed:
             self._rest(taken)
         else:
@@ -136,6 +129,19 @@ class GroupCycle:
                 del taken.queued[uid]
                 self._skip(each, profile)
         return taken
+
+    def _differ(self, taken: _Taken) -> str:
+        """Why the members cannot be decided together: they are not all of one profile."""
+        pods = [each.pod for each in taken.queued.values()]
+        names = {pod.spec.scheduler_name for pod in pods}
+        rule = "have the same .spec.schedulerName set"
+        if len(names) == 1:
+            names = {self.world.profiles.profile_name(pod) for pod in pods}
+            rule = "be matched by the selector of the same SchedulerProfile"
+        if len(names) == 1:
+            return ""
+        shown = " and ".join(f'"{name}"' for name in sorted(names))
+        return f"all pods in a single pod group should {rule}, got: {shown}"
 
     def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
