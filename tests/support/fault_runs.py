@@ -30,6 +30,7 @@ from tests.support.fault_load import PROFILE, Load, Workload
 from tests.support.fault_proxy import fault_proxy
 from tests.support.history import History, Judgement
 from tests.support.in_process import make_profile
+from tests.support.jumping_clock import PERIOD_SECONDS
 from tests.support.repository import ROOT
 from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active
@@ -179,6 +180,8 @@ async def run_case(
             for task in disrupting:
                 task.cancel()
             await asyncio.gather(*disrupting, return_exceptions=True)
+        if case.clock_jumps:
+            disrupted["jump"] = int((plan.elapsed_seconds or 0.0) / PERIOD_SECONDS)
         plan.disarm()
         with suppress(TimeoutError):
             await _until(lambda: workload.all_bound, case.recovery_seconds)
