@@ -172,7 +172,10 @@ class GroupCycle:
             failure = self.failures.unexpected(raised, first, taken.profile)
             self._fail_all(taken, failure)
             return
-        taken.profile.activity.last_decision_seconds = self.world.clock.monotonic()
+        decided_seconds = self.world.clock.monotonic()
+        duration = self.binding_cycle.metrics.podgroup_scheduling_algorithm_duration
+        duration.labels().observe(decided_seconds - taken.started_seconds)
+        taken.profile.activity.last_decision_seconds = decided_seconds
         if decision.placed and self._is_met_still(taken, decision):
             self._bind(taken, decision)
         else:
