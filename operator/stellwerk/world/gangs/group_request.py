@@ -7,8 +7,9 @@ placed is decided here alone.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.world.gangs.attempt import Attempt
 
 
