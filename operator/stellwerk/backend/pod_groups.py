@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
+from stellwerk.backend.group_queues import GroupQueues
 from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
 from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
@@ -32,6 +33,10 @@ class GroupMembers:
     """Pods on nodes that are not terminating."""
     pending: Counter[str] = field(default_factory=Counter)
     """Pods without a node that may be scheduled, by schedulerName."""
+    priorities: Counter[int] = field(default_factory=Counter)
+    """Priorities of all pods, with their numbers."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods in whose place room is kept for it; None: none is."""
     lacks_placement: bool = False
     """Whether the last attempt found no nodes with the labels that it asks for."""
     waiting_since: float | None = None
@@ -74,10 +79,14 @@ class GroupMembers:
             self,
             pods=self.pods.copy(),
             pending=self.pending.copy(),
+            priorities=self.priorities.copy(),
             finished=self.finished.copy(),
         )
 
     def _count(self, pod: PodInfo, change: int) -> None:
+        self.priorities[pod.priority] += change
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
         if not counts(pod):
             return
         if pod.node_name:
@@ -113,6 +122,7 @@ class PodGroupBook(PodGroups):
         """
         self.groups: dict[PodGroupKey, GroupMembers] = {}
         self.key_of: dict[str, PodGroupKey] = {}
+        self.queues = GroupQueues()
         self._serves = serves
         self._assumed = assumed
 
@@ -140,12 +150,16 @@ class PodGroupBook(PodGroups):
 
     def put_group(self, group: PodGroup) -> None:
         """Keep a group's object."""
-        self._known(group.key).group = group
+        members = self._known(group.key)
+        self.queues.put(members.group, group)
+        members.group = group
 
     def take_group(self, key: PodGroupKey) -> None:
         """The object is gone; its members stay known."""
         members = self.groups.get(key)
         if members is not None:
+            if members.group is not None:
+                self.queues.take(members.group)
             members.group = None
             members.finished.clear()
             self._drop_if_empty(members)
@@ -161,6 +175,19 @@ class PodGroupBook(PodGroups):
             count for name, count in members.pending.items() if count and self._serves(name)
         )
         return members.bound + waiting + members.succeeded
+
+    def placed(self, members: GroupMembers) -> int:
+        """How many members have a node, or have done their work."""
+        placed = sum(
+            not pod.terminating and (bool(pod.node_name) or uid in self._assumed)
+            for uid, pod in members.pods.items()
+        )
+        return placed + members.succeeded
+
+    def is_satisfied(self, members: GroupMembers) -> bool:
+        """Whether enough members have a node, whatever becomes of the others."""
+        group = members.group
+        return group is not None and self.placed(members) >= max(1, group.min_count)
 
     @override
     def why_gated(self, pod: PodInfo) -> str:
@@ -214,6 +241,9 @@ class PodGroupBook(PodGroups):
         fork = PodGroupBook(self._serves, assumed)
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
+        for members in fork.groups.values():
+            if members.group is not None:
+                fork.queues.put(None, members.group)
         return fork
 
     def _known(self, key: PodGroupKey) -> GroupMembers:

@@ -26,6 +26,10 @@ class GroupRequest:
     """Members that ran to their end and count."""
     budget_seconds: float = 0.05
     """How long other orders of the members are tried."""
+    keeps_room: bool = False
+    """Whether nodes are kept for it where it does not fit."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods in whose place room is kept already; None: there is none."""
 
     def is_met_by(self, attempt: Attempt) -> bool:
         """Whether the group is placed with these members beside those that are scheduled."""
