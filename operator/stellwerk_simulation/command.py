@@ -168,8 +168,9 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         return _replay(options)
     _check(options)
     from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
-    from stellwerk_simulation.experiment import Experiment, pods_in  # noqa: PLC0415 NumPy and the scheduler
+    from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.html_report import page  # noqa: PLC0415
+    from stellwerk_simulation.manifests import pods_in  # noqa: PLC0415
     from stellwerk_simulation.report import (  # noqa: PLC0415 as above
         aligned,
         comparison_table,

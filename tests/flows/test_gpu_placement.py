@@ -10,11 +10,12 @@ import yaml
 
 from stellwerk.models.gpu import DEVICE_IDS, WHOLE, parse_device_ids
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, KIND
+from stellwerk.models.profile import API_VERSION, KIND, load_profile
+from stellwerk.plugins.registry import known_plugins
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_simulation.arrivals import Arrivals, inflated, typical_pods
 from stellwerk_simulation.cluster import node_manifest, pod_manifest
-from stellwerk_simulation.ready_profiles import profile_of, ready_manifest
+from stellwerk_simulation.ready_profiles import ready_manifest
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TracePod, read_nodes, read_pods
 from tests.support.repository import ROOT
@@ -51,15 +52,26 @@ def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
     return bool(obj["spec"].get("nodeName")) or "PodScheduled" in conditions
 
 
-@pytest.mark.parametrize("profile", ["fgd", "gpu-packing"])
-async def test_the_operator_places_as_a_simulation_does(profile: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("profile", "typical"),
+    [
+        pytest.param("fgd", "named", id="fgd"),
+        pytest.param("fgd", "seen", id="fgd with the pods that it sees"),
+        pytest.param("gpu-packing", "", id="gpu-packing"),
+    ],
+)
+async def test_the_operator_places_as_a_simulation_does(
+    profile: str, typical: str, tmp_path: Path
+) -> None:
     # Some of the nodes, so that pods of every kind are turned away, too.
     nodes = read_nodes(DATA / "nodes.csv")[3:11:2]
     arrivals = Arrivals(inflated(nodes, LISTED, 1.6, 1).pods, nodes)
-    simulation = Simulation(arrivals, profile_of(profile, TYPICAL), TYPICAL, 1)
+    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest(profile, TYPICAL)}
+    if typical == "seen":
+        del manifest["spec"]["pluginConfig"]
+    simulation = Simulation(arrivals, load_profile(manifest, known_plugins()), TYPICAL, 1)
     simulated = {pod.name: simulation.arrive(pod) for pod in arrivals.pods}
     assert "" in simulated.values()
-    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest(profile, TYPICAL)}
     manifests = [node_manifest(node) for node in nodes]
     found = {}
     async with EmbeddedCluster(manifests, options=ALONE) as cluster:
