@@ -6,7 +6,8 @@ import pytest
 
 from stellwerk_cluster.faults.table import FaultTable
 from tests.support.fault_cases import CASES, LONG_OUTAGE
-from tests.support.fault_runs import Case, Load, run_case, with_proxy
+from tests.support.fault_load import Load
+from tests.support.fault_runs import Case, run_case, with_proxy
 from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]

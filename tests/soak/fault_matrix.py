@@ -23,7 +23,8 @@ from typing import Any, Final
 
 from tests.benchmarks.suite import machine
 from tests.support.fault_cases import CASES, LONG_OUTAGE
-from tests.support.fault_runs import Load, Outcome, run_case
+from tests.support.fault_load import Load
+from tests.support.fault_runs import Case, Outcome, run_case
 
 LOAD: Final = Load(pods=5000, per_second=250, nodes=100)
 _PODS: Final = 10_000
@@ -101,6 +102,15 @@ def _section(rows: list[Row], measured: dict[str, Any]) -> str:
     )
 
 
+def patient(case: Case, seconds: float) -> Case:
+    """The same case with more time to be well again, where others need the processor, too."""
+    return replace(
+        case,
+        recovery_seconds=case.recovery_seconds + seconds,
+        audit_seconds=case.audit_seconds + seconds,
+    )
+
+
 def _turns(
     options: argparse.Namespace, rows: dict[str, Row], order: random.Random
 ) -> Iterator[str]:
@@ -135,8 +145,9 @@ async def _soak(options: argparse.Namespace) -> list[Row]:
     for name in _turns(options, rows, random.Random(options.seed)):
         seed = seeds.randrange(_SEEDS) if options.runs is None else options.seed + rows[name].runs
         load = replace(LOAD, pods=options.pods_a_run)
+        case = patient(CASES[name], options.patience)
         with tempfile.TemporaryDirectory() as directory:
-            rows[name].add(await run_case(CASES[name], seed, Path(directory), load))
+            rows[name].add(await run_case(case, seed, Path(directory), load))
         done = [row for row in rows.values() if row.runs]
         _write(done, measured, options)
     return list(rows.values())
@@ -184,6 +195,9 @@ def main() -> int:
     parser.add_argument("--case", action="append", choices=CASES, help="default: all of them")
     parser.add_argument("--runs", type=int, help="so many runs of each kind, from the seed on")
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="seconds more until all must be well again"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/soak"))
     parser.add_argument(
         "--resume", action="store_true", help="go on with the results in --out that are well"

@@ -17,6 +17,7 @@ from stellwerk.models.json_values import (
     text_or_empty,
     whole_number,
 )
+from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.quantity import resource_amount
 
@@ -70,6 +71,8 @@ class PodGroup:
     """What the cluster has to have free before members are looked at; coscheduling's."""
     schedule_timeout_seconds: int | None = None
     """How long the group may take to be placed; None: as long as it likes."""
+    claims: tuple[ClaimReference, ...] = ()
+    """Resource claims that members with the same references share, reserved for the group."""
 
     @property
     def is_gang(self) -> bool:
@@ -105,6 +108,7 @@ def parse_pod_group(obj: JsonObject) -> PodGroup:
         priority=number_or_none(spec.get("priority")),
         evicted_whole=mode == "PodGroup",
         has_constraints=constraints is not None,
+        claims=parse_claim_references(spec.get("resourceClaims")),
     )
 
 
