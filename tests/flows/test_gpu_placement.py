@@ -28,6 +28,12 @@ ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identi
 PATCHES_PODS, BOUND = yaml.safe_load_all((ROOT / "overlays" / "gpu" / "role.yaml").read_text())
 LISTED = read_pods(DATA / "pods.csv")
 TYPICAL = typical_pods(LISTED)
+[ONE_NODE] = [node for node in read_nodes(DATA / "nodes.csv") if node.name == "node-00"]
+SHARING = yaml.safe_load(
+    "{apiVersion: scheduling.stellwerk.dev/v1alpha1, kind: SchedulerProfile, "
+    "metadata: {name: gpu}, spec: {schedulerName: gpu, "
+    "plugins: {multiPoint: {enabled: [{name: GpuShare}]}}}}"
+)
 
 
 def grant(cluster: EmbeddedCluster) -> None:
@@ -122,19 +128,31 @@ def devices_are_not_overcommitted(cluster: EmbeddedCluster, pods: Sequence[Trace
     assert max(used.values()) <= WHOLE
 
 
+async def test_without_its_right_a_pod_says_what_is_missing_and_with_it_it_is_bound(
+    tmp_path: Path,
+) -> None:
+    pod = TracePod("p", 1000, 1024, 1, 600, ())
+    async with EmbeddedCluster([node_manifest(ONE_NODE)], options=ALONE) as cluster:
+        install(cluster, SHARING)
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, "gpu"))
+            create(cluster, pod, "gpu")
+            await until(partial(is_decided, cluster, pod))
+            (condition,) = stored(cluster, pod)["status"]["conditions"]
+            assert condition["reason"] == "SchedulerError"
+            assert 'cannot patch resource "pods"' in condition["message"]
+            assert "overlays/gpu/role.yaml" in condition["message"]
+            grant(cluster)
+            await until(lambda: bool(stored(cluster, pod)["spec"].get("nodeName")))
+
+
 async def test_devices_are_remembered_over_a_restart(tmp_path: Path) -> None:
-    [node] = [node for node in read_nodes(DATA / "nodes.csv") if node.name == "node-00"]
     pods = [
         TracePod(f"p{number}", 1000, 1024, 1, milli, ())
         for number, milli in enumerate((600, 700, 300, 400))
     ]
-    manifest = yaml.safe_load(
-        "{apiVersion: scheduling.stellwerk.dev/v1alpha1, kind: SchedulerProfile, "
-        "metadata: {name: gpu}, spec: {schedulerName: gpu, "
-        "plugins: {multiPoint: {enabled: [{name: GpuShare}]}}}}"
-    )
-    async with EmbeddedCluster([node_manifest(node)], options=ALONE) as cluster:
-        install(cluster, manifest)
+    async with EmbeddedCluster([node_manifest(ONE_NODE)], options=ALONE) as cluster:
+        install(cluster, SHARING)
         grant(cluster)
         for pair in (pods[:2], pods[2:]):
             # The second operator knows from annotations alone that 400 and 300 are left.
