@@ -26,11 +26,17 @@ from stellwerk_simulation.arrivals import (
     typical_pods,
 )
 from stellwerk_simulation.conduct import Conduct
-from stellwerk_simulation.manifests import is_manifest_file, nodes_of, pods_of, read_objects
+from stellwerk_simulation.manifests import (
+    is_manifest_file,
+    nodes_of,
+    pods_in,
+    pods_of,
+    read_objects,
+)
 from stellwerk_simulation.progress import Progress
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.simulation import Simulation
-from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
+from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
@@ -195,15 +201,6 @@ class Experiment:
             raise SchedulerError(message) from error
         finally:
             executor.shutdown(cancel_futures=True)
-
-
-def pods_in(path: Path) -> Sequence[TracePod]:
-    """The pods of a file: CSV as traces are published, or manifests.
-
-    Raises:
-        ConfigurationError: the file cannot be used.
-    """
-    return pods_of(read_objects(path), str(path)) if is_manifest_file(path) else read_pods(path)
 
 
 def _start_worker(arrived: "Synchronized[int]") -> None:
