@@ -4,13 +4,13 @@ A signal ends a wait at activeQ without a pod.
 """
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
 from stellwerk.client.extender import HttpExtender
 from stellwerk.clock import VirtualClock
-from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.scheduler import TURN_DECISIONS, TURN_SECONDS, ActiveQueue
@@ -71,7 +71,7 @@ def test_waiting_for_an_extender_is_not_death(monkeypatch: pytest.MonkeyPatch) -
 
     async def flow(clock: VirtualClock) -> None:
         async with running(clock) as world:
-            extender: JsonObject = {"urlPrefix": "http://gone.example", "filterVerb": "filter"}
+            extender: dict[str, Any] = {"urlPrefix": "http://gone.example", "filterVerb": "filter"}
             extender["nodeCacheCapable"] = True
             world.apply(make_profile("stellwerk", extenders=[extender]), make_node("n1"))
             world.apply(make_pod("web", scheduler_name="stellwerk"))
