@@ -6,11 +6,10 @@ complete, and the process ends only after the bindings in flight have.
 
 import asyncio
 import logging
-import os
 import random
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -70,6 +69,7 @@ from stellwerk.scheduler.observers.recording import (
     Recording,
     recording_to,
 )
+from stellwerk.scheduler.observers.silent_watches import SilentWatches
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
@@ -91,7 +91,7 @@ from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
 from stellwerk.serving.log_level import log_level_routes
 from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk.serving.resource_metrics import resource_metrics
-from stellwerk.supervision import Ending, run_together
+from stellwerk.supervision import Ending, announced, run_together
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 
@@ -326,8 +326,9 @@ def _world(
         max_unschedulable_seconds=options.max_unschedulable_seconds,
     )
     queue_metrics.serve(queue)
+    cache = Cache() if recording is None else RecordedCache(recording)
     return World(
-        cache=Cache() if recording is None else RecordedCache(recording),
+        cache=cache,
         objects=objects,
         priority_classes=PriorityClasses(),
         nominator=nominator,
@@ -335,7 +336,9 @@ def _world(
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(numbers),
-        pod_groups=PodGroupBook(lambda name: name in profiles.served, profiles.profile_name),
+        pod_groups=PodGroupBook(
+            lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
+        ),
     )
 
 
@@ -344,7 +347,11 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
     return HttpServer(
         Probes(
             live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
-            ready={"lists": operator.barrier.unready, "leaderElection": leadership.watchdog},
+            ready={
+                "lists": operator.barrier.unready,
+                "watches": SilentWatches(operator.metrics),
+                "leaderElection": leadership.watchdog,
+            },
             healthy={"leaderElection": leadership.watchdog},
         ),
         operator.exposition,
@@ -355,16 +362,6 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
         ],
         guard=guard,
     )
-
-
-@contextmanager
-def _announced() -> Iterator[None]:
-    """Log that the operator starts, and, whatever happens, that it ends."""
-    logger.info("stellwerk %s starts as process %d", __version__, os.getpid())
-    try:
-        yield
-    finally:
-        logger.info("stellwerk ends")
 
 
 def _listen_to_signals(operator: Operator) -> None:
@@ -398,7 +395,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
-        stack.enter_context(_announced())
+        stack.enter_context(announced(__version__))
         client = await stack.enter_async_context(
             KubernetesClient(
                 credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence

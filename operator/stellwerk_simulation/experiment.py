@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import LoadedProfile
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
     Arrivals,
@@ -25,11 +26,17 @@ from stellwerk_simulation.arrivals import (
     typical_pods,
 )
 from stellwerk_simulation.conduct import Conduct
-from stellwerk_simulation.manifests import is_manifest_file, nodes_of, pods_of, read_objects
+from stellwerk_simulation.manifests import (
+    is_manifest_file,
+    nodes_of,
+    pods_in,
+    pods_of,
+    read_objects,
+)
 from stellwerk_simulation.progress import Progress
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.simulation import Simulation
-from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
+from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
@@ -52,6 +59,8 @@ class Experiment:
     share: float | None
     """Of the GPUs that arriving pods ask for together; None: the list as it is."""
     conduct: Conduct = field(default_factory=Conduct)
+    expected: Sequence[TracePod] | None = None
+    """The pods that ready profiles expect; None: those that arrive."""
 
     @classmethod
     def read(
@@ -63,10 +72,9 @@ class Experiment:
             ConfigurationError: a file cannot be used.
         """
         listed = nodes_of(read_objects(nodes), str(nodes)) if is_manifest_file(nodes) else None
-        arriving = pods_of(read_objects(pods), str(pods)) if is_manifest_file(pods) else None
         experiment = cls(
             read_nodes(nodes) if listed is None else listed,
-            read_pods(pods) if arriving is None else arriving,
+            pods_in(pods),
             share,
             conduct or Conduct(),
         )
@@ -124,6 +132,10 @@ class Experiment:
             return as_listed(self.nodes, self.pods)
         return inflated(self.nodes, self.pods, self.share, seed)
 
+    def _profile(self, name: str) -> LoadedProfile:
+        expected = self.pods if self.expected is None else self.expected
+        return profile_of(name, typical_pods(expected), expected)
+
     def run_one(self, profile: str, seed: int, tick: Callable[[int], None]) -> RunResult:
         """One run; `tick` is called with the arrivals so far now and then.
 
@@ -133,7 +145,7 @@ class Experiment:
         """
         typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
         try:
-            loaded = profile_of(profile, typical, self.pods)
+            loaded = self._profile(profile)
             simulation = Simulation(arrivals, loaded, typical, seed, self.conduct)
         except ProfileError as error:
             raise ConfigurationError(f"--profile {profile}: {error}") from error
@@ -150,9 +162,8 @@ class Experiment:
             ConfigurationError: a profile cannot be used; nothing has been run then.
             SchedulerError: a run broke.
         """
-        typical = typical_pods(self.pods)
         for profile in profiles:
-            profile_of(profile, typical, self.pods)
+            self._profile(profile)
         runs = [(profile, seed) for profile in profiles for seed in seeds]
         lengths = {seed: len(self.arrivals(seed).pods) for seed in seeds}
         progress = Progress(sum(lengths[seed] for _, seed in runs))

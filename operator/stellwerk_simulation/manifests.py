@@ -5,7 +5,7 @@ scheduler parses it; what is wrong is one message with the file and the object.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk_simulation.trace import TraceNode, TracePod
+from stellwerk_simulation.trace import TraceNode, TracePod, read_pods
 
 ARRIVES: Final = "simulation.stellwerk.dev/arrives-seconds"
 """The annotation of a pod: when it comes; without it, creationTimestamp says so."""
@@ -76,6 +76,15 @@ def nodes_of(objects: Iterable[JsonObject], source: str) -> list[TraceNode]:
     """
     found = [made(_node, obj, source) for obj in objects if obj.get("kind") == "Node"]
     return _some(found, source, "Node")
+
+
+def pods_in(path: Path) -> Sequence[TracePod]:
+    """The pods of a file: CSV as traces are published, or manifests.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+    return pods_of(read_objects(path), str(path)) if is_manifest_file(path) else read_pods(path)
 
 
 def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:

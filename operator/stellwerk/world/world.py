@@ -77,7 +77,7 @@ class World:
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
         profiles = Profiles(namespace=partial(objects.get, "Namespace", ""))
         random = RecordedRandom(numbers)
-        pod_groups = self.pod_groups.fork()
+        pod_groups = self.pod_groups.fork(cache.assumed_pods)
         fork = type(self)(
             cache=cache,
             objects=objects,
