@@ -22,6 +22,7 @@ from yarl import URL
 
 from stellwerk.client.connection import ConnectionPool
 from stellwerk.client.credentials import USER_AGENT
+from stellwerk.client.fenced_sessions import fence_traces
 from stellwerk.client.limiter import AdaptiveLimiter
 from stellwerk.errors import ApiError, NotLeader, Throttled, Unavailable, api_error
 
@@ -103,7 +104,9 @@ class Transport:
         self._clock = clock
         self._jitter = jitter
         self._retry = retry
-        self._session = credentials.new_session(timeout=self._timeout(retry.timeout_seconds))
+        self._session = credentials.new_session(
+            timeout=self._timeout(retry.timeout_seconds), traces=fence_traces(fence)
+        )
         self._credentials = credentials
         self._pool = ConnectionPool(
             credentials.server,
@@ -260,6 +263,7 @@ class Transport:
             headers={"Content-Type": wire.content_type} if wire.body is not None else None,
             allow_redirects=False,
             timeout=self._timeout(total_seconds),
+            trace_request_ctx=wire.fenced,
         ) as response:
             content = await response.read()
             return response.status, content, response.headers.get("Retry-After")

@@ -93,7 +93,12 @@ class Delivery:
         self._heard_seconds = self._now_seconds()
 
     def silence_seconds(self) -> float:
-        """Return how long ago the API server was last heard of the kind."""
+        """Return how long ago the API server was last heard of the kind.
+
+        0 where it is not watched, and nothing of it is known that could be out of date.
+        """
+        if self._unavailable is not None and not self._known and not self.watched.indispensable:
+            return 0.0
         return self._now_seconds() - self._heard_seconds
 
     def deliver(self, event_type: str | None, obj: JsonObject) -> None:
