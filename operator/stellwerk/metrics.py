@@ -347,7 +347,7 @@ class Metrics:
         )
         self.events_dropped = self._counter(
             "stellwerk_events_dropped_total",
-            "Events not written, by reason: queue_full, spam, rejected or not_leader.",
+            "Events not written, by reason: queue_full, superseded, spam, rejected or not_leader.",
             "reason",
         )
         self.concurrency_limit = self._gauge(

@@ -19,6 +19,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.decide import decide
+from stellwerk.world.gangs.attempt import decided_at_once
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.builders import make_node, make_pod
@@ -76,7 +77,7 @@ def decided(operator: InProcess, made: JsonObject, members: list[PodInfo]) -> Co
     try:
         ask = next(deciding)
         while True:
-            answer = decide(ask.world, ask.pod, ask.profile, ask.state)
+            answer = decided_at_once(ask)
             now = time.process_time()
             longest, before = max(longest, now - before), now
             ask = deciding.send(answer)

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.world.decide import decide
-from stellwerk.world.gangs.attempt import Ground, take_back
+from stellwerk.world.gangs.attempt import Ground, decided_at_once, take_back
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.in_process import InProcess, make_profile
@@ -48,7 +47,7 @@ def driven(deciding: Deciding) -> GroupDecision:
     try:
         ask = next(deciding)
         while True:
-            ask = deciding.send(decide(ask.world, ask.pod, ask.profile, ask.state))
+            ask = deciding.send(decided_at_once(ask))
     except StopIteration as ended:
         result: GroupDecision = ended.value
         return result

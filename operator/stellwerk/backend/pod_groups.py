@@ -9,6 +9,7 @@ them; what has neither an object nor pods is not kept.
 from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from typing_extensions import override
 
@@ -19,12 +20,20 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 
+ProfileName: TypeAlias = Callable[[PodInfo], str]
+"""The schedulerName of the profile that serves a pod."""
+
+
+def _as_named(pod: PodInfo) -> str:
+    return pod.spec.scheduler_name
+
 
 @dataclass(slots=True, eq=False)
 class GroupMembers:
     """A group as far as it is known: its object, and its pods that have not finished."""
 
     key: PodGroupKey
+    profile_name: ProfileName
     group: PodGroup | None = None
     """None: no such object has been seen."""
     pods: dict[str, PodInfo] = field(default_factory=dict)
@@ -32,7 +41,9 @@ class GroupMembers:
     bound: int = 0
     """Pods on nodes that are not terminating."""
     pending: Counter[str] = field(default_factory=Counter)
-    """Pods without a node that may be scheduled, by schedulerName."""
+    """Pods without a node that may be scheduled, by the schedulerName of their profile."""
+    pending_as: dict[str, str] = field(default_factory=dict)
+    """The schedulerName under which each of them is counted, by uid."""
     priorities: Counter[int] = field(default_factory=Counter)
     """Priorities of all pods, with their numbers."""
     ending: frozenset[str] | None = None
@@ -58,6 +69,14 @@ class GroupMembers:
         self.pods[pod.uid] = pod
         self._count(pod, 1)
 
+    def recount(self) -> bool:
+        """Count pods without a node by the profiles that serve them by now; False: as before."""
+        counted_as = {uid: self.profile_name(self.pods[uid]) for uid in self.pending_as}
+        if counted_as == self.pending_as:
+            return False
+        self.pending_as, self.pending = counted_as, Counter(counted_as.values())
+        return True
+
     def take(self, uid: str) -> None:
         """Count a pod no more."""
         self._count(self.pods.pop(uid), -1)
@@ -79,6 +98,7 @@ class GroupMembers:
             self,
             pods=self.pods.copy(),
             pending=self.pending.copy(),
+            pending_as=self.pending_as.copy(),
             priorities=self.priorities.copy(),
             finished=self.finished.copy(),
         )
@@ -91,8 +111,12 @@ class GroupMembers:
             return
         if pod.node_name:
             self.bound += change
+            return
+        if change > 0:
+            self.pending_as[pod.uid] = self.profile_name(pod)
+            self.pending[self.pending_as[pod.uid]] += 1
         else:
-            self.pending[pod.spec.scheduler_name] += change
+            self.pending[self.pending_as.pop(pod.uid)] -= 1
 
 
 def counts(pod: PodInfo) -> bool:
@@ -114,9 +138,10 @@ class PodGroupBook(PodGroups):
     def __init__(
         self,
         serves: Callable[[str], bool] = lambda _: True,
+        profile_name: ProfileName = _as_named,
         assumed: Container[str] = frozenset(),
     ) -> None:
-        """`serves`: whether a profile here schedules pods of that schedulerName.
+        """`serves`: whether there is a profile with the schedulerName that is a pod's.
 
         `assumed`: uids of the pods that are to be bound.
         """
@@ -124,6 +149,7 @@ class PodGroupBook(PodGroups):
         self.key_of: dict[str, PodGroupKey] = {}
         self.queues = GroupQueues()
         self._serves = serves
+        self._profile_name = profile_name
         self._assumed = assumed
 
     # --- what event handlers write --------------------------------------------------------------
@@ -163,6 +189,14 @@ class PodGroupBook(PodGroups):
             members.group = None
             members.finished.clear()
             self._drop_if_empty(members)
+
+    def recount(self, namespace: str = "") -> list[PodGroupKey]:
+        """Pods of a namespace, or of all, may have other profiles; the groups where some have."""
+        return [
+            key
+            for key, members in self.groups.items()
+            if (not namespace or key.namespace == namespace) and members.recount()
+        ]
 
     # --- what is asked --------------------------------------------------------------------------
 
@@ -238,7 +272,7 @@ class PodGroupBook(PodGroups):
 
     def fork(self, assumed: Container[str]) -> "PodGroupBook":
         """A book with the same contents for a World in which other pods may be `assumed`."""
-        fork = PodGroupBook(self._serves, assumed)
+        fork = PodGroupBook(self._serves, self._profile_name, assumed)
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
         for members in fork.groups.values():
@@ -249,7 +283,7 @@ class PodGroupBook(PodGroups):
     def _known(self, key: PodGroupKey) -> GroupMembers:
         members = self.groups.get(key)
         if members is None:
-            members = self.groups[key] = GroupMembers(key)
+            members = self.groups[key] = GroupMembers(key, self._profile_name)
         return members
 
     def _drop_if_empty(self, members: GroupMembers) -> None:

@@ -14,8 +14,7 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.decide import decide
-from stellwerk.world.gangs.attempt import Ground, take_back
+from stellwerk.world.gangs.attempt import Ground, decided_at_once, take_back
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.turns import keeps_room, why_held
@@ -137,7 +136,7 @@ def _decided(
     try:
         ask = next(deciding)
         while True:
-            decision = decide(ask.world, ask.pod, ask.profile, ask.state)
+            decision = decided_at_once(ask)
             yield
             ask = deciding.send(decision)
     except StopIteration as ended:

@@ -25,13 +25,15 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
+from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
 from stellwerk.scheduler.gangs.turn_taking import hold, let_follow
+from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.world.decide import Decision, decide
+from stellwerk.world.decide import Decision
 from stellwerk.world.failure import Failure
-from stellwerk.world.gangs.attempt import Ask, Ground, Verdict, take_back
+from stellwerk.world.gangs.attempt import Ask, Ground, Verdict, decided_at_once, take_back
 from stellwerk.world.gangs.group_decision import (
     Deciding,
     GroupDecision,
@@ -85,6 +87,8 @@ class GroupCycle:
     reports: GroupReports
     evictions: GroupEvictions
     records: DecisionRecords
+    observer: GroupObserver | None = None
+    """Is shown every decision before it has effects; None: nothing is."""
     _early_seconds: float = EARLY_BURST_SECONDS
     """What is left for early attempts."""
     _counted_seconds: float = 0.0
@@ -102,17 +106,10 @@ class GroupCycle:
         taken = self._take(queued, profile, members)
         if not taken.queued:
             return
-        names = {each.pod.spec.scheduler_name for each in taken.queued.values()}
+        differ = self._differ(taken)
         closed = world.pod_groups.why_closed(members)
-        if len(names) > 1:
-            shown = " and ".join(f'"{name}"' for name in sorted(names))
-            self._fail_all(
-                taken,
-                Failure.error(
-                    "all pods in a single pod group should have the same .spec.schedulerName set, "
-                    f"got: {shown}"
-                ),
-            )
+        if differ:
+            self._fail_all(taken, Failure.error(differ))
         elif closed:
             self._rest(taken)
         elif held := why_held(world, members):
@@ -136,6 +133,19 @@ class GroupCycle:
                 del taken.queued[uid]
                 self._skip(each, profile)
         return taken
+
+    def _differ(self, taken: _Taken) -> str:
+        """Why the members cannot be decided together: they are not all of one profile."""
+        pods = [each.pod for each in taken.queued.values()]
+        names = {pod.spec.scheduler_name for pod in pods}
+        rule = "have the same .spec.schedulerName set"
+        if len(names) == 1:
+            names = {self.world.profiles.profile_name(pod) for pod in pods}
+            rule = "be matched by the selector of the same SchedulerProfile"
+        if len(names) == 1:
+            return ""
+        shown = " and ".join(f'"{name}"' for name in sorted(names))
+        return f"all pods in a single pod group should {rule}, got: {shown}"
 
     def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
@@ -182,7 +192,11 @@ class GroupCycle:
         duration = self.binding_cycle.metrics.podgroup_scheduling_algorithm_duration
         duration.labels().observe(decided_seconds - taken.started_seconds)
         taken.profile.activity.last_decision_seconds = decided_seconds
-        if decision.placed and self._is_met_still(taken, decision):
+        if decision.placed:
+            self._check_members(taken, decision)
+        if self.observer is not None:
+            self.observer.group_decided(taken.queued, decision)
+        if decision.placed:
             self._bind(taken, decision)
         else:
             self._give_up(taken, decision)
@@ -203,13 +217,13 @@ class GroupCycle:
         deciding = decide_group(self.world, taken.profile, request)
         try:
             if taken.profile.extenders is None:
-                return await self._in_slices(deciding)
+                return await self._in_slices(taken, deciding)
             with self.loader.unchanged():
-                return await self._in_slices(deciding)
+                return await self._in_slices(taken, deciding)
         finally:
             deciding.close()
 
-    async def _in_slices(self, deciding: Deciding) -> GroupDecision:
+    async def _in_slices(self, taken: _Taken, deciding: Deciding) -> GroupDecision:
         now = self.world.clock.monotonic
         ends = now() + SLICE_SECONDS
         try:
@@ -218,7 +232,9 @@ class GroupCycle:
                 if now() >= ends:
                     await asyncio.sleep(0)
                     ends = now() + SLICE_SECONDS
-                ask = deciding.send(await self._answer(ask))
+                answer = await self._answer(ask)
+                self._show(taken, ask, answer)
+                ask = deciding.send(answer)
         except StopIteration as ended:
             decision: GroupDecision = ended.value
             return decision
@@ -226,11 +242,21 @@ class GroupCycle:
     async def _answer(self, ask: Ask) -> Decision:
         extenders = ask.profile.extenders
         if extenders is None or ask.world is not self.world:
-            return decide(ask.world, ask.pod, ask.profile, ask.state)
+            return decided_at_once(ask)
+        ask.prepare()
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
-    def _is_met_still(self, taken: _Taken, decision: GroupDecision) -> bool:
-        """Whether the members placed are enough, after what came between the slices."""
+    def _show(self, taken: _Taken, ask: Ask, decision: Decision) -> None:
+        """Show a member's decision to what observes; trials on a fork are nothing to show."""
+        if ask.world is not self.world:
+            return
+        if logger.isEnabledFor(logging.DEBUG):
+            log_decision(ask.pod, taken.profile.scheduler_name, decision)
+        if self.observer is not None:
+            self.observer.member_decided(ask, taken.queued[ask.pod.uid], decision)
+
+    def _check_members(self, taken: _Taken, decision: GroupDecision) -> None:
+        """Take the placement back if too few members are left, after what came between slices."""
         assumed, entries = self.world.cache.assumed_pods, self.world.queue.entries
         for verdict in decision.attempt.verdicts:
             uid = verdict.pod.uid
@@ -240,12 +266,10 @@ class GroupCycle:
                     self.world.cache.forget_pod(uid)
                 verdict.assumed = None
                 verdict.failure = Failure.error("the pod is gone")
-        if self._request(taken).is_met_by(decision.attempt):
-            return True
-        take_back(Ground(self.world, taken.profile), decision.attempt)
-        decision.placed = False
-        decision.message = "members were lost while the group was decided"
-        return False
+        if not self._request(taken).is_met_by(decision.attempt):
+            take_back(Ground(self.world, taken.profile), decision.attempt)
+            decision.placed = False
+            decision.message = "members were lost while the group was decided"
 
     # --- what follows ---------------------------------------------------------------------------
 

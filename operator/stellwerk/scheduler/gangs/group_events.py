@@ -53,6 +53,11 @@ class GroupEvents:
         self._changed(key)
         self._wake_one(key)
 
+    def on_profiles(self, namespace: str = "") -> None:
+        """Pods of a namespace, or of all, may have other profiles than before."""
+        for key in self._book.recount(namespace):
+            self._changed(key)
+
     def _wake_one(self, key: PodGroupKey) -> None:
         """The group has another size: have it tried, were it but for one that it waited for."""
         members, entries = self._book.groups.get(key), self._world.queue.entries

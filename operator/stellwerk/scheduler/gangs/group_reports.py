@@ -118,10 +118,10 @@ class GroupReports:
         members = self.world.pod_groups.groups.get(key)
         if members is None:
             return False
-        served = self.world.profiles.served
+        profiles = self.world.profiles
         return any(
-            (profile := served.get(name)) is not None and profile.places_groups
-            for name in {pod.spec.scheduler_name for pod in members.pods.values()}
+            (profile := profiles.served.get(name)) is not None and profile.places_groups
+            for name in {profiles.profile_name(pod) for pod in members.pods.values()}
         )
 
     def _look(self, key: PodGroupKey) -> None:
@@ -242,7 +242,8 @@ class GroupReports:
         """An event on the group, under the name of one of the profiles that place it."""
         key = group.key
         members = self.world.pod_groups.groups[key]
-        names = sorted({pod.spec.scheduler_name for pod in members.pods.values()})
+        profile_name = self.world.profiles.profile_name
+        names = sorted({profile_name(pod) for pod in members.pods.values()})
         is_placed = said.status == "True"
         self.outbox.recorder.event(
             group_reference(group),

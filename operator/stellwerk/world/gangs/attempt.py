@@ -2,7 +2,8 @@
 
 Group decisions run it for one order of the members and one placement; what drives it makes the
 decision of each member (`Ask`), so that extenders can answer and other work have its turn between
-two of them. Invariant: a member that has a node is assumed and reserved there until `take_back`.
+two of them. Invariant: a member that has a node is assumed and reserved there until `take_back`,
+and each was decided on columns written right before.
 """
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
@@ -17,7 +18,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
-from stellwerk.world.decide import Decision
+from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import release
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.placements import EVERYWHERE, Placement
@@ -30,12 +31,39 @@ HAS_CONSTRAINTS: Final = "not eligible due to placement-based pod group scheduli
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A member to be decided on the World as it is now."""
+    """A member to be decided on the World as it is when the question is answered.
+
+    Whatever makes the decision calls `prepare` before, without waiting for anything in between.
+    """
 
     world: World
     profile: ServedProfile
     pod: PodInfo
     state: CycleState
+    placement: Placement = EVERYWHERE
+    node_name: str = ""
+    """The only node that will do; empty: any of the placement's."""
+    obstacle: str = ""
+    """Why the member does not preempt by itself."""
+
+    def prepare(self) -> None:
+        """Write the columns, and into the state which of their rows there are."""
+        snapshot, state = self.world.cache.update_snapshot(), self.state
+        state.among = (
+            _only(snapshot, self.node_name) if self.node_name else self.placement.rows(snapshot)
+        )
+        state.group = self.pod.group
+        state.write(LEFT_TO_GROUP, self.obstacle)
+
+
+def decided_at_once(ask: Ask) -> Decision:
+    """The decision on a member, extenders aside.
+
+    Raises:
+        PluginFailure: a plugin raised.
+    """
+    ask.prepare()
+    return decide(ask.world, ask.pod, ask.profile, ask.state)
 
 
 @dataclass(slots=True)
@@ -102,7 +130,6 @@ def place(
 def _place_each(
     ground: Ground, members: Sequence[PodInfo], attempt: Attempt, nodes: Mapping[str, str] | None
 ) -> Generator[Ask, Decision, None]:
-    world, snapshot = ground.world, ground.world.cache.snapshot
     refused: dict[Hashable, Verdict] = {}
     for pod in members:
         state = CycleState()
@@ -115,13 +142,15 @@ def _place_each(
         if known is not None:
             attempt.verdicts.append(Verdict(pod, state, failure=known.failure))
             continue
-        world.cache.update_snapshot()
-        state.among = attempt.placement.rows(snapshot)
-        if nodes and pod.uid in nodes:
-            state.among = _only(snapshot, nodes[pod.uid])
-        state.group = pod.group
-        state.write(LEFT_TO_GROUP, ground.obstacle)
-        decision = yield Ask(world, ground.profile, pod, state)
+        decision = yield Ask(
+            ground.world,
+            ground.profile,
+            pod,
+            state,
+            attempt.placement,
+            nodes.get(pod.uid, "") if nodes else "",
+            ground.obstacle,
+        )
         verdict = Verdict(pod, state, decision, failure=decision.failure)
         attempt.verdicts.append(verdict)
         if decision.failure is None:
