@@ -14,7 +14,7 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.gangs.attempt import Ground, decided_at_once, take_back
+from stellwerk.world.gangs.attempt import Ground, answered, take_back
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.turns import keeps_room, why_held
@@ -132,16 +132,7 @@ def _decided(
     world: World, profile: ServedProfile, request: GroupRequest
 ) -> Generator[None, None, GroupDecision]:
     """What the group cycle would decide."""
-    deciding = decide_group(world, profile, request)
-    try:
-        ask = next(deciding)
-        while True:
-            decision = decided_at_once(ask)
-            yield
-            ask = deciding.send(decision)
-    except StopIteration as ended:
-        result: GroupDecision = ended.value
-        return result
+    return (yield from answered(decide_group(world, profile, request)))
 
 
 def _outcome(decision: GroupDecision) -> JsonObject:
