@@ -364,6 +364,9 @@ _GROUP: Final = _object(
     },
     {
         "waitsFor": TEXT,
+        "queue": TEXT,
+        "roomIsKeptSeconds": NUMBER | {"nullable": True},
+        "givenBackAfterSeconds": NUMBER,
         "topology": _list(TEXT),
         "problems": _list(TEXT),
         "conditions": _list(_map({})),

@@ -232,6 +232,9 @@ class GroupCycle:
                 if now() >= ends:
                     await asyncio.sleep(0)
                     ends = now() + SLICE_SECONDS
+                if ask is None:
+                    ask = next(deciding)
+                    continue
                 answer = await self._answer(ask)
                 self._show(taken, ask, answer)
                 ask = deciding.send(answer)
