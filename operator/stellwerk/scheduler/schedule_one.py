@@ -28,6 +28,7 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.group_reports import GroupReports
+from stellwerk.scheduler.gangs.hand_over import HandOver
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
@@ -76,16 +77,16 @@ class ScheduleOne:
         """Both are read by explanations."""
         self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
         """What follows a decision; a recording operator takes it down before."""
+        evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
         self.groups = GroupCycle(
             world,
             loader,
             self._outbox,
-            bindings,
-            binding_cycle,
+            metrics,
             failures,
             reports,
-            GroupEvictions(world, self._outbox, binding_cycle.preemption),
-            self.records,
+            evictions,
+            HandOver(world, bindings, binding_cycle, failures, reports, evictions, self.records),
         )
 
     async def schedule_one(self, queued: QueuedPod) -> None:
