@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-SLICE_SECONDS: Final = 0.01
+SLICE_SECONDS: Final = 0.005
 """After so long the others have their turn; one member's decision is the least that is done."""
 
 
