@@ -56,8 +56,9 @@ def cluster_of_pods() -> EmbeddedCluster:
     api.create(classes, "", {"metadata": {"name": "urgent"}, "value": 1000})
     pods = api.kinds.resource("pods")
     for number in range(6):
-        urgent = {"priorityClassName": "urgent"} if number == 5 else {}
-        pod = make_pod(f"p{number}", cpu="1", node_name=f"n{number % 2 + 1}", **urgent)
+        pod = make_pod(f"p{number}", cpu="1", node_name=f"n{number % 2 + 1}")
+        if number == 5:
+            pod["spec"]["priorityClassName"] = "urgent"
         del pod["metadata"]["uid"]
         api.create(pods, "default", pod)
     return cluster
