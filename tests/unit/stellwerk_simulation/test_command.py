@@ -92,6 +92,32 @@ def test_numbers_are_checked(
     assert f"argument {arguments[0]}" in capsys.readouterr().err
 
 
+def test_what_is_read_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = tmp_path / "pods.csv"
+    pods.write_bytes((DATA / "pods.csv").read_bytes())
+    command = ["simulate", "--nodes", str(DATA / "nodes.csv"), "--pods", str(pods)]
+    assert (
+        main([*command, "--profile", "fgd", "--curve", f"{tmp_path}/../{tmp_path.name}/pods.csv"])
+        == 2
+    )
+    assert "would overwrite what is read" in capsys.readouterr().err
+    assert pods.read_bytes() == (DATA / "pods.csv").read_bytes()
+
+
+def test_extenders_are_not_asked_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "kind: SchedulerProfile\nmetadata: {name: own}\nspec:\n  schedulerName: own\n"
+        "  extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: filter}]\n"
+    )
+    assert simulate("--profile", str(path)) == 0
+    assert f"--profile {path}: its extenders are not asked" in capsys.readouterr().err
+
+
 def test_a_page_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.html"
     arguments = ("--compare", "best-fit", "fgd", "--inflate", "0.5", "--html", str(path))
