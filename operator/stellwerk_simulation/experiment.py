@@ -5,9 +5,12 @@ not on how many run at once.
 """
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,8 +44,8 @@ _LOOK_SECONDS: Final = 0.2
 _NAMED: Final = 3
 """So many of the pods that fit nowhere are named."""
 
-_arrived: "Synchronized[int] | None" = None
-"""In a worker process: arrivals of all processes together."""
+_shared: "_Shared | None" = None
+"""In a worker process: what it has in common with the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,16 +201,17 @@ class Experiment:
         self, runs: Sequence[tuple[str, int]], jobs: int, progress: Progress
     ) -> list[RunResult]:
         context = multiprocessing.get_context("spawn")
-        arrived = context.Value("q", 0)
+        shared = _Shared(context.Value("q", 0), context.Value("b", 0))
         executor = ProcessPoolExecutor(
-            min(jobs, len(runs)), context, initializer=_start_worker, initargs=(arrived,)
+            min(jobs, len(runs)), context, initializer=_start_worker, initargs=(shared,)
         )
         try:
-            futures = [executor.submit(_run_in_worker, self, *each) for each in runs]
+            with _interrupts_left_to_parent():
+                futures = [executor.submit(_run_in_worker, self, *each) for each in runs]
             pending: set[Future[RunResult]] = set(futures)
             while pending:
                 done, pending = wait(pending, timeout=_LOOK_SECONDS)
-                progress.show(arrived.value)
+                progress.show(shared.arrived.value)
                 for future in done:
                     future.result()  # a run that broke ends the others that have not begun
             return [future.result() for future in futures]
@@ -215,12 +219,40 @@ class Experiment:
             message = "cannot simulate: the process of a run was ended from outside"
             raise SchedulerError(message) from error
         finally:
+            shared.over.value = 1
             executor.shutdown(cancel_futures=True)
 
 
-def _start_worker(arrived: "Synchronized[int]") -> None:
-    global _arrived  # noqa: PLW0603 a worker process has one, handed over at its start
-    _arrived = arrived
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the processes of an experiment have in common."""
+
+    arrived: "Synchronized[int]"
+    """Arrivals of all runs together."""
+    over: "Synchronized[int]"
+    """1 as soon as no result is wanted any more."""
+
+
+class _NotWantedError(Exception):
+    """The experiment has ended before this run."""
+
+
+@contextmanager
+def _interrupts_left_to_parent() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C; this one ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _start_worker(shared: _Shared) -> None:
+    global _shared  # noqa: PLW0603 a worker process has one, handed over at its start
+    _shared = shared
 
 
 def _run_in_worker(experiment: Experiment, profile: str, seed: int) -> RunResult:
@@ -228,9 +260,11 @@ def _run_in_worker(experiment: Experiment, profile: str, seed: int) -> RunResult
 
     def tick(number: int) -> None:
         nonlocal counted
-        if _arrived is not None:
-            with _arrived.get_lock():
-                _arrived.value += number - counted
+        if _shared is not None:
+            if _shared.over.value:
+                raise _NotWantedError
+            with _shared.arrived.get_lock():
+                _shared.arrived.value += number - counted
         counted = number
 
     return experiment.run_one(profile, seed, tick)

@@ -1,7 +1,13 @@
 """`stellwerk simulate`: its output, its files, and its one-line mistakes."""
 
+import contextlib
 import csv
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +17,7 @@ from tests.support.repository import ROOT
 
 DATA = ROOT / "tests" / "data" / "simulation"
 TRACE = ("--nodes", str(DATA / "nodes.csv"), "--pods", str(DATA / "pods.csv"))
+COMMAND = (sys.executable, "-m", "stellwerk", "simulate")
 
 
 def simulate(*arguments: str) -> int:
@@ -144,3 +151,47 @@ def test_what_does_not_go_together(
 ) -> None:
     assert simulate(*arguments) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_an_output_that_takes_no_more_is_one_line(tmp_path: Path) -> None:
+    curve = ("--curve", str(tmp_path / "out.csv"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *TRACE, "--profile", "best-fit", "--jobs", "1", *curve],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.stderr == "stellwerk: cannot write the output: No space left on device\n"
+    assert done.returncode == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_run_leaves_nothing_behind(jobs: str, tmp_path: Path) -> None:
+    pods = tmp_path / "pods.csv"
+    head, *rows = (DATA / "pods.csv").read_text().splitlines()
+    pods.write_text("\n".join([head, *(f"x{n}{row}" for n in range(300) for row in rows)]))
+    trace = ("--nodes", str(DATA / "nodes.csv"), "--pods", str(pods), "--profile", "fgd")
+    files = ("--curve", str(tmp_path / "out.csv"), "--html", str(tmp_path / "out.html"))
+    terminal, error = pty.openpty()
+    running = subprocess.Popen(
+        [*COMMAND, *trace, "--seed", "1", "--seed", "2", "--jobs", jobs, *files],
+        stdout=subprocess.PIPE,
+        stderr=error,
+        process_group=0,
+    )
+    os.close(error)
+    while "pods/s" not in (shown := os.read(terminal, 4096).decode()):
+        pass
+    os.killpg(running.pid, signal.SIGINT)
+    output, _ = running.communicate(timeout=300)
+    with contextlib.suppress(OSError):  # what a terminal says when the last process has left it
+        while said := os.read(terminal, 4096):
+            shown += said.decode()
+    os.close(terminal)
+    assert "Traceback" not in shown
+    assert (output, running.returncode) == (b"", 130)
+    assert [each.name for each in tmp_path.iterdir()] == ["pods.csv"]
