@@ -93,14 +93,19 @@ def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    found = [
-        made(_pod, obj, source)
-        for obj in objects
-        if obj.get("kind") == "Pod" and (obj.get("status") or {}).get("phase") not in _FINISHED
-    ]
+    found = [made(_pod, obj, source) for obj in objects if _is_unfinished_pod(obj)]
     first = min((pod.arrives_seconds for pod in _some(found, source, "Pod")), default=0.0)
     found = [replace(pod, arrives_seconds=pod.arrives_seconds - first) for pod in found]
     return sorted(found, key=lambda pod: (pod.arrives_seconds, pod.name))
+
+
+def any_pod(objects: Iterable[JsonObject]) -> bool:
+    """Whether there is a pod among them that has not finished."""
+    return any(map(_is_unfinished_pod, objects))
+
+
+def _is_unfinished_pod(obj: JsonObject) -> bool:
+    return obj.get("kind") == "Pod" and (obj.get("status") or {}).get("phase") not in _FINISHED
 
 
 def _flat(path: Path, document: object) -> Iterator[JsonObject]:
@@ -147,6 +152,10 @@ def _some(found: list[Made], source: str, kind: str) -> list[Made]:
 
 
 def _node(obj: JsonObject) -> TraceNode:
+    status = obj.get("status") or {}
+    if "allocatable" not in status and "capacity" in status:
+        # As the API server does.
+        obj = {**obj, "status": {**status, "allocatable": status["capacity"]}}
     node = parse_node(obj)
     labels = obj["metadata"].get("labels") or {}
     return TraceNode(
