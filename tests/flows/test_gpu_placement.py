@@ -63,7 +63,6 @@ def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
     [
         pytest.param("fgd", "named", id="fgd"),
         pytest.param("fgd", "seen", id="fgd with the pods that it sees"),
-        pytest.param("gpu-packing", "", id="gpu-packing"),
     ],
 )
 async def test_the_operator_places_as_a_simulation_does(
