@@ -78,7 +78,7 @@ from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, Tim
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_history import ProfileHistory
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
@@ -268,7 +268,7 @@ class Operator:
             schedule_one.evictions,
             lambda: self.without_profile.pods,
             QueueHistory(world),
-            lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
+            self.profile_status.described,
             self.loader.shadows.described,
         )
         return Scheduler(

@@ -22,7 +22,7 @@ def _params() -> list[object]:
     for name, case in CASES.items():
         if name == LONG_OUTAGE:
             continue  # two minutes away, but in `make soak`
-        load = RESTARTED if name in {"killed", "told-to-end"} else LOAD
+        load = RESTARTED if case.disruptions else LOAD
         params.append(pytest.param(case, load, id=name))
     params += [
         pytest.param(with_proxy(CASES[name]), LOAD, id=f"{name}, by a proxy")

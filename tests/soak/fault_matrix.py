@@ -26,6 +26,8 @@ from tests.support.fault_cases import CASES, LONG_OUTAGE
 from tests.support.fault_load import Load
 from tests.support.fault_runs import Case, Outcome, run_case
 
+logger = logging.getLogger(__name__)
+
 LOAD: Final = Load(pods=5000, per_second=250, nodes=100)
 _PODS: Final = 10_000
 _KINDS: Final = 12
@@ -68,6 +70,14 @@ class Row:
         self.worst_delay_seconds = max(self.worst_delay_seconds, judged.worst_delay_seconds)
         self.seeds.append(outcome.seed)
         self.wrongs += [f"seed {outcome.seed}: {wrong}" for wrong in outcome.wrongs]
+
+    def add_failure(self, seed: int, failure: Exception) -> None:
+        """Count a run that came to no end that could be judged."""
+        self.runs += 1
+        self.other += 1
+        self.seeds.append(seed)
+        text = " ".join(str(failure).split())
+        self.wrongs.append(f"seed {seed}: it could not be run: {text}")
 
 
 def matrix(rows: list[Row]) -> str:
@@ -147,7 +157,11 @@ async def _soak(options: argparse.Namespace) -> list[Row]:
         load = replace(LOAD, pods=options.pods_a_run)
         case = patient(CASES[name], options.patience)
         with tempfile.TemporaryDirectory() as directory:
-            rows[name].add(await run_case(case, seed, Path(directory), load))
+            try:
+                rows[name].add(await run_case(case, seed, Path(directory), load))
+            except AssertionError as failure:
+                logger.warning("%s, seed %d could not be run: %s", case.title, seed, failure)
+                rows[name].add_failure(seed, failure)
         done = [row for row in rows.values() if row.runs]
         _write(done, measured, options)
     return list(rows.values())

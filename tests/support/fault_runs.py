@@ -26,10 +26,11 @@ from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.faults.table_file import read_fault_table
 from tests.support.builders import make_node
-from tests.support.fault_load import PROFILE, Load, Workload
+from tests.support.fault_load import PROFILE, Load, PreemptingWorkload, Workload
 from tests.support.fault_proxy import fault_proxy
 from tests.support.history import History, Judgement
 from tests.support.in_process import make_profile
+from tests.support.jumping_clock import PERIOD_SECONDS
 from tests.support.repository import ROOT
 from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active
@@ -74,6 +75,8 @@ class Case:
     """Whether a shadow profile decides beside the one that serves."""
     group_size: int = 1
     """Of gangs that the pods come in; 1: each for itself."""
+    preempting: bool = False
+    """Whether pods come to full nodes, and preempt others."""
     recovery_seconds: float = 60.0
     """From the end of the faults until everything must be well again."""
     audit_seconds: float = 15.0
@@ -161,7 +164,7 @@ async def run_case(
             _operators(case, cluster, plan, directory, arguments, seed)
         )
         await _until(lambda: is_active(cluster, PROFILE), _START_SECONDS, *operators)
-        workload = Workload(cluster, load, rng, case.group_size)
+        workload = _workload(case, cluster, load, rng)
         plan.arm()
         disrupting = [
             asyncio.create_task(_disrupt(operators, each, rng, disrupted))
@@ -179,6 +182,8 @@ async def run_case(
             for task in disrupting:
                 task.cancel()
             await asyncio.gather(*disrupting, return_exceptions=True)
+        if case.clock_jumps:
+            disrupted["jump"] = int((plan.elapsed_seconds or 0.0) / PERIOD_SECONDS)
         plan.disarm()
         with suppress(TimeoutError):
             await _until(lambda: workload.all_bound, case.recovery_seconds)
@@ -199,6 +204,12 @@ async def run_case(
     )
     logger.info("%s", outcome)
     return outcome
+
+
+def _workload(case: Case, cluster: EmbeddedCluster, load: Load, rng: random.Random) -> Workload:
+    if case.preempting:
+        return PreemptingWorkload(cluster, load, rng)
+    return Workload(cluster, load, rng, case.group_size)
 
 
 @asynccontextmanager

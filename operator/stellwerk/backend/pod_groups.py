@@ -13,9 +13,11 @@ from typing import TypeAlias
 
 from typing_extensions import override
 
+from stellwerk.backend.group_queues import GroupQueues
 from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
+from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 
 ProfileName: TypeAlias = Callable[[PodInfo], str]
@@ -42,6 +44,10 @@ class GroupMembers:
     """Pods without a node that may be scheduled, by the schedulerName of their profile."""
     pending_as: dict[str, str] = field(default_factory=dict)
     """The schedulerName under which each of them is counted, by uid."""
+    priorities: Counter[int] = field(default_factory=Counter)
+    """Priorities of all pods, with their numbers."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods in whose place room is kept for it; None: none is."""
     lacks_placement: bool = False
     """Whether the last attempt found no nodes with the labels that it asks for."""
     waiting_since: float | None = None
@@ -93,10 +99,14 @@ class GroupMembers:
             pods=self.pods.copy(),
             pending=self.pending.copy(),
             pending_as=self.pending_as.copy(),
+            priorities=self.priorities.copy(),
             finished=self.finished.copy(),
         )
 
     def _count(self, pod: PodInfo, change: int) -> None:
+        self.priorities[pod.priority] += change
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
         if not counts(pod):
             return
         if pod.node_name:
@@ -137,6 +147,7 @@ class PodGroupBook(PodGroups):
         """
         self.groups: dict[PodGroupKey, GroupMembers] = {}
         self.key_of: dict[str, PodGroupKey] = {}
+        self.queues = GroupQueues()
         self._serves = serves
         self._profile_name = profile_name
         self._assumed = assumed
@@ -165,12 +176,16 @@ class PodGroupBook(PodGroups):
 
     def put_group(self, group: PodGroup) -> None:
         """Keep a group's object."""
-        self._known(group.key).group = group
+        members = self._known(group.key)
+        self.queues.put(members.group, group)
+        members.group = group
 
     def take_group(self, key: PodGroupKey) -> None:
         """The object is gone; its members stay known."""
         members = self.groups.get(key)
         if members is not None:
+            if members.group is not None:
+                self.queues.take(members.group)
             members.group = None
             members.finished.clear()
             self._drop_if_empty(members)
@@ -194,6 +209,19 @@ class PodGroupBook(PodGroups):
             count for name, count in members.pending.items() if count and self._serves(name)
         )
         return members.bound + waiting + members.succeeded
+
+    def placed(self, members: GroupMembers) -> int:
+        """How many members have a node, or have done their work."""
+        placed = sum(
+            not pod.terminating and (bool(pod.node_name) or uid in self._assumed)
+            for uid, pod in members.pods.items()
+        )
+        return placed + members.succeeded
+
+    def is_satisfied(self, members: GroupMembers) -> bool:
+        """Whether enough members have a node, whatever becomes of the others."""
+        group = members.group
+        return group is not None and self.placed(members) >= max(1, group.min_count)
 
     @override
     def why_gated(self, pod: PodInfo) -> str:
@@ -247,6 +275,9 @@ class PodGroupBook(PodGroups):
         fork = PodGroupBook(self._serves, self._profile_name, assumed)
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
+        for members in fork.groups.values():
+            if members.group is not None:
+                fork.queues.put(None, members.group)
         return fork
 
     def _known(self, key: PodGroupKey) -> GroupMembers:

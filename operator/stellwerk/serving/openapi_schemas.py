@@ -177,6 +177,7 @@ _EXPLANATION: Final = _object(
     {
         "uid": TEXT,
         "schedulerName": TEXT,
+        "selectedBy": TEXT,
         "priority": NUMBER,
         "preempted": _object(
             {
@@ -377,6 +378,9 @@ _GROUP: Final = _object(
     },
     {
         "waitsFor": TEXT,
+        "queue": TEXT,
+        "roomIsKeptSeconds": NUMBER | {"nullable": True},
+        "givenBackAfterSeconds": NUMBER,
         "topology": _list(TEXT),
         "problems": _list(TEXT),
         "conditions": _list(_map({})),

@@ -16,7 +16,6 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.models.object_reference import pod_reference
-from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -28,6 +27,7 @@ from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
+from stellwerk.scheduler.gangs.turn_taking import hold, let_follow
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -41,6 +41,7 @@ from stellwerk.world.gangs.group_decision import (
 )
 from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.turns import gang_args, is_first, keeps_room, queue_of, why_held
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -111,8 +112,11 @@ class GroupCycle:
             self._fail_all(taken, Failure.error(differ))
         elif closed:
             self._rest(taken)
+        elif held := why_held(world, members):
+            hold(world, self.reports, members, taken.queued.values(), held)
         else:
             await self._attempt(taken)
+            let_follow(world, queue_of(world, members))
 
     # --- taking up ------------------------------------------------------------------------------
 
@@ -168,7 +172,9 @@ class GroupCycle:
             [each.pod for each in sorted(taken.queued.values(), key=_turn)],
             scheduled,
             members.succeeded,
-            _args(taken.profile).second_look_milliseconds / 1000,
+            gang_args(taken.profile).second_look_milliseconds / 1000,
+            keeps_room(world, members),
+            members.ending,
         )
 
     # --- deciding -------------------------------------------------------------------------------
@@ -182,7 +188,10 @@ class GroupCycle:
             failure = self.failures.unexpected(raised, first, taken.profile)
             self._fail_all(taken, failure)
             return
-        taken.profile.activity.last_decision_seconds = self.world.clock.monotonic()
+        decided_seconds = self.world.clock.monotonic()
+        duration = self.binding_cycle.metrics.podgroup_scheduling_algorithm_duration
+        duration.labels().observe(decided_seconds - taken.started_seconds)
+        taken.profile.activity.last_decision_seconds = decided_seconds
         if decision.placed:
             self._check_members(taken, decision)
         if self.observer is not None:
@@ -223,6 +232,9 @@ class GroupCycle:
                 if now() >= ends:
                     await asyncio.sleep(0)
                     ends = now() + SLICE_SECONDS
+                if ask is None:
+                    ask = next(deciding)
+                    continue
                 answer = await self._answer(ask)
                 self._show(taken, ask, answer)
                 ask = deciding.send(answer)
@@ -331,6 +343,7 @@ class GroupCycle:
     def _reserved(self, taken: _Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
         members = taken.members
+        members.ending = preemption.ending if preemption is not None else None
         if preemption is None:
             members.reserved_since = None
             return {}
@@ -339,8 +352,9 @@ class GroupCycle:
             members.reserved_since = since = now
         group = members.group
         given = group.schedule_timeout_seconds if group is not None else None
-        limit_seconds = given or _args(taken.profile).reservation_seconds
-        return preemption.nodes if now - since < limit_seconds else {}
+        limit_seconds = given or gang_args(taken.profile).reservation_seconds
+        is_kept = now - since < limit_seconds or is_first(self.world, members)
+        return preemption.nodes if is_kept else {}
 
     def _spend(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.
@@ -400,11 +414,6 @@ class GroupCycle:
                 queued, {GANG_SCHEDULING}, now=self.world.clock.monotonic()
             )
         self.reports.look(taken.members.key)
-
-
-def _args(profile: ServedProfile) -> GangSchedulingArgs:
-    args = profile.loaded.args.get(GANG_SCHEDULING)
-    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
 
 
 def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:
