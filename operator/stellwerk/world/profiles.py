@@ -152,8 +152,13 @@ class Profiles(QueueingPolicy):
         """Whether a pod's profile depends on the labels of a namespace that was not seen yet."""
         return self.profile_name(pod) == UNDECIDED
 
-    def why_none(self, pod: PodInfo) -> str:
-        """Why no profile serves a pod."""
+    def selecting(self, pod: PodInfo) -> ServedProfile | None:
+        """The profile whose selector has a pod; None: none has."""
+        listed = pod.spec.scheduler_name in self.selectors.by_scheduler_name
+        return self.served.get(self._selected(pod)) if listed else None
+
+    def why_none(self, pod: PodInfo, *, hints: bool = True) -> str:
+        """Why no profile serves a pod; `hints`: also which name may be meant."""
         name = pod.spec.scheduler_name
         if self.awaits_namespace(pod):
             return f'waiting to see the namespace "{pod.namespace}", whose labels select a profile'
@@ -162,7 +167,7 @@ class Profiles(QueueingPolicy):
         ended = " any more" if name in self.once_served else ""
         if name in self.selectors.by_scheduler_name:
             ended += ", and no selector for that name matches the pod"
-        near = suggestion(name, self.served)
+        near = suggestion(name, self.served) if hints else ""
         return f'no SchedulerProfile serves schedulerName "{name}"{ended}{near}'
 
     # --- the queue's policy ---------------------------------------------------------------------

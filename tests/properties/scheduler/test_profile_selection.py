@@ -88,8 +88,12 @@ class History:
             if self.pods.pop(name, None) is not None:
                 self.world.delete("Pod", name, namespace)
             return
-        group = {"schedulingGroup": {"podGroupName": "g"}} if number % 3 == 0 else {}
+        group: dict[str, Any] = (
+            {"schedulingGroup": {"podGroupName": "g"}} if number % 3 == 0 else {}
+        )
         scheduler_name = NAMES[number % 4]
+        if number % 5 == 0:
+            group["schedulingGates"] = [{"name": "later"}]
         pod = make_pod(
             name, namespace=namespace, scheduler_name=scheduler_name, labels=labels, **group
         )
@@ -126,6 +130,8 @@ class History:
         for key, members in self.world.operator.world.pod_groups.groups.items():
             counted[key.namespace] = Counter()
             for each in members.pods.values():
+                if each.spec.scheduling_gates:
+                    continue  # it does not count as one that can be scheduled
                 counted[key.namespace][self.served_by(self.pods[each.name])] += 1
             served = {name: count for name, count in members.pending.items() if count}
             known = {name: count for name, count in served.items() if name in self.profiles}
