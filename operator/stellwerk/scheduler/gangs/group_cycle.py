@@ -194,13 +194,17 @@ class GroupCycle:
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
     def _show(self, taken: Taken, ask: Ask, decision: Decision) -> None:
-        """Show a member's decision to what observes; trials on a fork are nothing to show."""
+        """Keep what explains a member's decision, and show it; trials on a fork are neither."""
         if ask.world is not self.world:
             return
+        uid = ask.pod.uid
         if logger.isEnabledFor(logging.DEBUG):
             log_decision(ask.pod, taken.profile.scheduler_name, decision)
+        if decision.failure is None:
+            attempts, now = taken.queued[uid].attempts, self.world.clock.monotonic()
+            taken.records[uid] = self.hand_over.records.made(decision, attempts, now)
         if self.observer is not None:
-            self.observer.member_decided(ask, taken.queued[ask.pod.uid], decision)
+            self.observer.member_decided(ask, taken.queued[uid], decision)
 
     def _check_members(self, taken: Taken, decision: GroupDecision) -> None:
         """Take the placement back if too few members are left, after what came between slices."""

@@ -72,8 +72,10 @@ class Verdict:
 
     pod: PodInfo
     state: CycleState
-    decision: Decision | None = None
-    """None: that of a member which is alike."""
+    evaluated: int = 0
+    """How many nodes were looked at; 0: none, as for a member that is like another."""
+    feasible: int = 0
+    """How many of them took the pod."""
     assumed: PodInfo | None = None
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
@@ -153,7 +155,8 @@ def _place_each(
             nodes.get(pod.uid, "") if nodes else "",
             ground.obstacle,
         )
-        verdict = Verdict(pod, state, decision, failure=decision.failure)
+        evaluated = decision.search.found.evaluated
+        verdict = Verdict(pod, state, evaluated, decision.feasible, failure=decision.failure)
         attempt.verdicts.append(verdict)
         if decision.failure is None:
             _assume(ground, verdict, decision)
