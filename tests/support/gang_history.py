@@ -158,6 +158,7 @@ class GangHistory:
 
     def check_room(self) -> None:
         """No node holds more than it has."""
+        self.look()
         used: defaultdict[str, int] = defaultdict(int)
         for gang in self._gangs.values():
             for name in gang.pods:

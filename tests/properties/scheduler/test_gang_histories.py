@@ -54,3 +54,26 @@ def test_no_gang_is_partly_bound_and_none_waits_that_fits(steps: list[tuple[Any,
 @given(steps=histories(*CALM, REFUSALS))
 def test_no_room_is_lost_where_bindings_are_refused(steps: list[tuple[Any, ...]]) -> None:
     played(steps, whole=False)
+
+
+HALF_BOUND: list[tuple[Any, ...]] = [
+    ("add_node", 0, 6),
+    ("add_gang", 0, 3, 1),
+    ("add_pods", 0, 3),
+    ("ask_back", 0),
+    ("delete_pod", 0),
+]
+MEANWHILE = (
+    st.tuples(st.just("wait"), st.sampled_from((0.5, 5.0, 15.0))),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("refuse"), GANG),
+    st.tuples(st.just("add_gang"), st.integers(1, 2), SIZE, st.integers(1, 2)),
+    st.tuples(st.just("add_pods"), st.integers(1, 2), SIZE),
+    st.tuples(st.just("add_node"), st.integers(1, 2), SIZE),
+)
+
+
+@settings(max_examples=6)
+@given(steps=st.lists(st.one_of(*MEANWHILE), max_size=10))
+def test_what_is_bound_in_part_is_given_back_in_time(steps: list[tuple[Any, ...]]) -> None:
+    played([*HALF_BOUND, *steps], whole=False)

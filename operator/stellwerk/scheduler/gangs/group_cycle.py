@@ -117,6 +117,8 @@ class GroupCycle:
         assert members.group is not None  # noqa: S101 an open group has an object
         scheduled = []
         for uid, pod in members.pods.items():
+            if uid in taken.queued:
+                continue
             placed = world.cache.assumed_pods.get(uid) or pod
             if placed.node_name and not pod.terminating:
                 scheduled.append(placed)
