@@ -74,12 +74,16 @@ class QueuedPod:
     """The pod as of its last entry into a queue; while it is popped, updates go to `newest`."""
     newest: PodInfo
     """The pod as the API last showed it."""
+    profile_name: str
+    """The schedulerName of the profile that serves it, as of its last entry into a queue."""
     queued_at: float
     """When it entered the queue, or came back from its last attempt (`Timestamp`)."""
     place: Place = Place.ABSENT
     attempts: int = 0
     initial_attempt_at: float | None = None
     """When it first reached activeQ: where scheduling latency starts."""
+    active_since: float | None = None
+    """When it last entered activeQ; None: an idle activeQ has taken it from backoffQ at once."""
     unschedulable_count: int = 0
     """Attempts that ended in a rejection; sets the backoff."""
     consecutive_errors: int = 0

@@ -20,6 +20,7 @@ from stellwerk.explain.device_report import claims_report, device_report, search
 from stellwerk.explain.device_suggestions import device_suggestions
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
+from stellwerk.explain.gpu_report import gpu_report, held_gpus
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
 from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
@@ -74,7 +75,7 @@ class Explanations:
 
     def _bound(self, pod: PodInfo) -> Steps:
         yield
-        result = self._header(pod, "bound") | {"node": pod.node_name}
+        result = self._header(pod, "bound") | {"node": pod.node_name} | held_gpus(pod)
         claims = claims_report(self.world, pod)
         if claims:
             result["devices"] = {"claims": claims}
@@ -84,6 +85,9 @@ class Explanations:
         record = self.records.of(pod.uid)
         if record is None or record.node_name != pod.node_name:
             return result | {"note": "this decision was not made here, or is no longer kept"}
+        profile = self.world.profiles.served.get(record.scheduler_name)
+        if profile is not None and record.scheduler_name != pod.spec.scheduler_name:
+            result["selectedBy"] = profile.loaded.name
         return result | {"decision": self._record(record)}
 
     def _record(self, record: DecisionRecord) -> JsonObject:
@@ -168,9 +172,8 @@ class Explanations:
 
     def _no_profile(self, pod: PodInfo) -> JsonObject:
         profiles, wanted = self.world.profiles, pod.spec.scheduler_name
-        refusal = profiles.refusals.get(wanted)
         result: JsonObject = {
-            "reason": refusal or f'no SchedulerProfile serves schedulerName "{wanted}"',
+            "reason": profiles.why_none(pod, hints=False),
             "served": sorted(profiles.served),
         }
         near = get_close_matches(wanted, list(profiles.served), 1, _NEAR)
@@ -179,13 +182,15 @@ class Explanations:
         return result
 
     def _header(self, pod: PodInfo, state: str) -> JsonObject:
-        return {
+        header: JsonObject = {
             "pod": pod.key,
             "uid": pod.uid,
             "schedulerName": pod.spec.scheduler_name,
             "priority": pod.priority,
             "state": "terminating" if pod.terminating else state,
         }
+        selecting = None if pod.node_name else self.world.profiles.selecting(pod)
+        return header if selecting is None else header | {"selectedBy": selecting.loaded.name}
 
 
 def _preempted(key: str, victim: JsonObject) -> Steps:
@@ -203,6 +208,7 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
         yield
         result: JsonObject = {"verdicts": {"recomputedAt": computed} | verdicts(world, found)}
         result |= yield from device_report(world, pod, profile, found.found.state)
+        result |= gpu_report(world.cache.snapshot, pod, found)
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)
             yield

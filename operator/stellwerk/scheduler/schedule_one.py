@@ -78,16 +78,17 @@ class ScheduleOne:
         self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
         """What follows a decision; a recording operator takes it down before."""
         evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
-        self.groups = GroupCycle(
+        hand_over = HandOver(
             world,
-            loader,
-            self._outbox,
-            metrics,
+            bindings,
+            binding_cycle,
             failures,
             reports,
             evictions,
-            HandOver(world, bindings, binding_cycle, failures, reports, evictions, self.records),
+            self._outbox,
+            self.records,
         )
+        self.groups = GroupCycle(world, loader, self._outbox, metrics, failures, reports, hand_over)
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
@@ -139,7 +140,7 @@ class ScheduleOne:
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
-        queued_at_seconds = queued.queued_at
+        active_since, assumptions = queued.active_since, world.objects.assumptions
         effects = self.apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
@@ -155,8 +156,9 @@ class ScheduleOne:
             self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
         shadows = self._loader.shadows
         if shadows.by_name:
-            # The columns are still those of the decision.
-            shadows.look(pod, decision, started_seconds - queued_at_seconds)
+            # The columns are still those of the decision; what was assumed since is set aside.
+            waited_seconds = 0.0 if active_since is None else started_seconds - active_since
+            shadows.look(pod, decision, waited_seconds, assumptions)
 
     def _carry_out(
         self,
@@ -206,7 +208,8 @@ class ScheduleOne:
     def _skip_pod_schedule(self, queued: QueuedPod) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
         pod = queued.pod
-        if self._world.profiles.of(pod) is None:
+        profile = self._world.profiles.of(pod)
+        if profile is None:
             self._loader.without_profile.take_out(pod)
             return
         if pod.terminating:
@@ -216,7 +219,7 @@ class ScheduleOne:
                 "FailedScheduling",
                 "Scheduling",
                 f"skip schedule deleting pod: {pod.key}",
-                reporting_controller=pod.spec.scheduler_name,
+                reporting_controller=profile.scheduler_name,
             )
         self._world.queue.done(pod.uid)
 

@@ -15,11 +15,11 @@ from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports
-from stellwerk.scheduler.gangs.hand_over import HandOver, Taken, gang_args
+from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
 from stellwerk.scheduler.gangs.slices import Slices
+from stellwerk.scheduler.gangs.turn_taking import hold, let_follow
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -32,6 +32,7 @@ from stellwerk.world.gangs.group_decision import (
     decide_group,
 )
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.turns import gang_args, keeps_room, queue_of, why_held
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -48,7 +49,6 @@ class GroupCycle:
     metrics: Metrics
     failures: AttemptFailures
     reports: GroupReports
-    evictions: GroupEvictions
     hand_over: HandOver
     observer: GroupObserver | None = None
     """Is shown every decision before it has effects; None: nothing is."""
@@ -65,21 +65,17 @@ class GroupCycle:
         taken = await self._take(queued, profile, members)
         if not taken.queued:
             return
-        names = {each.pod.spec.scheduler_name for each in taken.queued.values()}
+        differ = self._differ(taken)
         closed = world.pod_groups.why_closed(members)
-        if len(names) > 1:
-            shown = " and ".join(f'"{name}"' for name in sorted(names))
-            await self.hand_over.fail_all(
-                taken,
-                Failure.error(
-                    "all pods in a single pod group should have the same .spec.schedulerName set, "
-                    f"got: {shown}"
-                ),
-            )
+        if differ:
+            await self.hand_over.fail_all(taken, Failure.error(differ))
         elif closed:
             await self.hand_over.rest(taken)
+        elif held := why_held(world, members):
+            hold(world, self.reports, members, taken.queued.values(), held)
         else:
             await self._attempt(taken)
+            let_follow(world, queue_of(world, members))
 
     # --- taking up ------------------------------------------------------------------------------
 
@@ -99,6 +95,19 @@ class GroupCycle:
                 del taken.queued[uid]
                 self._skip(each, profile)
         return taken
+
+    def _differ(self, taken: Taken) -> str:
+        """Why the members cannot be decided together: they are not all of one profile."""
+        pods = [each.pod for each in taken.queued.values()]
+        names = {pod.spec.scheduler_name for pod in pods}
+        rule = "have the same .spec.schedulerName set"
+        if len(names) == 1:
+            names = {self.world.profiles.profile_name(pod) for pod in pods}
+            rule = "be matched by the selector of the same SchedulerProfile"
+        if len(names) == 1:
+            return ""
+        shown = " and ".join(f'"{name}"' for name in sorted(names))
+        return f"all pods in a single pod group should {rule}, got: {shown}"
 
     def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
@@ -128,6 +137,8 @@ class GroupCycle:
             scheduled,
             members.succeeded,
             gang_args(taken.profile).second_look_milliseconds / 1000,
+            keeps_room(world, members),
+            members.ending,
         )
 
     # --- deciding -------------------------------------------------------------------------------
@@ -141,7 +152,10 @@ class GroupCycle:
             failure = self.failures.unexpected(raised, first, taken.profile)
             await self.hand_over.fail_all(taken, failure)
             return
-        taken.profile.activity.last_decision_seconds = self.world.clock.monotonic()
+        decided_seconds = self.world.clock.monotonic()
+        duration = self.metrics.podgroup_scheduling_algorithm_duration
+        duration.labels().observe(decided_seconds - taken.started_seconds)
+        taken.profile.activity.last_decision_seconds = decided_seconds
         if decision.placed:
             self._check_members(taken, decision)
         if self.observer is not None:

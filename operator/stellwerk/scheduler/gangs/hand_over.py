@@ -12,7 +12,6 @@ from typing import Final
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
-from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -23,11 +22,13 @@ from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
 from stellwerk.scheduler.gangs.slices import Slices
+from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.attempt import Verdict
 from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.turns import gang_args, is_first
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -73,6 +74,7 @@ class HandOver:
     failures: AttemptFailures
     reports: GroupReports
     evictions: GroupEvictions
+    outbox: Outbox
     records: DecisionRecords
     _early_seconds: float = EARLY_BURST_SECONDS
     """What is left for early attempts."""
@@ -135,6 +137,7 @@ class HandOver:
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
+        self._follow_up(attempt.verdicts)
         nodes = self._reserved(taken, preemption)
         rests = self._early_seconds < 0
         for pod in decision.request.members:
@@ -149,6 +152,7 @@ class HandOver:
     def _reserved(self, taken: Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
         members = taken.members
+        members.ending = preemption.ending if preemption is not None else None
         if preemption is None:
             members.reserved_since = None
             return {}
@@ -158,7 +162,8 @@ class HandOver:
         group = members.group
         given = group.schedule_timeout_seconds if group is not None else None
         limit_seconds = given or gang_args(taken.profile).reservation_seconds
-        return preemption.nodes if now - since < limit_seconds else {}
+        is_kept = now - since < limit_seconds or is_first(self.world, members)
+        return preemption.nodes if is_kept else {}
 
     def _spend(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.
@@ -176,6 +181,12 @@ class HandOver:
         members = [each.pod for each in taken.queued.values()]
         name = taken.profile.scheduler_name
         self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
+
+    def _follow_up(self, verdicts: Sequence[Verdict]) -> None:
+        """What PostFilter wants done in the cluster; members that share a claim want the same."""
+        acts = {act.act: act for each in verdicts if (act := each.follow_up) is not None}
+        for act in acts.values():
+            self.outbox.follow_ups.start(act)
 
     def _note(self, verdict: Verdict, profile: ServedProfile) -> None:
         """What a member's attempt has measured, and what broke in it."""
@@ -209,12 +220,6 @@ class HandOver:
                 queued, {GANG_SCHEDULING}, now=self.world.clock.monotonic()
             )
         self.reports.look(taken.members.key)
-
-
-def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
-    """What a profile says of groups."""
-    args = profile.loaded.args.get(GANG_SCHEDULING)
-    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
 
 
 def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
@@ -79,6 +80,8 @@ class Verdict:
     assumed: PodInfo | None = None
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
+    follow_up: FollowUp | None = None
+    """What PostFilter wants done in the cluster."""
     nominated_to: str = ""
     """The nomination that the assumption took the place of."""
 
@@ -157,6 +160,8 @@ def _place_each(
         )
         evaluated = decision.search.found.evaluated
         verdict = Verdict(pod, state, evaluated, decision.feasible, failure=decision.failure)
+        if decision.post_filter is not None:
+            verdict.follow_up = decision.post_filter.follow_up
         attempt.verdicts.append(verdict)
         if decision.failure is None:
             _assume(ground, verdict, decision)

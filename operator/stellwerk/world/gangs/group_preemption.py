@@ -6,7 +6,7 @@ stays, the preemptor's own members are never among the victims, and pods that ar
 as gone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -48,6 +48,8 @@ class GroupPreemption:
     """Where each member goes then: node name by uid."""
     is_reservation: bool = False
     """Nothing is evicted for it: the nodes are kept until pods have ended by themselves."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods that may be among them, as of when room began to be kept."""
 
 
 Preempting: TypeAlias = Steps[GroupPreemption | str]
@@ -57,18 +59,25 @@ Preempting: TypeAlias = Steps[GroupPreemption | str]
 def reserve(ground: Ground, request: GroupRequest) -> Preempting:
     """Find the nodes that are kept for a group until pods of no higher priority have ended.
 
-    Which of them end first is not known: the least important are taken to.
+    Which of them end first is not known: the least important are taken to. Pods that have come
+    since room began to be kept are not waited for, however unimportant: whatever comes, the number
+    of those that are can only fall.
     """
     if request.group.topology:
         return NOT_WITH_CONSTRAINTS
     priority = min(_priority(request), *(pod.priority for pod in request.members))
-    fork = _fork(ground)
-    others = yield from units_beside(fork.world, request.group.key)
+    base = _fork(ground)
+    others = yield from units_beside(base.world, request.group.key)
     units = [each for each in others if each.priority <= priority]
-    found = yield from _choose(fork, request, units)
-    if isinstance(found, str):
-        return found
-    return GroupPreemption((), found.nodes, is_reservation=True)
+    found: GroupPreemption | str = NO_VICTIMS
+    for ending in (request.ending, frozenset(_uids(units))):
+        if ending is None:
+            continue
+        older = [each for each in units if ending.issuperset(_uids([each]))]
+        found = yield from _choose(_fork(base), request, older, budgets=False)
+        if not isinstance(found, str):
+            return GroupPreemption((), found.nodes, is_reservation=True, ending=ending)
+    return found
 
 
 def preempt(ground: Ground, request: GroupRequest) -> Preempting:
@@ -108,14 +117,16 @@ def _fork(ground: Ground) -> Ground:
     return Ground(world, profile, ground.obstacle)
 
 
-def _choose(fork: Ground, request: GroupRequest, units: Sequence[Unit]) -> Preempting:
+def _choose(
+    fork: Ground, request: GroupRequest, units: Sequence[Unit], *, budgets: bool = True
+) -> Preempting:
     """The victims among these units, on a fork where what is terminating has gone."""
     if not units:
         return NO_VICTIMS
     members = request.members
     row_local = yield from _only_rows_matter(fork, members)
     alike = row_local and counts_exactly(fork, members)
-    ordered = yield from in_order(fork.world, units)
+    ordered = yield from in_order(fork.world, units, budgets=budgets)
     yield from leave(fork.world, ordered)
     room = Room(fork, members, request.needed, alike=alike)
     if not room.is_enough:
@@ -180,6 +191,10 @@ def _counted(
 
 def _found(victims: Sequence[Unit], attempt: Attempt) -> GroupPreemption:
     return GroupPreemption(tuple(pod for unit in victims for pod in unit.pods), nodes_of(attempt))
+
+
+def _uids(units: Sequence[Unit]) -> Iterator[str]:
+    return (pod.uid for unit in units for pod in unit.pods)
 
 
 def _priority(request: GroupRequest) -> int:

@@ -83,9 +83,16 @@ def units_beside(world: World, own: PodGroupKey) -> Generator[None, None, list[U
     return found
 
 
-def in_order(world: World, units: Sequence[Unit]) -> Generator[None, None, list[Unit]]:
-    """The order in which they are spared: budget violations first, then by importance."""
+def in_order(
+    world: World, units: Sequence[Unit], *, budgets: bool
+) -> Generator[None, None, list[Unit]]:
+    """The order in which they are spared: budget violations first, then by importance.
+
+    What ends by itself violates no budgets.
+    """
     ranked = yield from _ranked(units)
+    if not budgets:
+        return ranked
     pods = [pod for unit in ranked for pod in unit.pods]
     over = DisruptionBudgets(world.objects).violating(pods)
     violating = {pod.uid for pod, is_over in zip(pods, over, strict=True) if is_over}

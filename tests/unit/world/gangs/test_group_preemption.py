@@ -10,7 +10,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.gangs import reprieve
-from stellwerk.world.gangs.attempt import decided_at_once
+from stellwerk.world.gangs.attempt import answered, decided_at_once
 from stellwerk.world.gangs.group_decision import decide_group
 from stellwerk.world.gangs.group_preemption import NEVER, NO_VICTIMS, TOO_MANY
 from stellwerk.world.gangs.group_request import GroupRequest
@@ -67,6 +67,34 @@ def test_a_group_with_disruption_mode_goes_whole() -> None:
     group = make_group("w", 2, disruptionMode="PodGroup", priority=5)
     pods = [make_member(f"w{n}", "w", cpu="1", node_name=f"n{n}") for n in range(2)]
     assert victims_of(GroupWorld(*nodes, group, *pods), 1) == ["w0", "w1"]
+
+
+def test_of_groups_that_go_whole_the_one_whose_pod_began_first_stays() -> None:
+    objects: list[JsonObject] = [make_node(f"n{n}", cpu="1") for n in range(4)]
+    starts = {"a0": "05", "a1": "00", "b0": "01", "b1": "02"}
+    for number, (name, minute) in enumerate(starts.items()):
+        pod = make_member(name, name[0], cpu="1", node_name=f"n{number}", priority=0)
+        pod["status"] = {"startTime": f"2026-01-01T00:{minute}:00Z"}
+        objects.append(pod)
+    objects += [make_group(name, 2, disruptionMode="PodGroup", priority=0) for name in "ab"]
+    assert victims_of(GroupWorld(*objects), 1) == ["b0", "b1"]
+
+
+def test_constraints_that_constrain_nothing_do_not_keep_a_group_from_preempting() -> None:
+    world = GroupWorld(make_node("n0", cpu="1"), victim("v", "n0"))
+    assert victims_of(world, 1, schedulingConstraints={}) == ["v"]
+
+
+def test_what_a_preemption_costs_does_not_grow_with_the_pods_that_could_go() -> None:
+    def steps(nodes: int) -> int:
+        pods = [victim(f"v{n}", f"n{n // 4}") for n in range(nodes * 4)]
+        world = GroupWorld(*(make_node(f"n{n}", cpu="4") for n in range(nodes)), *pods)
+        assert len(victims_of(world, 4)) == 4
+        pending = [parse_pod(each) for each in members(4)]
+        request = GroupRequest(parse_pod_group(make_group("g", 4, priority=HIGH)), pending)
+        return sum(1 for _ in answered(decide_group(world.world, world.served, request)))
+
+    assert steps(20) < 2 * steps(4)
 
 
 def test_terminating_pods_count_as_gone() -> None:
