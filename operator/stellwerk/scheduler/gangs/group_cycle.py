@@ -126,6 +126,8 @@ class GroupCycle:
         assert members.group is not None  # noqa: S101 an open group has an object
         scheduled = []
         for uid, pod in members.pods.items():
+            if uid in taken.queued:
+                continue
             placed = world.cache.assumed_pods.get(uid) or pod
             if placed.node_name and not pod.terminating:
                 scheduled.append(placed)
@@ -208,13 +210,17 @@ class GroupCycle:
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
     def _show(self, taken: Taken, ask: Ask, decision: Decision) -> None:
-        """Show a member's decision to what observes; trials on a fork are nothing to show."""
+        """Keep what explains a member's decision, and show it; trials on a fork are neither."""
         if ask.world is not self.world:
             return
+        uid = ask.pod.uid
         if logger.isEnabledFor(logging.DEBUG):
             log_decision(ask.pod, taken.profile.scheduler_name, decision)
+        if decision.failure is None:
+            attempts, now = taken.queued[uid].attempts, self.world.clock.monotonic()
+            taken.records[uid] = self.hand_over.records.made(decision, attempts, now)
         if self.observer is not None:
-            self.observer.member_decided(ask, taken.queued[ask.pod.uid], decision)
+            self.observer.member_decided(ask, taken.queued[uid], decision)
 
     def _check_members(self, taken: Taken, decision: GroupDecision) -> None:
         """Take the placement back if too few members are left, after what came between slices."""
