@@ -66,6 +66,7 @@ from stellwerk.scheduler.observers.recording import (
     RecordedEventHandlers,
     RecordedExtenderPool,
     RecordedNominator,
+    RecordedObjects,
     Recording,
     recording_to,
 )
@@ -258,7 +259,7 @@ class Operator:
             self.group_reports,
         )
         if self._recording is not None:
-            schedule_one.apply = self._recording.apply
+            self._recording.observe(self.world, schedule_one, self.extenders)
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -324,7 +325,7 @@ def _world(
     queue_metrics.serve(queue)
     return World(
         cache=Cache() if recording is None else RecordedCache(recording),
-        objects=IndexedObjectStore(),
+        objects=IndexedObjectStore() if recording is None else RecordedObjects(recording),
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=queue,

@@ -1,12 +1,24 @@
 """A recorded run is decided again exactly; what ends a recording ends nothing else."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stellwerk.journal.entries import Decided
+from stellwerk.journal.entries import (
+    Answered,
+    Decided,
+    Entry,
+    GroupDecided,
+    Held,
+    WatchEvent,
+)
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
+from stellwerk.world.extender_answers import is_failure
+from stellwerk_simulation.replaying import Replay
+from tests.support.recorded_kinds import KINDS, RECORDINGS, record
 from tests.support.recorded_runs import record_run, replayed
 
 
@@ -56,3 +68,47 @@ async def test_an_earlier_version_decided_the_same() -> None:
     assert journal.damage == ""
     assert replay.result.differences == []
     assert (replay.result.decisions, replay.result.equal) == (229, 229)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("hashed", [False, True], ids=["names", "hashes"])
+def test_each_kind_of_decision_comes_out_again(tmp_path: Path, kind: str, hashed: bool) -> None:  # noqa: FBT001 a parameter
+    file = tmp_path / "journal"
+    record(kind, JournalOptions(file, hashed=hashed))
+    _check_kind(kind, file)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_earlier_version_decided_each_kind_the_same(kind: str) -> None:
+    _check_kind(kind, RECORDINGS / f"{kind}.journal")
+
+
+def _check_kind(kind: str, file: Path) -> None:
+    async def replay() -> tuple[Replay, Journal]:
+        return replayed(file)
+
+    replay_, journal = asyncio.run(replay())
+    result = replay_.result
+    assert (journal.damage, result.differences, result.unknown) == ("", [], 0)
+    assert result.decisions == result.equal > 5
+    entries = list(open_journal(file))
+    for wanted, why in HAS[kind].items():
+        assert any(map(why, entries)), f"there is {wanted}"
+
+
+HAS: dict[str, dict[str, Callable[[Entry], bool]]] = {
+    "preemption": {"a victim": lambda each: isinstance(each, Decided) and bool(each.victims)},
+    "volumes": {
+        "a volume": lambda each: isinstance(each, WatchEvent) and each.kind == "PersistentVolume",
+    },
+    "devices": {"an allocation under way": lambda each: isinstance(each, Held)},
+    "gangs": {
+        "a placed group": lambda each: isinstance(each, GroupDecided) and each.placed,
+        "a group that evicts": lambda each: isinstance(each, GroupDecided) and bool(each.victims),
+        "another order": lambda each: isinstance(each, GroupDecided) and bool(each.overs),
+    },
+    "extenders": {
+        "an answer": lambda each: isinstance(each, Answered) and isinstance(each.answer, list),
+        "a failure": lambda each: isinstance(each, Answered) and is_failure(each.answer),
+    },
+}

@@ -82,4 +82,5 @@ def replayed(file: Path) -> tuple[Replay, Journal]:
             replay = Replay(entry)
         replay.feed(entry)
     assert replay is not None
+    replay.finish()
     return replay, journal

@@ -23,6 +23,7 @@ from stellwerk.framework.services import ClusterClient
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.serving.exposition import exposition
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
@@ -147,7 +148,11 @@ class VirtualCluster:
     """A cluster with its operator; made by `open_virtual_cluster`."""
 
     def __init__(
-        self, clock: VirtualClock, nodes: Sequence[JsonObject], options: ClusterOptions
+        self,
+        clock: VirtualClock,
+        nodes: Sequence[JsonObject],
+        options: ClusterOptions,
+        recording: Recording | None = None,
     ) -> None:
         self.clock = clock
         self.cluster = EmbeddedCluster(nodes, clock=clock, options=options)
@@ -156,7 +161,9 @@ class VirtualCluster:
         self._applied: dict[tuple[str, tuple[str, str]], JsonObject] = {}
         self.notes = Notes()
         self.client = StoreClient(self.api)
-        self.operator = Operator(self.client, self.notes, Metrics(), clock, RunOptions())
+        self.operator = Operator(
+            self.client, self.notes, Metrics(), clock, RunOptions(), recording=recording
+        )
         served = {(kind.group, kind.plural) for kind in self.api.kinds}
         self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
         self._sinks = {
@@ -275,9 +282,11 @@ async def open_virtual_cluster(
     clock: VirtualClock,
     nodes: Iterable[JsonObject],
     options: ClusterOptions | None = None,
+    recording: Recording | None = None,
 ) -> AsyncIterator[VirtualCluster]:
     """A cluster and its operator, both running until the block ends."""
-    world = VirtualCluster(clock, list(nodes), options or ClusterOptions(seed=1, heartbeats=False))
+    options = options or ClusterOptions(seed=1, heartbeats=False)
+    world = VirtualCluster(clock, list(nodes), options, recording)
     tasks = [
         asyncio.create_task(world.cluster.work.run(), name="controllers"),
         asyncio.create_task(world.operator.scheduler.run(), name="scheduler"),

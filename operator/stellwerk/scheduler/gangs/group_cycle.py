@@ -8,7 +8,7 @@ queue, or gone.
 
 import asyncio
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -88,6 +88,8 @@ class GroupCycle:
     records: DecisionRecords
     observer: GroupObserver | None = None
     """Is shown every decision before it has effects; None: nothing is."""
+    decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
+    """A recording operator takes down what goes into it, and what comes of it."""
     _early_seconds: float = EARLY_BURST_SECONDS
     """What is left for early attempts."""
     _counted_seconds: float = 0.0
@@ -199,7 +201,7 @@ class GroupCycle:
         metrics.podgroup_scheduling_attempt_duration.labels(*labels).observe(seconds)
 
     async def _decide(self, taken: _Taken, request: GroupRequest) -> GroupDecision:
-        deciding = decide_group(self.world, taken.profile, request)
+        deciding = self.decide_group(self.world, taken.profile, request)
         try:
             if taken.profile.extenders is None:
                 return await self._in_slices(taken, deciding)

@@ -139,7 +139,7 @@ def _best_of(ground: Ground, request: GroupRequest, found: Domains) -> Deciding:
 def _look_again(ground: Ground, first: GroupDecision) -> Deciding:
     """Try other orders where the first attempt came closest; the first decision if none helps."""
     request, last = first.request, first.attempt
-    look = SecondLook(ground, request.members, request.budget_seconds)
+    look = SecondLook(ground, request)
     if not look.is_worth_it(request.needed):
         return first
     while (order := look.next(last)) is not None:

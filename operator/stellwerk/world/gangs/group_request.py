@@ -4,7 +4,7 @@ The group cycle and explanations make one, group decisions read it. Invariant: w
 placed is decided here alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stellwerk.models.pod import PodInfo
@@ -25,6 +25,9 @@ class GroupRequest:
     """Members that ran to their end and count."""
     budget_seconds: float = 0.05
     """How long other orders of the members are tried."""
+    goes_on: Callable[[bool], bool] = bool
+    """From whether there is time for another order to whether it is tried; a recording takes down
+    what was said, and a replay says it again."""
 
     def is_met_by(self, attempt: Attempt) -> bool:
         """Whether the group is placed with these members beside those that are scheduled."""

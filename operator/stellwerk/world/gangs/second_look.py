@@ -10,6 +10,7 @@ from typing import Final
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.gangs.attempt import Attempt, Ground
 from stellwerk.world.gangs.bounds import all_alike, holds
+from stellwerk.world.gangs.group_request import GroupRequest
 
 DEFAULT_BUDGET_SECONDS: Final = 0.05
 MAX_ORDERS: Final = 24
@@ -18,12 +19,13 @@ MAX_ORDERS: Final = 24
 class SecondLook:
     """Orders by size, by affinity, and by what was refused in the last one."""
 
-    def __init__(self, ground: Ground, members: Sequence[PodInfo], budget_seconds: float) -> None:
+    def __init__(self, ground: Ground, request: GroupRequest) -> None:
         self._ground = ground
         self._now = ground.world.clock.monotonic
-        self._ends = self._now() + budget_seconds
+        self._ends = self._now() + request.budget_seconds
+        self._goes_on = request.goes_on
         self._snapshot = ground.world.cache.snapshot
-        self._members = members
+        self._members = members = request.members
         self._given = {_identity(members)}
 
     def is_worth_it(self, needed: int) -> bool:
@@ -34,7 +36,7 @@ class SecondLook:
 
     def next(self, last: Attempt) -> Sequence[PodInfo] | None:
         """The order to be tried after an attempt; None: there is none, or the time is over."""
-        if self._now() >= self._ends or len(self._given) > MAX_ORDERS:
+        if not self._goes_on(self._now() < self._ends) or len(self._given) > MAX_ORDERS:
             return None
         for order in self._candidates(last):
             identity = _identity(order)
