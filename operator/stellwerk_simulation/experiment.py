@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import LoadedProfile
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
     Arrivals,
@@ -25,10 +26,16 @@ from stellwerk_simulation.arrivals import (
     typical_pods,
 )
 from stellwerk_simulation.conduct import Conduct
-from stellwerk_simulation.manifests import is_manifest_file, nodes_of, pods_of, read_objects
+from stellwerk_simulation.manifests import (
+    is_manifest_file,
+    nodes_of,
+    pods_of,
+    read_objects,
+)
 from stellwerk_simulation.progress import Progress
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.simulation import Simulation
+from stellwerk_simulation.surroundings import Surroundings, not_read
 from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes, read_pods
 
 if TYPE_CHECKING:
@@ -52,6 +59,12 @@ class Experiment:
     share: float | None
     """Of the GPUs that arriving pods ask for together; None: the list as it is."""
     conduct: Conduct = field(default_factory=Conduct)
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    """What else there is in the cluster."""
+    not_read: str = ""
+    """What else the input holds that no decision reads."""
+    expected: Sequence[TracePod] | None = None
+    """The pods that ready profiles expect; None: those that arrive."""
 
     @classmethod
     def read(
@@ -62,13 +75,16 @@ class Experiment:
         Raises:
             ConfigurationError: a file cannot be used.
         """
-        listed = nodes_of(read_objects(nodes), str(nodes)) if is_manifest_file(nodes) else None
-        arriving = pods_of(read_objects(pods), str(pods)) if is_manifest_file(pods) else None
+        files = dict.fromkeys(path for path in (nodes, pods) if is_manifest_file(path))
+        objects = {path: read_objects(path) for path in files}
+        everything = [obj for path in files for obj in objects[path]]
         experiment = cls(
-            read_nodes(nodes) if listed is None else listed,
-            read_pods(pods) if arriving is None else arriving,
+            nodes_of(objects[nodes], str(nodes)) if nodes in files else read_nodes(nodes),
+            pods_of(objects[pods], str(pods)) if pods in files else read_pods(pods),
             share,
             conduct or Conduct(),
+            Surroundings.among(everything, " and ".join(map(str, files))),
+            not_read(everything),
         )
         experiment.check(f"in {nodes}", f"in {pods}")
         return experiment
@@ -83,7 +99,14 @@ class Experiment:
             ConfigurationError: there is no node, or no pod.
         """
         name = "the cluster"
-        experiment = cls(nodes_of(objects, name), pods_of(objects, name), share, conduct)
+        experiment = cls(
+            nodes_of(objects, name),
+            pods_of(objects, name),
+            share,
+            conduct,
+            Surroundings.among(objects, name),
+            not_read(objects),
+        )
         experiment.check("there", "there")
         return experiment
 
@@ -110,19 +133,29 @@ class Experiment:
 
     def remarks(self) -> list[str]:
         """What is odd about the trace, and what is done about it."""
+        found = (
+            [f"simulated without {self.not_read}: no decision reads them"] if self.not_read else []
+        )
         shapes = {replace(node, name="", hourly_price=0.0) for node in self.nodes}
         hopeless = [pod for pod in self.pods if not any(_fits(pod, shape) for shape in shapes)]
-        if not hopeless:
-            return []
-        names = ", ".join(pod.name for pod in hopeless[:_NAMED])
-        fate = "fit no node even if it is empty and are dropped"
-        return [f"{len(hopeless)} of {len(self.pods)} pods {fate}, {names} among them"]
+        if hopeless:
+            names = ", ".join(pod.name for pod in hopeless[:_NAMED])
+            fate = "wait to the end" if self.conduct.queues else "are dropped"
+            fate = f"fit no node even if it is empty and {fate}"
+            found.append(f"{len(hopeless)} of {len(self.pods)} pods {fate}, {names} among them")
+        return found
 
     def arrivals(self, seed: int) -> Arrivals:
         """The pods and the ranked nodes of a seed."""
         if self.share is None:
-            return as_listed(self.nodes, self.pods)
-        return inflated(self.nodes, self.pods, self.share, seed)
+            arrivals = as_listed(self.nodes, self.pods)
+        else:
+            arrivals = inflated(self.nodes, self.pods, self.share, seed)
+        return replace(arrivals, surroundings=self.surroundings)
+
+    def _profile(self, name: str) -> LoadedProfile:
+        expected = self.pods if self.expected is None else self.expected
+        return profile_of(name, typical_pods(expected), expected)
 
     def run_one(self, profile: str, seed: int, tick: Callable[[int], None]) -> RunResult:
         """One run; `tick` is called with the arrivals so far now and then.
@@ -133,7 +166,7 @@ class Experiment:
         """
         typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
         try:
-            loaded = profile_of(profile, typical, self.pods)
+            loaded = self._profile(profile)
             simulation = Simulation(arrivals, loaded, typical, seed, self.conduct)
         except ProfileError as error:
             raise ConfigurationError(f"--profile {profile}: {error}") from error
@@ -150,9 +183,8 @@ class Experiment:
             ConfigurationError: a profile cannot be used; nothing has been run then.
             SchedulerError: a run broke.
         """
-        typical = typical_pods(self.pods)
         for profile in profiles:
-            profile_of(profile, typical, self.pods)
+            self._profile(profile)
         runs = [(profile, seed) for profile in profiles for seed in seeds]
         lengths = {seed: len(self.arrivals(seed).pods) for seed in seeds}
         progress = Progress(sum(lengths[seed] for _, seed in runs))

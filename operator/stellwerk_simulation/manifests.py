@@ -5,11 +5,11 @@ scheduler parses it; what is wrong is one message with the file and the object.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import yaml
 
@@ -19,7 +19,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk_simulation.trace import TraceNode, TracePod
+from stellwerk_simulation.mistakes import Made, made
+from stellwerk_simulation.trace import TraceNode, TracePod, read_pods
 
 ARRIVES: Final = "simulation.stellwerk.dev/arrives-seconds"
 """The annotation of a pod: when it comes; without it, creationTimestamp says so."""
@@ -32,8 +33,6 @@ _LARGEST_FILE: Final = 1 << 30
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
 _MIB: Final = 1 << 20
 _MOST_SECONDS: Final = 1e12
-
-Made = TypeVar("Made")
 
 
 def is_manifest_file(path: Path) -> bool:
@@ -78,6 +77,15 @@ def nodes_of(objects: Iterable[JsonObject], source: str) -> list[TraceNode]:
     return _some(found, source, "Node")
 
 
+def pods_in(path: Path) -> Sequence[TracePod]:
+    """The pods of a file: CSV as traces are published, or manifests.
+
+    Raises:
+        ConfigurationError: the file cannot be used.
+    """
+    return pods_of(read_objects(path), str(path)) if is_manifest_file(path) else read_pods(path)
+
+
 def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:
     """The pods among objects that have not finished, at least one, in the order of their arrival.
 
@@ -105,30 +113,6 @@ def _flat(path: Path, document: object) -> Iterator[JsonObject]:
             yield {"kind": kind} | item
     else:
         yield document
-
-
-def made(make: Callable[[JsonObject], Made], obj: JsonObject, source: str) -> Made:
-    """What is made of an object.
-
-    Raises:
-        ConfigurationError: the object is wrong; names it and the source.
-    """
-    try:
-        return make(obj)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{source}, {_name(obj)}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"{source}, {_name(obj)}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return f"there is no field {error}" if isinstance(error, KeyError) else str(error)
-
-
-def _name(obj: JsonObject) -> str:
-    metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"{obj.get('kind', 'object')} {name or 'without a name'}"
 
 
 def _some(found: list[Made], source: str, kind: str) -> list[Made]:

@@ -47,6 +47,8 @@ def request_of(
         scheduled,
         begun.finished,
         _NO_LIMIT_SECONDS,
+        begun.keeps_room,
+        None if begun.ending is None else frozenset(begun.ending),
         lambda in_time: not said.popleft() if said else in_time,
     )
 

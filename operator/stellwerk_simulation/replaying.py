@@ -163,6 +163,8 @@ class Replay:
         if event.kind == "Pod" and event.event_type != "DELETED":
             self._compare_binding(event)
         deliver(self.operator.handlers, event)
+        while self.world.queue.backlog.work_off():
+            pass
 
     def _forgotten(self, uid: str) -> None:
         made = self._assumed.pop(uid, None)
@@ -318,7 +320,7 @@ class Replay:
         world, overs = self.world, () if end is None else end.overs
         taken = [self._taken_up(uid)[0] for uid in begun.members]
         members = [queued for queued in taken if queued is not None]
-        profile = world.profiles.served.get(begun.scheduler_name)
+        profile = world.profiles.of(members[0].pod) if members else None
         request = request_of(world, begun, members, overs)
         if profile is None or request is None or len(members) < len(begun.members):
             for each in between:

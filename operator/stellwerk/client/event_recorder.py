@@ -3,7 +3,8 @@
 The scheduler calls `event` on its critical path; tasks of this object write. The first event of a
 kind about an object is created, a repeat within six minutes makes it a series of two, and further
 repeats are only counted here, until a refresh after half an hour or the end of the series. Unlike
-client-go, the queue counts what it drops and an object that causes too many events is limited.
+client-go, the queue counts what it drops, an object that causes too many events is limited, and
+while no writer is free a newer event takes the place of one that waits and says the same.
 Invariant: `event` never blocks and never raises, whatever the API does.
 """
 
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from typing_extensions import override
 
+from stellwerk.client.event_queue import EventQueue
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from stellwerk.framework.services import Recorder
 from stellwerk.models.foreign_text import shown
@@ -105,6 +107,12 @@ class _Event:
             self.related.uid if self.related is not None else "",
         )
 
+    @property
+    def topic(self) -> _Identity:
+        """What an event says again, and newer, of an object that may have changed meanwhile."""
+        uid, _, *rest = self.identity
+        return (uid, *rest)
+
 
 class EventRecorder(Recorder):
     """Client-go's recorder on asyncio. Start it on a running loop; close it to write the rest."""
@@ -141,7 +149,7 @@ class EventRecorder(Recorder):
         self._queued_events = queued_events
         self._writers = writers
         self._fence = fence
-        self._queue: deque[_Event] = deque()
+        self._queue: EventQueue[_Event] = EventQueue()
         self._free: deque[asyncio.Future[None]] = deque()
         """Writers that wait for an event; each event wakes one, not all of them."""
         self._idle = asyncio.Event()
@@ -259,12 +267,18 @@ class EventRecorder(Recorder):
     def _enqueue(self, event: _Event) -> bool:
         if event.pending:
             return True
-        if len(self._queue) >= self._queued_events:
+        will_wait = len(self._queue) + self._writing >= self._writers
+        topic = event.topic if will_wait and not event.written_count else event.name
+        if len(self._queue) >= self._queued_events and not self._queue.holds(topic):
             self._metrics.events_dropped.labels("queue_full").inc()
             return False
         event.pending = True
         event.written_at_seconds = self._clock.monotonic()
-        self._queue.append(event)
+        superseded = self._queue.put(topic, event, warning=event.type_ != "Normal")
+        if superseded is not None:
+            self._metrics.events_dropped.labels("superseded").inc()
+            if self._remembered.get(superseded.identity) is superseded:
+                del self._remembered[superseded.identity]
         self._idle.clear()
         while self._free:
             writer = self._free.popleft()
@@ -288,7 +302,7 @@ class EventRecorder(Recorder):
                 free = loop.create_future()
                 self._free.append(free)
                 await free
-            event = self._queue.popleft()
+            event = self._queue.take()
             self._writing += 1
             try:
                 await self._write(event)

@@ -17,6 +17,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.world.gangs.attempt import Ground, decided_at_once, take_back
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.turns import keeps_room, why_held
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -48,7 +49,12 @@ def _explained(world: World, members: GroupMembers) -> Steps:
     yield
     served = fork.profiles.served[profile.scheduler_name]
     request = GroupRequest(
-        group, sorted(pending, key=_order), _scheduled(world, members), members.succeeded
+        group,
+        sorted(pending, key=_order),
+        _scheduled(world, members),
+        members.succeeded,
+        keeps_room=keeps_room(world, members),
+        ending=members.ending,
     )
     try:
         decision = yield from _decided(fork, served, request)
@@ -67,7 +73,10 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
     placed = len(_scheduled(world, members))
     needed = group.min_count if group is not None else 0
     is_placed = placed + members.succeeded >= max(1, needed)
-    state = "waiting for pods" if closed else "placed" if is_placed else "waiting for room"
+    held = "" if closed or is_placed else why_held(world, members)
+    state = "placed" if is_placed else "waiting for its turn" if held else "waiting for room"
+    if closed:
+        state = "waiting for pods"
     result: JsonObject = {
         "podGroup": members.key.shown,
         "api": members.key.api,
@@ -79,9 +88,11 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
         "succeeded": members.succeeded,
         "members": [_member(world, pod) for pod in members.pods.values()],
     }
-    if closed:
-        result["waitsFor"] = closed
+    if closed or held:
+        result["waitsFor"] = closed or held
     if group is not None:
+        if group.queue:
+            result["queue"] = group.queue
         result["topology"] = list(group.topology)
         result["problems"] = list(group.problems)
         result["conditions"] = [

@@ -163,6 +163,8 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         "members": _TEXTS,
         "scheduled": _TEXTS,
         "finished": _is_count,
+        "keeps_room": _is_bool,
+        "ending": lambda value: value is None or _TEXTS(value),
     },
     Turn: {"members": _is_count},
     GroupDecided: {

@@ -97,6 +97,9 @@ class GroupBegun:
     scheduled: Sequence[str] = ()
     """Uids of those that count as placed."""
     finished: int = 0
+    keeps_room: bool = False
+    ending: Sequence[str] | None = None
+    """Uids of the pods in whose place room is kept already."""
 
 
 @dataclass(slots=True)

@@ -205,7 +205,8 @@ class ScheduleOne:
     def _skip_pod_schedule(self, queued: QueuedPod) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
         pod = queued.pod
-        if self._world.profiles.of(pod) is None:
+        profile = self._world.profiles.of(pod)
+        if profile is None:
             self._loader.without_profile.take_out(pod)
             return
         if pod.terminating:
@@ -215,7 +216,7 @@ class ScheduleOne:
                 "FailedScheduling",
                 "Scheduling",
                 f"skip schedule deleting pod: {pod.key}",
-                reporting_controller=pod.spec.scheduler_name,
+                reporting_controller=profile.scheduler_name,
             )
         self._world.queue.done(pod.uid)
 

@@ -164,6 +164,7 @@ _EXPLANATION: Final = _object(
     {
         "uid": TEXT,
         "schedulerName": TEXT,
+        "selectedBy": TEXT,
         "priority": NUMBER,
         "preempted": _object(
             {

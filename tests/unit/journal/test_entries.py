@@ -34,6 +34,7 @@ ENTRIES: list[Entry] = [
     Answered([None, {}]),
     Answered([]),
     GroupBegun(2.0, "s", ["", "default", "g"], ["u1", "u2"], [], 1),
+    GroupBegun(2.0, "s", ["", "default", "g"], ["u1"], ["u2"], 0, keeps_room=True, ending=["u3"]),
     Turn(0),
     GroupDecided(2.0, [["u1", "default/p", 1, "n1", ""]], placed=True, draws=[(0, 2)]),
     GroupDecided(2.0, [["u1", "default/p", 1, "", "no"]], victims=["v"], nodes={"u1": "n"}),

@@ -83,7 +83,7 @@ async def test_nothing_is_decided_while_a_later_list_is_being_applied() -> None:
 
 def _item(name: str, priority: int, sequence: int) -> ActiveItem:
     pod = pod_info(name)
-    return ActiveItem((-priority,), sequence, QueuedPod(pod, pod, 0.0))
+    return ActiveItem((-priority,), sequence, QueuedPod(pod, pod, "", 0.0))
 
 
 async def _names(active: ActiveQueue, count: int) -> list[str | None]:

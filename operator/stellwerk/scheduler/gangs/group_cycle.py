@@ -16,7 +16,6 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecords
 from stellwerk.models.object_reference import pod_reference
-from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -28,6 +27,7 @@ from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
+from stellwerk.scheduler.gangs.turn_taking import hold, let_follow
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -41,6 +41,7 @@ from stellwerk.world.gangs.group_decision import (
 )
 from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.turns import gang_args, is_first, keeps_room, queue_of, why_held
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -107,21 +108,17 @@ class GroupCycle:
         taken = self._take(queued, profile, members)
         if not taken.queued:
             return
-        names = {each.pod.spec.scheduler_name for each in taken.queued.values()}
+        differ = self._differ(taken)
         closed = world.pod_groups.why_closed(members)
-        if len(names) > 1:
-            shown = " and ".join(f'"{name}"' for name in sorted(names))
-            self._fail_all(
-                taken,
-                Failure.error(
-                    "all pods in a single pod group should have the same .spec.schedulerName set, "
-                    f"got: {shown}"
-                ),
-            )
+        if differ:
+            self._fail_all(taken, Failure.error(differ))
         elif closed:
             self._rest(taken)
+        elif held := why_held(world, members):
+            hold(world, self.reports, members, taken.queued.values(), held)
         else:
             await self._attempt(taken)
+            let_follow(world, queue_of(world, members))
 
     # --- taking up ------------------------------------------------------------------------------
 
@@ -138,6 +135,19 @@ class GroupCycle:
                 del taken.queued[uid]
                 self._skip(each, profile)
         return taken
+
+    def _differ(self, taken: _Taken) -> str:
+        """Why the members cannot be decided together: they are not all of one profile."""
+        pods = [each.pod for each in taken.queued.values()]
+        names = {pod.spec.scheduler_name for pod in pods}
+        rule = "have the same .spec.schedulerName set"
+        if len(names) == 1:
+            names = {self.world.profiles.profile_name(pod) for pod in pods}
+            rule = "be matched by the selector of the same SchedulerProfile"
+        if len(names) == 1:
+            return ""
+        shown = " and ".join(f'"{name}"' for name in sorted(names))
+        return f"all pods in a single pod group should {rule}, got: {shown}"
 
     def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
@@ -164,7 +174,9 @@ class GroupCycle:
             [each.pod for each in sorted(taken.queued.values(), key=_turn)],
             scheduled,
             members.succeeded,
-            _args(taken.profile).second_look_milliseconds / 1000,
+            gang_args(taken.profile).second_look_milliseconds / 1000,
+            keeps_room(world, members),
+            members.ending,
         )
 
     # --- deciding -------------------------------------------------------------------------------
@@ -178,7 +190,10 @@ class GroupCycle:
             failure = self.failures.unexpected(raised, first, taken.profile)
             self._fail_all(taken, failure)
             return
-        taken.profile.activity.last_decision_seconds = self.world.clock.monotonic()
+        decided_seconds = self.world.clock.monotonic()
+        duration = self.binding_cycle.metrics.podgroup_scheduling_algorithm_duration
+        duration.labels().observe(decided_seconds - taken.started_seconds)
+        taken.profile.activity.last_decision_seconds = decided_seconds
         if decision.placed:
             self._check_members(taken, decision)
         if self.observer is not None:
@@ -315,6 +330,7 @@ class GroupCycle:
             self.reports.unschedulable(taken.members.key, _group_message(decision))
         if preemption is not None and preemption.victims:
             self._evict(taken, decision.request, preemption.victims)
+        self._follow_up(attempt.verdicts)
         nodes = self._reserved(taken, preemption)
         rests = self._early_seconds < 0
         for pod in decision.request.members:
@@ -326,6 +342,7 @@ class GroupCycle:
     def _reserved(self, taken: _Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
         members = taken.members
+        members.ending = preemption.ending if preemption is not None else None
         if preemption is None:
             members.reserved_since = None
             return {}
@@ -334,8 +351,9 @@ class GroupCycle:
             members.reserved_since = since = now
         group = members.group
         given = group.schedule_timeout_seconds if group is not None else None
-        limit_seconds = given or _args(taken.profile).reservation_seconds
-        return preemption.nodes if now - since < limit_seconds else {}
+        limit_seconds = given or gang_args(taken.profile).reservation_seconds
+        is_kept = now - since < limit_seconds or is_first(self.world, members)
+        return preemption.nodes if is_kept else {}
 
     def _spend(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.
@@ -354,6 +372,17 @@ class GroupCycle:
         members = [each.pod for each in taken.queued.values()]
         name = taken.profile.scheduler_name
         self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
+
+    def _follow_up(self, verdicts: Sequence[Verdict]) -> None:
+        """What PostFilter wants done in the cluster; members that share a claim want the same."""
+        acts = {
+            act.act: act
+            for each in verdicts
+            if each.decision is not None and each.decision.post_filter is not None
+            if (act := each.decision.post_filter.follow_up) is not None
+        }
+        for act in acts.values():
+            self.outbox.follow_ups.start(act)
 
     def _note(self, verdict: Verdict, profile: ServedProfile) -> None:
         """What a member's attempt has measured, and what broke in it."""
@@ -384,11 +413,6 @@ class GroupCycle:
                 queued, {GANG_SCHEDULING}, now=self.world.clock.monotonic()
             )
         self.reports.look(taken.members.key)
-
-
-def _args(profile: ServedProfile) -> GangSchedulingArgs:
-    args = profile.loaded.args.get(GANG_SCHEDULING)
-    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
 
 
 def _woken_once(verdict: Verdict, awake: set[Hashable]) -> Failure | None:

@@ -103,6 +103,8 @@ def _begun(seconds: float, profile: ServedProfile, request: GroupRequest) -> Gro
         [pod.uid for pod in request.members],
         [pod.uid for pod in request.scheduled],
         request.finished,
+        request.keeps_room,
+        None if request.ending is None else sorted(request.ending),
     )
 
 

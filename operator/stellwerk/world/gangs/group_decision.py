@@ -82,7 +82,7 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
             return decision
     assert decision is not None  # noqa: S101 the range is never empty
     found = yield from preempt(ground, request)
-    if isinstance(found, str) and group.reserves_room:
+    if isinstance(found, str) and request.keeps_room:
         found = yield from reserve(ground, request)
     if isinstance(found, str):
         decision.message = f"{decision.message}, {found}"

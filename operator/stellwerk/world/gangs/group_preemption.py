@@ -57,6 +57,8 @@ class GroupPreemption:
     """Where each member goes then: node name by uid."""
     is_reservation: bool = False
     """Nothing is evicted for it: the nodes are kept until pods have ended by themselves."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods that may be among them, as of when room began to be kept."""
 
 
 Preempting: TypeAlias = Generator[Ask, Decision, GroupPreemption | str]
@@ -66,16 +68,20 @@ Preempting: TypeAlias = Generator[Ask, Decision, GroupPreemption | str]
 def reserve(ground: Ground, request: GroupRequest) -> Preempting:
     """Find the nodes that are kept for a group until pods of no higher priority have ended.
 
-    Which of them end first is not known: the least important are taken to.
+    Which of them end first is not known: the least important are taken to. Pods that have come
+    since room began to be kept are not waited for, however unimportant: whatever comes, the number
+    of those that are can only fall.
     """
     if request.group.topology:
         return NOT_WITH_CONSTRAINTS
     priority = min(_priority(request), *(pod.priority for pod in request.members))
     units = [each for each in _units(ground.world, request) if each.priority <= priority]
-    found = yield from _choose(_fork(ground), request, units)
-    if isinstance(found, str):
-        return found
-    return GroupPreemption((), found.nodes, is_reservation=True)
+    for ending in (request.ending, frozenset(_uids(units))):
+        older = [each for each in units if ending is not None and ending.issuperset(_uids([each]))]
+        found = yield from _choose(_fork(ground), request, older, budgets=False)
+        if not isinstance(found, str):
+            return GroupPreemption((), found.nodes, is_reservation=True, ending=ending)
+    return found
 
 
 def preempt(ground: Ground, request: GroupRequest) -> Preempting:
@@ -106,7 +112,9 @@ def _fork(ground: Ground) -> Ground:
     return Ground(world, profile, ground.obstacle)
 
 
-def _choose(fork: Ground, request: GroupRequest, units: Sequence[Unit]) -> Preempting:
+def _choose(
+    fork: Ground, request: GroupRequest, units: Sequence[Unit], *, budgets: bool = True
+) -> Preempting:
     """The victims among these units, on a fork where what is terminating has gone."""
     if not units:
         return NO_VICTIMS
@@ -116,7 +124,7 @@ def _choose(fork: Ground, request: GroupRequest, units: Sequence[Unit]) -> Preem
     if not request.is_met_by(attempt):
         return NOT_EVEN_WITHOUT
     reprieve = _Reprieve(fork, request, attempt)
-    victims = yield from reprieve.run(_in_order(fork.world, units))
+    victims = yield from reprieve.run(_in_order(fork.world, units, budgets=budgets))
     pods = tuple(pod for unit in victims for pod in unit.pods)
     return GroupPreemption(pods, nodes_of(reprieve.attempt))
 
@@ -202,9 +210,15 @@ def _units(world: World, request: GroupRequest) -> Iterator[Unit]:
             yield Unit((pod,), pod.priority, is_group=False)
 
 
-def _in_order(world: World, units: Sequence[Unit]) -> list[Unit]:
+def _uids(units: Sequence[Unit]) -> Iterator[str]:
+    return (pod.uid for unit in units for pod in unit.pods)
+
+
+def _in_order(world: World, units: Sequence[Unit], *, budgets: bool) -> list[Unit]:
     """The order in which they are spared: budget violations first, then by importance."""
     ranked = sorted(units, key=lambda unit: unit.importance)
+    if not budgets:
+        return ranked
     pods = [pod for unit in ranked for pod in unit.pods]
     over = DisruptionBudgets(world.objects).violating(pods)
     violating = {pod.uid for pod, is_over in zip(pods, over, strict=True) if is_over}
