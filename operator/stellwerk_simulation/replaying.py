@@ -38,11 +38,16 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import apply, release, requeue
-from stellwerk.world.extender_answers import is_failure
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
+from stellwerk_simulation.decision_parts import (
+    DecisionParts,
+    GroupsDecision,
+    Part,
+    PodDecision,
+)
 from stellwerk_simulation.offline_operator import deliver, offline_operator
 from stellwerk_simulation.replay_result import (
     ReplayResult,
@@ -56,8 +61,6 @@ from stellwerk_simulation.replayed_groups import GroupEffects, ReplayedGroup, re
 
 _STALE_AFTER: Final = 1000
 """Decisions; the items that were not taken out of activeQ are dropped then."""
-_MOST_HELD: Final = 200_000
-"""Entries; a decision takes no longer."""
 
 
 @dataclass(slots=True)
@@ -79,9 +82,7 @@ class Replay:
         self._origin_seconds: float | None = None
         self.world = self.operator.world
         self._assumed: dict[str, _Assumption] = {}
-        self._held: list[Entry] = []
-        """What was recorded since a decision began that is not at its end: only there it says what
-        was drawn."""
+        self._parts = DecisionParts()
         self.result = ReplayResult()
         self.last: Decision | None = None
         """The newest decision on a pod, made on the World as it is."""
@@ -89,28 +90,16 @@ class Replay:
         """Looks at each recorded decision on the World that it was made on."""
 
     def feed(self, entry: Entry) -> None:
-        """Let one entry happen."""
-        if self._held:
-            if not _ends(self._held[0], entry):
-                self._held.append(entry)
-                if len(self._held) > _MOST_HELD:
-                    self.finish()
-                return
-            if _concludes(self._held[0], entry):
-                self._run_held(entry)
-                return
-            self.finish()
-        if isinstance(entry, Asked | GroupBegun):
-            self._held.append(entry)
-        else:
-            self._happen(entry)
+        """Let one entry happen, unless it belongs to a decision that has not come to its end."""
+        for part in self._parts.take(entry):
+            self._happen(part)
 
     def finish(self) -> None:
         """Let happen what was held back for a decision whose end is not in the journal."""
-        if self._held:
-            self._run_held(None)
+        for part in self._parts.rest():
+            self._happen(part)
 
-    def _happen(self, entry: Entry) -> None:
+    def _happen(self, entry: Part) -> None:
         match entry:
             case WatchEvent():
                 self._pass(entry.seconds)
@@ -120,6 +109,20 @@ class Replay:
             case Decided():
                 self._pass(entry.seconds)
                 self._decided(entry)
+            case PodDecision(begun, between, end):
+                self._pass(begun.seconds)
+                self._asked(begun, between, end)
+            case GroupsDecision(begun, between, end):
+                self._pass(begun.seconds)
+                self._group(begun, between, end)
+            case Head() | Answered() | Asked() | GroupBegun() | GroupDecided() | Turn():
+                pass  # a part of a decision whose beginning is not in the journal
+            case _:
+                self._state_changed(entry)
+
+    def _state_changed(self, entry: Forgotten | Nominated | Held | LetGo | Layout) -> None:
+        """What follows from no event and no decision that is in the journal."""
+        match entry:
             case Forgotten(seconds, uid):
                 self._pass(seconds)
                 self._forgotten(uid)
@@ -133,22 +136,6 @@ class Replay:
                 self.world.objects.let_go(kind, {"metadata": metadata})
             case Layout():
                 self._lay_out(entry)
-            case _:
-                pass  # a head, or a part of a decision whose beginning is not in the journal
-
-    def _run_held(self, end: Entry | None) -> None:
-        (begun, *between), self._held = self._held, []
-        match begun:
-            case Asked():
-                self._pass(begun.seconds)
-                if isinstance(end, Answered):
-                    between, end = [*between, end], None
-                self._asked(begun, between, end if isinstance(end, Decided) else None)
-            case GroupBegun():
-                self._pass(begun.seconds)
-                self._group(begun, between, end if isinstance(end, GroupDecided) else None)
-            case _:
-                pass  # nothing else is held back
 
     def _pass(self, seconds: float) -> None:
         if self._origin_seconds is None:
@@ -427,25 +414,3 @@ def _best_rows(decision: Decision) -> list[int]:
     best = np.flatnonzero(total == total.max())
     rows: list[int] = scores.nodes.row_numbers()[best].tolist()
     return rows
-
-
-def _ends(begun: Entry, entry: Entry) -> bool:
-    """Whether nothing of a decision that has begun comes after this entry."""
-    if isinstance(entry, Decided | GroupBegun | GroupDecided | Layout):
-        return True
-    if isinstance(begun, GroupBegun):
-        return False
-    return isinstance(entry, Asked) or (isinstance(entry, Answered) and is_failure(entry.answer))
-
-
-def _concludes(begun: Entry, entry: Entry) -> bool:
-    """Whether an entry that ends a decision is a part of it."""
-    if isinstance(begun, Asked):
-        return isinstance(entry, Answered) or (
-            isinstance(entry, Decided) and entry.uid == begun.uid
-        )
-    return (
-        isinstance(begun, GroupBegun)
-        and isinstance(entry, GroupDecided)
-        and [row[0] for row in entry.members] == list(begun.members)
-    )

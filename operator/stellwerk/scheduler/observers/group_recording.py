@@ -51,7 +51,7 @@ class _Notes:
     def put(self, entry: Entry) -> None:
         """Take down what comes between two members, behind how many there were."""
         if isinstance(entry, Snapshot) and not self._is_changed:
-            return  # written for the next member, whom a replay decides, too
+            return  # written for the next member, which a replay decides, too
         self._is_changed = True
         if self._members != self._said:
             self._said = self._members
