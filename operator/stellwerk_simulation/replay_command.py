@@ -82,10 +82,12 @@ def _print_damage(journal: Journal) -> None:
 
 async def _replay(file: Path) -> int:
     journal = open_journal(file)
-    replayed = _run(journal, None)
+    result = _run(journal, None).result
+    if journal.damage and not (result.decisions or result.bound_by_others):
+        raise JournalError(journal.damage)
     _print_damage(journal)
-    _print(replayed.result)
-    return 1 if replayed.result.decisions != replayed.result.equal else 0
+    _print(result)
+    return 1 if result.decisions != result.equal else 0
 
 
 def _run(journal: Journal, until: tuple[str, int] | None) -> Replay:
@@ -143,7 +145,8 @@ async def _explain(file: Path, key: str) -> int:
 
 def _print(result: ReplayResult) -> None:
     if result.decisions:
-        print(f"{result.decisions} decisions, {result.equal} as recorded")
+        groups = f", {result.groups} of them on groups" if result.groups else ""
+        print(f"{result.decisions} decisions{groups}, {result.equal} as recorded")
         if result.unknown:
             print(f"{result.unknown} for pods that the journal does not hold")
         for each in result.differences[:_SHOWN]:
