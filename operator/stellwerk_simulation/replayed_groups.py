@@ -57,9 +57,11 @@ class ReplayedGroup:
     """One group that is being decided again."""
 
     def __init__(self, world: World, profile: ServedProfile, request: GroupRequest) -> None:
+        """Go on to the first step."""
         self._world, self._deciding = world, decide_group(world, profile, request)
         self._ask: Ask | None = None
-        self._members = 0
+        """The member to be decided; None: a moment that was left to others."""
+        self._steps = 0
         self._asking: Asking | None = None
         """The decision of the member that waits for extenders."""
         self.decision: GroupDecision | None = None
@@ -67,31 +69,34 @@ class ReplayedGroup:
         """What was raised in place of a decision."""
         self._go_on(None)
 
-    def until(self, members: int) -> None:
-        """Decide members until there were so many of them."""
-        while self._ask is not None and self._members < members:
-            if self._asks_extenders(self._ask):
-                if self._asking is None:
-                    self.asked()
-                if self._asking is not None:
-                    self._asking.end()
-                    self._take_answer()
+    @property
+    def _is_over(self) -> bool:
+        return self.decision is not None or bool(self.failure)
+
+    def until(self, steps: int) -> None:
+        """Go on until there were so many steps."""
+        while not self._is_over and self._steps < steps:
+            ask = self._ask
+            if ask is None:
+                self._step(None)
+            elif self._asks_extenders(ask):
+                asking = self._asking or self._begin_asking(ask)
+                asking.end()
+                self._take_answer(asking)
             else:
-                self._decide(self._ask)
+                self._decide(ask)
 
     def asked(self) -> None:
         """The next member begins to wait for extenders."""
         if self._ask is not None and self._asks_extenders(self._ask):
-            ask = self._ask
-            ask.prepare()
-            self._asking = Asking(ask.world, ask.pod, ask.profile, ask.state)
+            self._begin_asking(self._ask)
 
     def answered(self, answer: Answer) -> None:
         """The answer that the member waits for has come."""
         if self._asking is not None:
             self._asking.answer(answer)
             if self._asking.is_over:
-                self._take_answer()
+                self._take_answer(self._asking)
 
     def end(self) -> GroupDecision | None:
         """The decision; None: something was raised, as `failure` says."""
@@ -102,25 +107,32 @@ class ReplayedGroup:
     def _asks_extenders(self, ask: Ask) -> bool:
         return ask.profile.extenders is not None and ask.world is self._world
 
+    def _begin_asking(self, ask: Ask) -> Asking:
+        ask.prepare()
+        self._asking = Asking(ask.world, ask.pod, ask.profile, ask.state)
+        return self._asking
+
     def _decide(self, ask: Ask) -> None:
         try:
             decision = decided_at_once(ask)
         except SchedulerError as failure:
             self._fail(str(failure))
         else:
-            self._go_on(decision)
+            self._step(decision)
 
-    def _take_answer(self) -> None:
-        asking, self._asking = self._asking, None
-        if asking is None or asking.decision is None:
-            self._fail("" if asking is None else asking.failure)
+    def _take_answer(self, asking: Asking) -> None:
+        self._asking = None
+        if asking.decision is None:
+            self._fail(asking.failure)
         else:
-            self._go_on(asking.decision)
+            self._step(asking.decision)
+
+    def _step(self, decision: Decision | None) -> None:
+        self._steps += 1
+        self._go_on(decision)
 
     def _go_on(self, decision: Decision | None) -> None:
-        """Hand in a member's decision, if there is one, and wait for the next member."""
-        self._members += decision is not None
-        self._ask = None
+        """Hand in a member's decision, where one was asked for, and go on to the next step."""
         try:
             self._ask = next(self._deciding) if decision is None else self._deciding.send(decision)
         except StopIteration as ended:
@@ -129,7 +141,7 @@ class ReplayedGroup:
             self._fail(str(failure))
 
     def _fail(self, failure: str) -> None:
-        self._ask, self.failure = None, failure or "no decision"
+        self.failure = failure or "no decision"
         self._deciding.close()
 
 

@@ -330,8 +330,8 @@ class Replay:
 
     def _happen_within(self, deciding: ReplayedGroup, entry: Entry) -> None:
         match entry:
-            case Turn(members):
-                deciding.until(members)
+            case Turn(steps):
+                deciding.until(steps)
             case Asked():
                 deciding.asked()
             case Answered(answer):

@@ -110,7 +110,7 @@ class _Look:
         if decision.search.profile.scheduler_name == self._scheduler_name:
             self._skipped -= 1
             if self._skipped < 0:
-                self._shadows.look(pod, decision, 0.0)
+                self._shadows.look(pod, decision, 0.0, self._shadows.world.objects.assumptions)
 
     def found(self) -> JsonObject:
         """What came of it."""

@@ -166,7 +166,7 @@ _CHECKS: Final[Mapping[type[Entry], Mapping[str, _Check]]] = {
         "keeps_room": _is_bool,
         "ending": lambda value: value is None or _TEXTS(value),
     },
-    Turn: {"members": _is_count},
+    Turn: {"steps": _is_count},
     GroupDecided: {
         "members": _each(_row(_is_text, _is_text, _is_count, _is_text, _is_text)),
         "placed": _is_bool,

@@ -104,10 +104,10 @@ class GroupBegun:
 
 @dataclass(slots=True)
 class Turn:
-    """What follows came between two members' decisions."""
+    """What follows came between two steps of the decision on a group."""
 
-    members: int
-    """How many decisions on members had been made for the group."""
+    steps: int
+    """How many there had been: members' decisions, and moments that were left to others."""
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """What a recording operator takes down of decisions on groups.
 
 It stands in for `decide_group` in the group cycle. Invariant: what a replay cannot work out again
-is in the journal: what was asked for, what came between two members' decisions, random numbers, and
+is in the journal: what was asked for, what came between two steps, random numbers, and
 whether there was time.
 """
 
@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from stellwerk.journal.entries import Entry, GroupBegun, GroupDecided, Snapshot, Turn
+from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.profiles import Draw, ServedProfile
@@ -33,9 +34,9 @@ class _Notes:
 
     def __init__(self, put: Callable[[Entry], None]) -> None:
         self._put = put
-        self._members = self._said = 0
+        self._steps = self._said = 0
         self._is_changed = False
-        """Whether anything came since the last member's decision."""
+        """Whether anything came since the last step."""
         self.draws: list[Draw] = []
         self.overs: list[bool] = []
 
@@ -43,19 +44,20 @@ class _Notes:
         self.overs.append(not in_time)
         return in_time
 
-    def member_decided(self, draws: list[Draw]) -> None:
-        self._members += 1
-        self.draws += draws
+    def step(self, answer: Decision | None) -> None:
+        self._steps += 1
         self._is_changed = False
+        if answer is not None:
+            self.draws += answer.draws
 
     def put(self, entry: Entry) -> None:
-        """Take down what comes between two members, behind how many there were."""
+        """Take down what comes between two steps, behind how many there were."""
         if isinstance(entry, Snapshot) and not self._is_changed:
             return  # written for the next member, which a replay decides, too
         self._is_changed = True
-        if self._members != self._said:
-            self._said = self._members
-            self._put(Turn(self._members))
+        if self._steps != self._said:
+            self._said = self._steps
+            self._put(Turn(self._steps))
         self._put(entry)
 
 
@@ -79,7 +81,7 @@ class GroupRecording:
                 recorder.put = notes.put
                 answer = yield ask
                 recorder.put = _drop
-                notes.member_decided(answer.draws)
+                notes.step(None if ask is None else answer)
                 ask = deciding.send(answer)
         except StopIteration as ended:
             decision: GroupDecision = ended.value

@@ -22,7 +22,7 @@ from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
-from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap
+from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap, pods_of
 from stellwerk.scheduler.profiles.shadows import counts as shadow_counts
 from stellwerk.world.world import World
 
@@ -36,6 +36,8 @@ COUNTS_SECONDS: Final = 3.0
 """How often counts are written, while they change."""
 FAILURE_SECONDS: Final = 30.0
 """How long a status that could not be written is left alone."""
+_PODS_PER_TURN: Final = 500
+"""How many are counted in a row: of a flood there are tens of thousands."""
 _CONTROLLER: Final = "stellwerk"
 _QUEUES: Final = {
     Place.ACTIVE: "active",
@@ -88,7 +90,7 @@ class ProfileStatusWriter:
         self._written = {_uid(each): self._written.get(_uid(each), _Written()) for each in entries}
         now = self.world.clock.monotonic()
         due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
-        pending = self._pending() if due else {}
+        pending = await self._pending() if due else {}
         for entry in entries:
             if self._written[_uid(entry)].retry_seconds <= now:
                 await self._write(entry, pending if _uid(entry) in due else None)
@@ -101,7 +103,7 @@ class ProfileStatusWriter:
         before = entry.obj.get("status") or {}
         if pending is not None:
             written.overlap = overlap(self.world.profiles, entry.serving)
-        after = verdict_status(entry, before, self.world.clock.now(), written.overlap)
+        after = self._verdict(entry, before, written.overlap)
         verdict_changed = any(before.get(key) != value for key, value in after.items())
         if pending is None and not verdict_changed:
             return
@@ -132,15 +134,40 @@ class ProfileStatusWriter:
 
     def described(self) -> list[JsonObject]:
         """The objects with their conditions as they are or are about to be written."""
-        now, profiles = self.world.clock.now(), self.world.profiles
         items = []
         for entry in self.loader.entries.values():
-            before, overlaps = entry.obj.get("status") or {}, overlap(profiles, entry.serving)
-            conditions = verdict_status(entry, before, now, overlaps)["conditions"]
-            items.append(
-                {"name": entry.name, "generation": entry.generation, "conditions": conditions}
-            )
+            overlaps = overlap(self.world.profiles, entry.serving)
+            verdict = self._verdict(entry, entry.obj.get("status") or {}, overlaps)
+            named = {"name": entry.name, "generation": entry.generation}
+            items.append({**named, "conditions": verdict["conditions"]})
         return items
+
+    def _verdict(
+        self, entry: ProfileEntry, before: JsonObject, overlaps: Statement | None
+    ) -> JsonObject:
+        """The part of a profile's status that depends on profiles, and what its selector meets."""
+        refusal, serving = entry.refusal, entry.serving
+        remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
+        accepted = (
+            (ACCEPTED, "True", "Valid", remarks)
+            if refusal is None
+            else (ACCEPTED, "False", refusal.reason, refusal.message)
+        )
+        pods = pods_of(self.world.profiles, serving) if serving is not None else ""
+        statements = (accepted, _activity(entry, serving, pods), overlaps)
+        now = self.world.clock.now()
+        status: JsonObject = {
+            "observedGeneration": entry.generation,
+            "conditions": [
+                _stated(each, entry.generation, before, now)
+                for each in statements
+                if each is not None
+            ],
+        }
+        if entry.good is not None:
+            status["lastGoodGeneration"] = entry.good.generation
+            status["lastGoodSpec"] = without_nulls(entry.good_spec)
+        return status
 
     def _counts(self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]]) -> JsonObject:
         by_queue = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
@@ -160,17 +187,19 @@ class ProfileStatusWriter:
             counts["lastDecisionTime"] = _timestamp(clock.now() - ago)
         return counts
 
-    def _pending(self) -> Mapping[str, Mapping[str, int]]:
-        """Pending pods by schedulerName of their profile, and queue."""
+    async def _pending(self) -> Mapping[str, Mapping[str, int]]:
+        """Pending pods by schedulerName of their profile, and queue; counted with turns between."""
         served, queue = self.world.profiles.served, self.world.queue
         if len(served) == 1:
             # Every pod in the queue is of this profile: no need to look at each.
             return {name: queue.pending() for name in served}
         pending: dict[str, Counter[str]] = {}
-        for entry in queue.entries.values():
+        for number, entry in enumerate(tuple(queue.entries.values()), 1):
             if entry.place in _QUEUES:
                 by_queue = pending.setdefault(entry.profile_name, Counter())
                 by_queue[_QUEUES[entry.place]] += 1
+            if number % _PODS_PER_TURN == 0:
+                await asyncio.sleep(0)
         return pending
 
     def _report(
@@ -199,32 +228,7 @@ class ProfileStatusWriter:
         )
 
 
-def verdict_status(
-    entry: ProfileEntry, before: JsonObject, now: datetime, overlaps: Statement | None = None
-) -> JsonObject:
-    """The part of a profile's status that depends on the profiles, and what its selector meets."""
-    refusal, serving = entry.refusal, entry.serving
-    remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
-    accepted = (
-        (ACCEPTED, "True", "Valid", remarks)
-        if refusal is None
-        else (ACCEPTED, "False", refusal.reason, refusal.message)
-    )
-    status: JsonObject = {
-        "observedGeneration": entry.generation,
-        "conditions": [
-            _stated(each, entry.generation, before, now)
-            for each in (accepted, _activity(entry, serving), overlaps)
-            if each is not None
-        ],
-    }
-    if entry.good is not None:
-        status["lastGoodGeneration"] = entry.good.generation
-        status["lastGoodSpec"] = without_nulls(entry.good_spec)
-    return status
-
-
-def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> Statement:
+def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> Statement:
     if serving is None:
         reason = entry.refusal.reason if entry.refusal else "NotServing"
         return ACTIVE, "False", reason, "no version of this profile schedules pods"
@@ -237,9 +241,7 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> Statement:
             return ACTIVE, "True", "PromotionUnfinished", message
         message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
-    others = "" if serving.spec.selector is None else ", and those that its selector matches"
-    message = f'schedules pods with schedulerName "{serving.scheduler_name}"{others}'
-    return ACTIVE, "True", "Serving", message
+    return ACTIVE, "True", "Serving", f"schedules {pods}"
 
 
 def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.gangs.attempt import Attempt, Ground
+from stellwerk.world.gangs.attempt import Attempt, Ground, Steps, place, take_back
 from stellwerk.world.gangs.bounds import all_alike, holds
 from stellwerk.world.gangs.group_request import GroupRequest
 
@@ -16,13 +16,32 @@ DEFAULT_BUDGET_SECONDS: Final = 0.05
 MAX_ORDERS: Final = 24
 
 
+def look_again(
+    ground: Ground, request: GroupRequest, last: Attempt, budget_seconds: float
+) -> Steps[tuple[Attempt | None, int]]:
+    """Try other orders where the last one failed: (what meets the request, how many were tried).
+
+    What was tried in vain is taken back; None: all of it.
+    """
+    look, tried = SecondLook(ground, request, budget_seconds), 0
+    if not look.is_worth_it(request.needed):
+        return None, tried
+    while (order := look.next(last)) is not None:
+        last = yield from place(ground, order, last.placement)
+        tried += 1
+        if request.is_met_by(last):
+            return last, tried
+        take_back(ground, last)
+    return None, tried
+
+
 class SecondLook:
     """Orders by size, by affinity, and by what was refused in the last one."""
 
-    def __init__(self, ground: Ground, request: GroupRequest) -> None:
+    def __init__(self, ground: Ground, request: GroupRequest, budget_seconds: float) -> None:
         self._ground = ground
         self._now = ground.world.clock.monotonic
-        self._ends = self._now() + request.budget_seconds
+        self._ends = self._now() + budget_seconds
         self._goes_on = request.goes_on
         self._snapshot = ground.world.cache.snapshot
         self._members = members = request.members
