@@ -5,7 +5,6 @@ The short set runs in process; the long one under the fault table, and replays w
 
 import os
 import random
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -52,7 +51,7 @@ async def _run(options: JournalOptions, removed: Path | None = None) -> tuple[st
             for number in range(PODS):
                 world.apply(make_pod(f"p{number}", cpu="500m"))
                 if number == PODS // 2 and removed is not None:
-                    shutil.rmtree(removed)
+                    removed.rename(removed.with_name("elsewhere"))
                 if number % 20 == 19:
                     await quiet(60)
                     world.delete("Pod", f"p{numbers.randrange(number - 19, number)}")
@@ -90,7 +89,8 @@ async def test_a_folder_that_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     failure, seen = await _run(JournalOptions(folder / "journal", most_bytes=TINY), folder)
-    assert (failure, seen > PODS // 3) == ("No such file or directory", True)
+    assert "No such file or directory" in failure
+    assert seen > PODS // 3
 
 
 async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from stellwerk.errors import SchedulerError
 from stellwerk.journal.checkpoint import checkpoint
 from stellwerk.journal.entries import Entry, Head, Layout, WatchEvent, encode
 from stellwerk.journal.hashing import Hashing
@@ -107,6 +108,8 @@ class JournalWriter:
                 self._part.close()
         except OSError as error:
             self._end(error.strerror or str(error))
+        except SchedulerError as error:
+            self._end(str(error))
         except Exception as error:  # the top of the thread
             logger.exception("the journal failed")
             self._end(f"{type(error).__name__}: {error}")
