@@ -7,6 +7,7 @@ queue, or gone.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stellwerk.backend.pod_groups import GroupMembers
@@ -52,6 +53,8 @@ class GroupCycle:
     hand_over: HandOver
     observer: GroupObserver | None = None
     """Is shown every decision before it has effects; None: nothing is."""
+    decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
+    """A recording operator takes down what goes into it, and what comes of it."""
 
     async def run(self, queued: QueuedPod, profile: ServedProfile) -> None:
         """Decide the group of a member that was popped."""
@@ -178,7 +181,7 @@ class GroupCycle:
         metrics.podgroup_scheduling_attempt_duration.labels(*labels).observe(seconds)
 
     async def _decide(self, taken: Taken, request: GroupRequest) -> GroupDecision:
-        deciding = decide_group(self.world, taken.profile, request)
+        deciding = self.decide_group(self.world, taken.profile, request)
         try:
             if taken.profile.extenders is None:
                 return await self._in_slices(taken, deciding)
