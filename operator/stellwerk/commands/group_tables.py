@@ -19,6 +19,8 @@ def print_group(explanation: Json, to: Console) -> None:
     to.print(f"{headline}{explanation['exist']} exist, {explanation['running']} running)")
     if explanation.get("waitsFor"):
         to.print(f"  {explanation['waitsFor']}")
+    for remark in explanation.get("remarks", ()):
+        to.print(f"  {remark}")
     for problem in explanation.get("problems", ()):
         to.print(f"  not usable: {problem}")
     if "roomIsKeptSeconds" in explanation:

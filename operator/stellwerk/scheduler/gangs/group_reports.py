@@ -17,7 +17,8 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, NotLeader, SchedulerError
 from stellwerk.models.foreign_text import shown
-from stellwerk.models.object_reference import ObjectReference
+from stellwerk.models.object_reference import ObjectReference, pod_reference
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
@@ -171,6 +172,19 @@ class GroupReports:
                 continue
             if entry is not None and entry.place is Place.GATED:
                 self.outbox.reports.put(Report(pod, WAITING_FOR_PODS, message))
+                if all(each.get("message") != message for each in pod.conditions):
+                    self._pod_event(pod, message)
+
+    def _pod_event(self, pod: PodInfo, message: str) -> None:
+        """An event on a pod that waits for its group: `kubectl describe pod` shows no condition."""
+        self.outbox.recorder.event(
+            pod_reference(pod),
+            "Warning",
+            WAITING_FOR_PODS,
+            "Scheduling",
+            message,
+            reporting_controller=pod.spec.scheduler_name,
+        )
 
     def _is_satisfied(self, key: PodGroupKey) -> bool:
         """Whether enough members have a node, whatever becomes of the others."""
