@@ -16,7 +16,8 @@ def print_group(explanation: Json, to: Console) -> None:
     """Print an explanation of a group."""
     counts = f"{explanation['placed']} placed of {explanation['minCount']} needed"
     headline = f"{explanation['podGroup']}: {explanation['state']} ({counts}, "
-    to.print(f"{headline}{explanation['exist']} exist, {explanation['running']} running)")
+    ended = f", {explanation['succeeded']} succeeded" if explanation["succeeded"] else ""
+    to.print(f"{headline}{explanation['exist']} exist, {explanation['running']} running{ended})")
     if explanation.get("waitsFor"):
         to.print(f"  {explanation['waitsFor']}")
     for remark in explanation.get("remarks", ()):
