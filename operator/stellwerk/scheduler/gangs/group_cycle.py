@@ -72,7 +72,7 @@ class GroupCycle:
         closed = world.pod_groups.why_closed(members)
         if differ:
             await self.hand_over.fail_all(taken, Failure.error(differ))
-        elif closed:
+        elif closed or self._lacks_members(taken):
             await self.hand_over.rest(taken)
         elif held := why_held(world, members):
             hold(world, self.reports, members, taken.queued.values(), held)
@@ -111,6 +111,11 @@ class GroupCycle:
             return ""
         shown = " and ".join(f'"{name}"' for name in sorted(names))
         return f"all pods in a single pod group should {rule}, got: {shown}"
+
+    def _lacks_members(self, taken: Taken) -> bool:
+        """Whether too few are in hand, as where plugins keep others from the queue."""
+        group, placed = taken.members.group, self.world.pod_groups.placed(taken.members)
+        return group is not None and len(taken.queued) + placed < group.min_count
 
     def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
