@@ -87,9 +87,9 @@ class Experiment:
         unread = not_read(others)
         notes = [source.note for source in sources if source.note]
         if unread:
-            notes.append(f"simulated without {unread}: no decision reads them")
+            notes.append(f"simulated without {unread}")
         places = " and ".join(source.place for source in sources)
-        surroundings = Surroundings.among(others, places)
+        surroundings = Surroundings.to_begin_with(others, places)
         conduct = conduct or Conduct()
         experiment = cls(nodes.nodes(), pods.pods(), share, conduct, surroundings, notes)
         experiment.check(f"in {nodes.place}", f"in {pods.place}")
