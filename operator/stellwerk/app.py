@@ -6,12 +6,12 @@ complete, and the process ends only after the bindings in flight have.
 
 import asyncio
 import logging
-import os
 import random
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 
 from stellwerk import __version__
 from stellwerk.backend.cache import Cache
@@ -69,6 +69,7 @@ from stellwerk.scheduler.observers.recording import (
     Recording,
     recording_to,
 )
+from stellwerk.scheduler.observers.silent_watches import SilentWatches
 from stellwerk.scheduler.outbox import Outbox, StatusReports
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.default_profile import ensure_profile
@@ -77,7 +78,7 @@ from stellwerk.scheduler.profiles.plugin_guard import DEFAULT_LIMIT_SECONDS, Tim
 from stellwerk.scheduler.profiles.predicates import Predicates
 from stellwerk.scheduler.profiles.profile_history import ProfileHistory
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
-from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter, described
+from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.scheduler.scheduler import ActiveQueue, Scheduler
@@ -90,7 +91,7 @@ from stellwerk.serving.http import Guard, HttpServer, Probes, Watchdog
 from stellwerk.serving.log_level import log_level_routes
 from stellwerk.serving.port import PortOptions, guarded_port
 from stellwerk.serving.resource_metrics import resource_metrics
-from stellwerk.supervision import Ending, run_together
+from stellwerk.supervision import Ending, announced, run_together
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
 
@@ -187,6 +188,8 @@ class Operator:
 
     def _event_handlers(self, outbox: Outbox, options: RunOptions) -> EventHandlers:
         """What turns watch events into changes of the World."""
+        groups = GroupEvents(self.world, self.group_reports)
+        self.loader.moves.on_change = groups.on_profiles
         parts = (
             self.world,
             self.loader,
@@ -198,7 +201,7 @@ class Operator:
             self.predicates,
             self.barrier,
             self.metrics,
-            GroupEvents(self.world, self.group_reports),
+            groups,
             options.max_pod_complexity,
         )
         if self._recording is None:
@@ -265,7 +268,7 @@ class Operator:
             schedule_one.evictions,
             lambda: self.without_profile.pods,
             QueueHistory(world),
-            lambda: [described(each, world.clock.now()) for each in self.loader.entries.values()],
+            self.profile_status.described,
             self.loader.shadows.described,
         )
         return Scheduler(
@@ -310,7 +313,8 @@ def _world(
     numbers: RandomNumbers,
 ) -> World:
     """An empty World, whose queue feeds activeQ."""
-    profiles = Profiles(plugin_failure_counter(metrics))
+    objects = IndexedObjectStore()
+    profiles = Profiles(plugin_failure_counter(metrics), partial(objects.get, "Namespace", ""))
     nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
@@ -322,16 +326,19 @@ def _world(
         max_unschedulable_seconds=options.max_unschedulable_seconds,
     )
     queue_metrics.serve(queue)
+    cache = Cache() if recording is None else RecordedCache(recording)
     return World(
-        cache=Cache() if recording is None else RecordedCache(recording),
-        objects=IndexedObjectStore(),
+        cache=cache,
+        objects=objects,
         priority_classes=PriorityClasses(),
         nominator=nominator,
         queue=queue,
         profiles=profiles,
         clock=clock,
         random=RecordedRandom(numbers),
-        pod_groups=PodGroupBook(lambda name: name in profiles.served),
+        pod_groups=PodGroupBook(
+            lambda name: name in profiles.served, profiles.profile_name, cache.assumed_pods
+        ),
     )
 
 
@@ -340,7 +347,11 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
     return HttpServer(
         Probes(
             live={"scheduling": Watchdog(clock, operator.scheduler.heartbeat)},
-            ready={"lists": operator.barrier.unready, "leaderElection": leadership.watchdog},
+            ready={
+                "lists": operator.barrier.unready,
+                "watches": SilentWatches(operator.metrics),
+                "leaderElection": leadership.watchdog,
+            },
             healthy={"leaderElection": leadership.watchdog},
         ),
         operator.exposition,
@@ -351,16 +362,6 @@ def _server(operator: Operator, leadership: Leadership, clock: Clock, guard: Gua
         ],
         guard=guard,
     )
-
-
-@contextmanager
-def _announced() -> Iterator[None]:
-    """Log that the operator starts, and, whatever happens, that it ends."""
-    logger.info("stellwerk %s starts as process %d", __version__, os.getpid())
-    try:
-        yield
-    finally:
-        logger.info("stellwerk ends")
 
 
 def _listen_to_signals(operator: Operator) -> None:
@@ -394,7 +395,7 @@ async def run(options: RunOptions, on_port: Callable[[int], None] = lambda _: No
     fence = fence_for(options.leader_election, SuspendAwareClock())
     credentials = await load_credentials(options.kubeconfig, options.context, clock=clock)
     async with AsyncExitStack() as stack:
-        stack.enter_context(_announced())
+        stack.enter_context(announced(__version__))
         client = await stack.enter_async_context(
             KubernetesClient(
                 credentials, clock=clock, metrics=metrics, jitter=random.random, fence=fence

@@ -114,6 +114,11 @@ class Metrics:
             *("result", "profile"),
             buckets=exponential(0.001, 2, 15),
         )
+        self.podgroup_scheduling_algorithm_duration = self._histogram(
+            "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+            "Duration of finding nodes for a group of pods.",
+            buckets=exponential(0.001, 2, 15),
+        )
         self.podgroups_waiting = self._gauge(
             "stellwerk_podgroups_waiting",
             "Groups of pods that wait, by what for: pods or room.",
@@ -342,7 +347,7 @@ class Metrics:
         )
         self.events_dropped = self._counter(
             "stellwerk_events_dropped_total",
-            "Events not written, by reason: queue_full, spam, rejected or not_leader.",
+            "Events not written, by reason: queue_full, superseded, spam, rejected or not_leader.",
             "reason",
         )
         self.concurrency_limit = self._gauge(

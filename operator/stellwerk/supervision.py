@@ -1,4 +1,4 @@
-"""Tasks that belong together: when one ends, the others are ended, in order.
+"""A process from its start to its end, and its tasks: when one ends, so do the others, in order.
 
 Invariant: when `run_together` returns or raises, none of the tasks runs any more.
 """
@@ -6,15 +6,26 @@ Invariant: when `run_together` returns or raises, none of the tasks runs any mor
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
-from stellwerk.errors import SchedulerError
+from stellwerk.errors import SchedulerError, in_words
 
 logger = logging.getLogger(__name__)
 
 ENDED_AT_ONCE: Final = 143
 """The exit status after a second signal: 128 + SIGTERM, as if there were no handler."""
+
+
+@contextmanager
+def announced(version: str) -> Iterator[None]:
+    """Log that the operator starts, and, whatever happens, that it ends."""
+    logger.info("stellwerk %s starts as process %d", version, os.getpid())
+    try:
+        yield
+    finally:
+        logger.info("stellwerk ends")
 
 
 class Ending:
@@ -38,8 +49,8 @@ async def run_together(stop: asyncio.Event, **runs: Coroutine[Any, Any, None]) -
     """Run named coroutines until `stop` is set or one of them ends; cancel them in their order.
 
     Raises:
-        Exception: what the first of them, in their order, has raised.
-        SchedulerError: one of them ended without a word before it was asked to.
+        SchedulerError: what the first of them, in their order, has raised; or the name of the one
+            that ended by another error, which is in the log then, or without any.
     """
     tasks = [asyncio.create_task(run, name=name) for name, run in runs.items()]
     stopped = asyncio.create_task(stop.wait(), name="stop")
@@ -52,6 +63,10 @@ async def run_together(stop: asyncio.Event, **runs: Coroutine[Any, Any, None]) -
             await asyncio.wait({task})
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
+            if isinstance(error, SchedulerError):
+                raise error
+            logger.error('the task "%s" failed', task.get_name(), exc_info=error)
+            ended = f'the task "{task.get_name()}" ended: {in_words(error)}'
+            raise SchedulerError(ended) from error
     if early:
         raise SchedulerError(f'the task "{early[0]}" ended unasked')

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -22,6 +23,7 @@ _DEFAULT_SEED: Final = 42
 _PLAN_SECONDS: Final = 30
 _CURVE_KINDS: Final = (".csv", ".json")
 _PAGE_KINDS: Final = (".html",)
+_IMAGE_KINDS: Final = (".svg",)
 
 LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
 
@@ -57,6 +59,12 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a ready profile (default, random, dot-product, gpu-clustering, gpu-packing, "
         "best-fit, fgd, pattern-plan) or a file with a SchedulerProfile; may be repeated",
+    )
+    parser.add_argument(
+        "--typical-pods",
+        metavar="FILE",
+        type=Path,
+        help="the pods that ready profiles expect (default: those that arrive): CSV or manifests",
     )
     parser.add_argument(
         "--compare",
@@ -128,6 +136,12 @@ def _add_output(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="write tables and plots there, as a page that opens without a network",
     )
+    parser.add_argument(
+        "--plot",
+        metavar="FILE",
+        type=Path,
+        help="write allocation and fragmentation by load there, as an image: .svg",
+    )
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -163,6 +177,7 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
     from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.html_report import page  # noqa: PLC0415
+    from stellwerk_simulation.plot import plot  # noqa: PLC0415
     from stellwerk_simulation.report import (  # noqa: PLC0415 as above
         aligned,
         comparison_table,
@@ -170,7 +185,7 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         write_curves,
         write_whole,
     )
-    from stellwerk_simulation.sources import Objects  # noqa: PLC0415
+    from stellwerk_simulation.sources import Objects, source_of  # noqa: PLC0415
 
     conduct = Conduct(
         timed=options.arrivals == "trace",
@@ -182,6 +197,10 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         experiment = Experiment.of(cluster, cluster, options.inflate, conduct)
     else:
         experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
+    if options.typical_pods is not None:
+        experiment = replace(experiment, expected=source_of(options.typical_pods).pods())
+    if options.plot is not None and experiment.until_pct <= 1:
+        raise ConfigurationError("--plot shows loads of GPUs, and these pods ask for none")
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
     profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
     for remark in (*experiment.check_profiles(profiles), *experiment.remarks()):
@@ -194,15 +213,19 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
     print("\n\n".join(aligned(lines) for _, lines in tables))
     if options.html is not None:
         write_whole(options.html, page(results, tables, experiment.until_pct).encode())
+    if options.plot is not None:
+        write_whole(options.plot, plot(results, experiment.until_pct).encode())
     if options.curve is not None:
         write_curves(options.curve, results, experiment.until_pct)
     return 0
 
 
 def _replay(options: argparse.Namespace) -> int:
-    for name in ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare"):
+    of_traces = ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare")
+    for name in (*of_traces, "typical_pods", "plot"):
         if getattr(options, name) is not None:
-            raise ConfigurationError(f"--{name} belongs to a trace, --replay reads a journal")
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} belongs to a trace, --replay reads a journal")
     if options.until and options.profile:
         raise ConfigurationError("--until explains a recorded decision: leave --profile out")
     from stellwerk_simulation.replay_command import replay  # noqa: PLC0415 the whole operator
@@ -225,6 +248,8 @@ def _check(options: argparse.Namespace) -> None:
         _check_writable("--curve", options.curve, _CURVE_KINDS, inputs)
     if options.html is not None:
         _check_writable("--html", options.html, _PAGE_KINDS, inputs)
+    if options.plot is not None:
+        _check_writable("--plot", options.plot, _IMAGE_KINDS, inputs)
 
 
 def _check_writable(option: str, path: Path, kinds: Sequence[str], inputs: Sequence[Path]) -> None:

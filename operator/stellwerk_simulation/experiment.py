@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.models.profile import LoadedProfile
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
     Arrivals,
@@ -60,6 +61,8 @@ class Experiment:
     """What else there is in the cluster."""
     notes: Sequence[str] = ()
     """What is odd about the input."""
+    expected: Sequence[TracePod] | None = None
+    """The pods that ready profiles expect; None: those that arrive."""
 
     @classmethod
     def read(
@@ -135,6 +138,10 @@ class Experiment:
             arrivals = inflated(self.nodes, self.pods, self.share, seed)
         return replace(arrivals, surroundings=self.surroundings)
 
+    def _profile(self, name: str) -> LoadedProfile:
+        expected = self.pods if self.expected is None else self.expected
+        return profile_of(name, typical_pods(expected), expected)
+
     def run_one(self, profile: str, seed: int, tick: Callable[[int], None]) -> RunResult:
         """One run; `tick` is called with the arrivals so far now and then.
 
@@ -144,7 +151,7 @@ class Experiment:
         """
         typical, arrivals = typical_pods(self.pods), self.arrivals(seed)
         try:
-            loaded = profile_of(profile, typical, self.pods)
+            loaded = self._profile(profile)
             simulation = Simulation(arrivals, loaded, typical, seed, self.conduct)
         except ProfileError as error:
             raise ConfigurationError(f"--profile {profile}: {error}") from error
@@ -160,8 +167,7 @@ class Experiment:
         Raises:
             ConfigurationError: a profile cannot be used.
         """
-        typical = typical_pods(self.pods)
-        loaded = {profile: profile_of(profile, typical, self.pods) for profile in profiles}
+        loaded = {profile: self._profile(profile) for profile in profiles}
         return [
             f"--profile {name}: its extenders are not asked"
             for name, profile in loaded.items()

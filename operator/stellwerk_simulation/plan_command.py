@@ -1,4 +1,4 @@
-"""`stellwerk plan`: nodes for pods that wait, and (`defrag_command`) moves of pods that run.
+"""`stellwerk plan`: nodes for pods that wait; moves (`defrag_command`); `profile_command`.
 
 Called by the command line. Invariant: what is printed was simulated; planning changes nothing.
 """
@@ -12,7 +12,7 @@ import orjson
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
-from stellwerk_simulation import defrag_command
+from stellwerk_simulation import defrag_command, profile_command
 from stellwerk_simulation.defrag_command import CarryOut
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         defrag_command.NAME, help=text, description=f"{text[0].upper()}{text[1:]}."
     )
     defrag_command.add_arguments(defrag)
+    text = profile_command.HELP
+    profile = kinds.add_parser(
+        profile_command.NAME, help=text, description=f"{text[0].upper()}{text[1:]}."
+    )
+    profile_command.add_arguments(profile)
 
 
 def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> int:
@@ -76,6 +81,8 @@ def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> 
     """
     if options.plan == defrag_command.NAME:
         return defrag_command.run(options, live, carry_out)
+    if options.plan == profile_command.NAME:
+        return profile_command.run(options, live)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.node_fit import fit  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above

@@ -81,7 +81,7 @@ def ready_manifest(
         config.append({"name": score, "args": {"typicalPods": [_kind(pod) for pod in typical]}})
     if not score:
         config.append({"name": GpuShare.name, "args": {"deviceSelection": "Random"}})
-    enabled = [{"name": GpuShare.name}, *scores]
+    enabled = [{"name": GpuShare.name}, *map(dict, scores)]
     return {
         "metadata": {"name": name},
         "spec": {
@@ -99,13 +99,13 @@ def ready_manifest(
 
 
 def _kind(pod: TypicalPod) -> dict[str, Any]:
-    return {
+    kind = {
         "cpuMillis": pod.cpu_millis,
         "gpuMilli": pod.gpu_milli,
         "devices": pod.devices,
-        "models": list(pod.models),
         "count": pod.count,
     }
+    return kind | {"models": list(pod.models)} if pod.models else kind
 
 
 def manifest_in(path: Path) -> Mapping[str, Any]:

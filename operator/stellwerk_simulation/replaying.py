@@ -146,6 +146,8 @@ class Replay:
         if event.kind == "Pod" and event.event_type != "DELETED":
             self._compare_binding(event)
         deliver(self.operator.handlers, event)
+        while self.world.queue.backlog.work_off():
+            pass
 
     def _forgotten(self, uid: str) -> None:
         made = self._assumed.pop(uid, None)

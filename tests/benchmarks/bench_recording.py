@@ -48,7 +48,7 @@ def entries(pods: int, file: Path) -> float:
     writer = JournalWriter(JournalOptions(file), Head("bench", "2026-01-01T00:00:00Z"))
     case = Case({"id": "case", "pod": make_pod("p"), "nodes": [make_node("n1"), make_node("n2")]})
     decision = decide(case.world, case.pod, case.profile)
-    queued = QueuedPod(case.pod, case.pod, 0.0)
+    queued = QueuedPod(case.pod, case.pod, "", 0.0)
     recording, manifest = Recording(writer, SystemClock()), make_pod("p")
     started = time.thread_time()
     for _ in range(pods):

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import uvloop
 
+from stellwerk.garbage import collect_seldom
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.command import install_profiles
 from tests.benchmarks.workloads import posted_node
@@ -62,4 +63,5 @@ def embedded_api(directory: Path, nodes: int) -> Iterator[ServedApi]:
 
 
 if __name__ == "__main__":
+    collect_seldom()
     uvloop.run(_serve(Path(sys.argv[1]), int(sys.argv[2])))

@@ -22,7 +22,7 @@ from stellwerk.backend.scheduling_queue import MAX_UNSCHEDULABLE_SECONDS
 from stellwerk.clock import SystemClock
 from stellwerk.framework.offline import Offline
 from stellwerk.garbage import collect_seldom
-from stellwerk.handlers.delivery import EVENTS_PER_TURN, TURN_SECONDS
+from stellwerk.handlers.stream_turn import EVENTS_PER_TURN, TURN_SECONDS
 from stellwerk.metrics import Metrics
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile

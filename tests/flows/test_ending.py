@@ -1,27 +1,33 @@
 """The process ends when it is told to, however the API server behaves, with the status it should.
 
 docs/reliability.md lists them; test_high_availability.py has SIGTERM (0) and the lost lease (1).
+What does not end it, however long it lasts, is an API server that refuses or says nothing.
 """
 
 import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from stellwerk.cli import USAGE_ERROR
 from stellwerk.clock import SystemClock
+from stellwerk.scheduler.observers.silent_watches import SilentWatches
 from stellwerk.supervision import ENDED_AT_ONCE
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
+from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile
-from tests.support.processes import running
+from tests.support.processes import Process, running
+from tests.support.replicas import OWN_LEASE
 from tests.support.rights import ENFORCED, write_operator_kubeconfig
-from tests.support.running_operator import install, is_active, until
+from tests.support.running_operator import install, is_active, operator_on, until
 
 
 @asynccontextmanager
@@ -37,6 +43,22 @@ async def cluster_for_operator(
         kubeconfig = directory / "kubeconfig"
         write_operator_kubeconfig(cluster, kubeconfig)
         yield cluster, ("--kubeconfig", str(kubeconfig), "--bind-address", "127.0.0.1:0")
+
+
+def last_words(process: Process) -> str:
+    """The one line of an error that ends a command."""
+    (line,) = [
+        line
+        for line in process.log.read_text(encoding="utf-8").splitlines()
+        if line.startswith("stellwerk: ")
+    ]
+    return line
+
+
+def delete_service_account(cluster: EmbeddedCluster) -> None:
+    """The operator's own: its token is refused from now on."""
+    accounts = cluster.api.kinds.resource("serviceaccounts")
+    delete(cluster.api, accounts, ("stellwerk", "stellwerk"), DeleteOptions())
 
 
 async def test_a_second_sigterm_ends_at_once(tmp_path: Path) -> None:
@@ -115,12 +137,7 @@ async def test_without_an_api_server_it_ends_with_one_line(tmp_path: Path) -> No
     arguments = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--bind-address", "127.0.0.1:0")
     async with running(tmp_path / "run.log", "run", *arguments) as operator:
         assert await asyncio.wait_for(operator.process.wait(), 60) == USAGE_ERROR
-    (line,) = [
-        line
-        for line in (tmp_path / "run.log").read_text(encoding="utf-8").splitlines()
-        if line.startswith("stellwerk: ")
-    ]
-    assert "127.0.0.1" in line
+    assert "127.0.0.1" in last_words(operator)
 
 
 async def test_sigint_ends_in_order(tmp_path: Path) -> None:
@@ -132,3 +149,77 @@ async def test_sigint_ends_in_order(tmp_path: Path) -> None:
         operator.process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(operator.process.wait(), 60) == 0
     assert "Traceback" not in (tmp_path / "run.log").read_text(encoding="utf-8")
+
+
+async def test_an_operator_whose_service_account_is_deleted_goes_on_and_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quiet kind is asked about once a second here, and may be silent for five."""
+    monkeypatch.setattr("stellwerk.handlers.lifecycle._INACTIVITY_SECONDS", 1.0)
+    monkeypatch.setattr("stellwerk.app.SilentWatches", partial(SilentWatches, limit_seconds=5.0))
+    ports: list[int] = []
+
+    async def probe(path: str) -> str:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{ports[0]}{path}") as answer,
+        ):
+            return f"{answer.status} {await answer.text()}"
+
+    async def until_ready(*, ready: bool) -> str:
+        async with asyncio.timeout(60):
+            while (said := await probe("/readyz")).startswith("200") != ready:  # noqa: ASYNC110 over HTTP
+                await asyncio.sleep(0.2)
+        return said
+
+    async with (
+        cluster_for_operator(tmp_path) as (cluster, _),
+        operator_on(cluster, tmp_path, on_port=ports.append),
+    ):
+        await until(lambda: is_active(cluster, "default-scheduler"))
+        await until_ready(ready=True)
+        delete_service_account(cluster)
+        assert "[-]watches failed: nothing was heard of " in await until_ready(ready=False)
+        assert await probe("/livez") == "200 ok"
+
+
+@pytest.mark.long
+async def test_a_leader_whose_service_account_is_deleted_ends_and_says_why_it_does_not_come_back(
+    tmp_path: Path,
+) -> None:
+    lease = ("--leader-elect-lease-duration", "6s", "--leader-elect-renew-deadline", "4s")
+    election = ("--leader-elect", *lease, "--leader-elect-retry-period", "1s", *OWN_LEASE)
+    async with cluster_for_operator(tmp_path) as (cluster, arguments):
+        async with running(tmp_path / "first.log", "run", *arguments, *election) as first:
+            await until(lambda: is_active(cluster, "default-scheduler"))
+            delete_service_account(cluster)
+            assert await asyncio.wait_for(first.process.wait(), 60) == 1
+        assert last_words(first).startswith("stellwerk: lost the lease stellwerk/stellwerk: ")
+        async with running(tmp_path / "second.log", "run", *arguments, *election) as second:
+            assert await asyncio.wait_for(second.process.wait(), 60) == USAGE_ERROR
+        assert "401" in last_words(second)
+
+
+@pytest.mark.long
+async def test_kopf_ending_by_itself_ends_the_process_after_its_bindings(tmp_path: Path) -> None:
+    module = "tests.support.failing_kopf"
+    async with cluster_for_operator(tmp_path) as (_, arguments):
+        async with running(tmp_path / "run.log", "run", *arguments, module=module) as operator:
+            assert await asyncio.wait_for(operator.process.wait(), 60) == 1
+        assert last_words(operator) == (
+            'stellwerk: the task "kopf\'s own" ended: RuntimeError: a defect in kopf'
+        )
+    assert "Traceback" not in operator.log.read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+async def test_on_its_own_path_kopf_is_started_again(tmp_path: Path) -> None:
+    module, own_path = "tests.support.failing_kopf", "--no-fast-lane"
+    async with cluster_for_operator(tmp_path) as (cluster, arguments):
+        log = tmp_path / "run.log"
+        async with running(log, "run", *arguments, own_path, module=module) as operator:
+            await until(lambda: "kopf ended and is started again" in log.read_text("utf-8"))
+            pods = cluster.api.kinds.resource("pods")
+            cluster.api.create(pods, "default", make_pod("web"))
+            await until(lambda: cluster.api.get(pods, "default", "web").obj["spec"].get("nodeName"))
+            assert await operator.stop() == 0

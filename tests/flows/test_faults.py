@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.fault_cases import CASES
-from tests.support.fault_runs import Case, Disruption, Load, run_case, with_proxy
+from tests.support.fault_load import Load
+from tests.support.fault_runs import Case, Disruption, run_case, with_proxy
 from tests.support.seeds import fault_seed
 
 SHORT = Load(pods=250, per_second=125)

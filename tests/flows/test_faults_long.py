@@ -6,7 +6,8 @@ import pytest
 
 from stellwerk_cluster.faults.table import FaultTable
 from tests.support.fault_cases import CASES, LONG_OUTAGE
-from tests.support.fault_runs import Case, Load, run_case, with_proxy
+from tests.support.fault_load import Load
+from tests.support.fault_runs import Case, run_case, with_proxy
 from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
@@ -21,7 +22,7 @@ def _params() -> list[object]:
     for name, case in CASES.items():
         if name == LONG_OUTAGE:
             continue  # two minutes away, but in `make soak`
-        load = RESTARTED if name in {"killed", "told-to-end"} else LOAD
+        load = RESTARTED if case.disruptions else LOAD
         params.append(pytest.param(case, load, id=name))
     params += [
         pytest.param(with_proxy(CASES[name]), LOAD, id=f"{name}, by a proxy")

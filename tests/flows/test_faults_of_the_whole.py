@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from stellwerk_cluster.faults.table import FaultTable
-from tests.support.fault_runs import Case, Disruption, Load, run_case
+from tests.support.fault_load import Load
+from tests.support.fault_runs import Case, Disruption, run_case
 from tests.support.replicas import OWN_LEASE
 from tests.support.seeds import fault_seed
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.faults.table import FaultTable
-from tests.support.fault_runs import Case, Load, Outcome, run_case
+from tests.support.fault_load import Load
+from tests.support.fault_runs import Case, Outcome, run_case
 from tests.support.seeds import fault_seed
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]

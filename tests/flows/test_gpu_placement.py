@@ -10,11 +10,12 @@ import yaml
 
 from stellwerk.models.gpu import DEVICE_IDS, WHOLE, parse_device_ids
 from stellwerk.models.json_values import JsonObject
-from stellwerk.models.profile import API_VERSION, KIND
+from stellwerk.models.profile import API_VERSION, KIND, load_profile
+from stellwerk.plugins.registry import known_plugins
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_simulation.arrivals import Arrivals, inflated, typical_pods
 from stellwerk_simulation.cluster import node_manifest, pod_manifest
-from stellwerk_simulation.ready_profiles import profile_of, ready_manifest
+from stellwerk_simulation.ready_profiles import ready_manifest
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TracePod, read_nodes, read_pods
 from tests.support.repository import ROOT
@@ -27,6 +28,12 @@ ALONE = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identi
 PATCHES_PODS, BOUND = yaml.safe_load_all((ROOT / "overlays" / "gpu" / "role.yaml").read_text())
 LISTED = read_pods(DATA / "pods.csv")
 TYPICAL = typical_pods(LISTED)
+[ONE_NODE] = [node for node in read_nodes(DATA / "nodes.csv") if node.name == "node-00"]
+SHARING = yaml.safe_load(
+    "{apiVersion: scheduling.stellwerk.dev/v1alpha1, kind: SchedulerProfile, "
+    "metadata: {name: gpu}, spec: {schedulerName: gpu, "
+    "plugins: {multiPoint: {enabled: [{name: GpuShare}]}}}}"
+)
 
 
 def grant(cluster: EmbeddedCluster) -> None:
@@ -51,15 +58,26 @@ def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
     return bool(obj["spec"].get("nodeName")) or "PodScheduled" in conditions
 
 
-@pytest.mark.parametrize("profile", ["fgd", "gpu-packing"])
-async def test_the_operator_places_as_a_simulation_does(profile: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("profile", "typical"),
+    [
+        pytest.param("fgd", "named", id="fgd"),
+        pytest.param("fgd", "seen", id="fgd with the pods that it sees"),
+        pytest.param("gpu-packing", "", id="gpu-packing"),
+    ],
+)
+async def test_the_operator_places_as_a_simulation_does(
+    profile: str, typical: str, tmp_path: Path
+) -> None:
     # Some of the nodes, so that pods of every kind are turned away, too.
     nodes = read_nodes(DATA / "nodes.csv")[3:11:2]
     arrivals = Arrivals(inflated(nodes, LISTED, 1.6, 1).pods, nodes)
-    simulation = Simulation(arrivals, profile_of(profile, TYPICAL), TYPICAL, 1)
+    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest(profile, TYPICAL)}
+    if typical == "seen":
+        del manifest["spec"]["pluginConfig"]
+    simulation = Simulation(arrivals, load_profile(manifest, known_plugins()), TYPICAL, 1)
     simulated = {pod.name: simulation.arrive(pod) for pod in arrivals.pods}
     assert "" in simulated.values()
-    manifest = {"apiVersion": API_VERSION, "kind": KIND, **ready_manifest(profile, TYPICAL)}
     manifests = [node_manifest(node) for node in nodes]
     found = {}
     async with EmbeddedCluster(manifests, options=ALONE) as cluster:
@@ -110,19 +128,31 @@ def devices_are_not_overcommitted(cluster: EmbeddedCluster, pods: Sequence[Trace
     assert max(used.values()) <= WHOLE
 
 
+async def test_without_its_right_a_pod_says_what_is_missing_and_with_it_it_is_bound(
+    tmp_path: Path,
+) -> None:
+    pod = TracePod("p", 1000, 1024, 1, 600, ())
+    async with EmbeddedCluster([node_manifest(ONE_NODE)], options=ALONE) as cluster:
+        install(cluster, SHARING)
+        async with operator_on(cluster, tmp_path):
+            await until(lambda: is_active(cluster, "gpu"))
+            create(cluster, pod, "gpu")
+            await until(partial(is_decided, cluster, pod))
+            (condition,) = stored(cluster, pod)["status"]["conditions"]
+            assert condition["reason"] == "SchedulerError"
+            assert 'cannot patch resource "pods"' in condition["message"]
+            assert "overlays/gpu/role.yaml" in condition["message"]
+            grant(cluster)
+            await until(lambda: bool(stored(cluster, pod)["spec"].get("nodeName")))
+
+
 async def test_devices_are_remembered_over_a_restart(tmp_path: Path) -> None:
-    [node] = [node for node in read_nodes(DATA / "nodes.csv") if node.name == "node-00"]
     pods = [
         TracePod(f"p{number}", 1000, 1024, 1, milli, ())
         for number, milli in enumerate((600, 700, 300, 400))
     ]
-    manifest = yaml.safe_load(
-        "{apiVersion: scheduling.stellwerk.dev/v1alpha1, kind: SchedulerProfile, "
-        "metadata: {name: gpu}, spec: {schedulerName: gpu, "
-        "plugins: {multiPoint: {enabled: [{name: GpuShare}]}}}}"
-    )
-    async with EmbeddedCluster([node_manifest(node)], options=ALONE) as cluster:
-        install(cluster, manifest)
+    async with EmbeddedCluster([node_manifest(ONE_NODE)], options=ALONE) as cluster:
+        install(cluster, SHARING)
         grant(cluster)
         for pair in (pods[:2], pods[2:]):
             # The second operator knows from annotations alone that 400 and 300 are left.

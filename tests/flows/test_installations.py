@@ -80,6 +80,12 @@ def test_in_place_of_kube_scheduler_chart_and_overlay_are_one() -> None:
     assert chart == overlay
 
 
+def test_for_gpus_that_pods_share_chart_and_overlay_are_one() -> None:
+    overlay = by_key(parsed(run(program_of(newest()), "kustomize", ROOT / "overlays" / "gpu")))
+    del overlay["Namespace", "", NAMESPACE]
+    assert rendered("gpuSharing=true") == overlay
+
+
 def test_the_chart_passes_helms_own_look() -> None:
     assert "0 chart(s) failed" in run(helm(), "lint", "--strict", CHART)
 

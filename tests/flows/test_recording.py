@@ -25,6 +25,21 @@ async def test_every_decision_comes_out_again(tmp_path: Path, seed: int, hashed:
     assert evicted, "the run preempts"
 
 
+async def test_profiles_by_namespace_come_out_again_though_labels_are_hashed(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "journal"
+    options = JournalOptions(file, hashed=True)
+    assert await record_run(options, pods=120, nodes=12, by_namespace=True) == []
+    replay, _ = replayed(file)
+    assert replay.result.differences == []
+    assert replay.result.decisions == replay.result.equal > 100
+    deciding = {entry.scheduler_name for entry in open_journal(file) if isinstance(entry, Decided)}
+    assert deciding == {"default-scheduler", "packing", "tight"}
+    text = "".join(str(entry) for entry in open_journal(file))
+    assert "'batch'" not in text
+
+
 async def test_the_newest_part_alone_is_replayed_exactly(tmp_path: Path) -> None:
     file = tmp_path / "journal"
     await record_run(JournalOptions(file, most_bytes=15_000), seed=3)

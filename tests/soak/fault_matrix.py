@@ -23,7 +23,10 @@ from typing import Any, Final
 
 from tests.benchmarks.suite import machine
 from tests.support.fault_cases import CASES, LONG_OUTAGE
-from tests.support.fault_runs import Load, Outcome, run_case
+from tests.support.fault_load import Load
+from tests.support.fault_runs import Case, Outcome, run_case
+
+logger = logging.getLogger(__name__)
 
 LOAD: Final = Load(pods=5000, per_second=250, nodes=100)
 _PODS: Final = 10_000
@@ -68,6 +71,14 @@ class Row:
         self.seeds.append(outcome.seed)
         self.wrongs += [f"seed {outcome.seed}: {wrong}" for wrong in outcome.wrongs]
 
+    def add_failure(self, seed: int, failure: Exception) -> None:
+        """Count a run that came to no end that could be judged."""
+        self.runs += 1
+        self.other += 1
+        self.seeds.append(seed)
+        text = " ".join(str(failure).split())
+        self.wrongs.append(f"seed {seed}: it could not be run: {text}")
+
 
 def matrix(rows: list[Row]) -> str:
     """The table, and what was wrong below it."""
@@ -98,6 +109,15 @@ def _section(rows: list[Row], measured: dict[str, Any]) -> str:
         f"{matrix(rows)}\n\n{measured['date']}, {measured['cores']} cores of {measured['cpu']}, "
         f"load average {measured['load']} before, Python {measured['python']}: "
         f"`{measured['command']}`"
+    )
+
+
+def patient(case: Case, seconds: float) -> Case:
+    """The same case with more time to be well again, where others need the processor, too."""
+    return replace(
+        case,
+        recovery_seconds=case.recovery_seconds + seconds,
+        audit_seconds=case.audit_seconds + seconds,
     )
 
 
@@ -135,8 +155,13 @@ async def _soak(options: argparse.Namespace) -> list[Row]:
     for name in _turns(options, rows, random.Random(options.seed)):
         seed = seeds.randrange(_SEEDS) if options.runs is None else options.seed + rows[name].runs
         load = replace(LOAD, pods=options.pods_a_run)
+        case = patient(CASES[name], options.patience)
         with tempfile.TemporaryDirectory() as directory:
-            rows[name].add(await run_case(CASES[name], seed, Path(directory), load))
+            try:
+                rows[name].add(await run_case(case, seed, Path(directory), load))
+            except AssertionError as failure:
+                logger.warning("%s, seed %d could not be run: %s", case.title, seed, failure)
+                rows[name].add_failure(seed, failure)
         done = [row for row in rows.values() if row.runs]
         _write(done, measured, options)
     return list(rows.values())
@@ -184,6 +209,9 @@ def main() -> int:
     parser.add_argument("--case", action="append", choices=CASES, help="default: all of them")
     parser.add_argument("--runs", type=int, help="so many runs of each kind, from the seed on")
     parser.add_argument("--seed", type=int, help="default: a new one, which is printed")
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="seconds more until all must be well again"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/soak"))
     parser.add_argument(
         "--resume", action="store_true", help="go on with the results in --out that are well"

@@ -73,7 +73,16 @@ def _tls(**fields: Any) -> JsonObject:
     return _extender(tlsConfig=fields)
 
 
+def _selector(**fields: Any) -> JsonObject:
+    return _spec(selector=fields)
+
+
+def _of_namespaces(**requirement: Any) -> JsonObject:
+    return _selector(namespaceSelector={"matchExpressions": [requirement]})
+
+
 _ARGS = "spec.pluginConfig[0].args"
+_NAMESPACES = "spec.selector.namespaceSelector"
 _STRATEGY = f"{_ARGS}.scoringStrategy"
 _SHAPE = f"{_STRATEGY}.requestedToCapacityRatio.shape"
 _EXPRESSION = (
@@ -113,6 +122,110 @@ BAD_PROFILES = (
         {"schedulerName": 7},
         "spec.schedulerName",
         "must be a string, not 7",
+        seen_by_schema=True,
+    ),
+    # The selector.
+    BadProfile(
+        "empty selector",
+        _selector(),
+        "spec.selector",
+        "needs schedulerNames, namespaceSelector or podSelector",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "selector of a shadow",
+        {"shadowOf": "active", "selector": {"schedulerNames": ["a"]}},
+        "spec.selector",
+        "a shadow decides for the pods of the profile it shadows",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "selector in place of schedulerName",
+        {"selector": {"schedulerNames": ["a"]}},
+        "spec.schedulerName",
+        "required",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "selector without schedulerNames in their list",
+        _selector(schedulerNames=[]),
+        "spec.selector.schedulerNames",
+        "must have at least 1 items",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "selector with a schedulerName twice",
+        _selector(schedulerNames=["a", "b", "a"]),
+        "spec.selector.schedulerNames[2]",
+        'duplicate "a"',
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "selector with too many schedulerNames",
+        _selector(schedulerNames=[f"s{number}" for number in range(17)]),
+        "spec.selector.schedulerNames",
+        "at most 16 items",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "misspelt field of a selector",
+        _selector(namespaceLabels={"team": "batch"}),
+        "spec.selector.namespaceLabels",
+        "unknown field",
+    ),
+    BadProfile(
+        "namespaceSelector with an invalid operator",
+        _of_namespaces(key="team", operator="Equals", values=["batch"]),
+        f"{_NAMESPACES}.matchExpressions[0].operator",
+        "'NotIn'",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "namespaceSelector with an operator of nodes",
+        _of_namespaces(key="size", operator="Gt", values=["3"]),
+        f"{_NAMESPACES}.matchExpressions[0].operator",
+        "'NotIn'",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "In without values",
+        _of_namespaces(key="team", operator="In"),
+        f"{_NAMESPACES}.matchExpressions[0].values",
+        "In needs at least one",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "Exists with values",
+        _of_namespaces(key="team", operator="Exists", values=["batch"]),
+        f"{_NAMESPACES}.matchExpressions[0].values",
+        "Exists has none",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "label key with a blank",
+        _of_namespaces(key="the team", operator="Exists"),
+        f"{_NAMESPACES}.matchExpressions[0].key",
+        "qualified name",
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "matchLabels with a key that none can have",
+        _selector(podSelector={"matchLabels": {"a/b/c": "d"}}),
+        "spec.selector.podSelector.matchLabels",
+        '"a/b/c" cannot be the key of a label',
+    ),
+    BadProfile(
+        "label value with a slash",
+        _selector(podSelector={"matchLabels": {"team": "a/b"}}),
+        "spec.selector.podSelector.matchLabels.team",
+        '"a/b" cannot be the value of a label',
+        seen_by_schema=True,
+    ),
+    BadProfile(
+        "selector with too many values",
+        _of_namespaces(key="team", operator="In", values=[f"v{each}" for each in range(257)]),
+        f"{_NAMESPACES}.matchExpressions[0].values",
+        "at most 256 items",
         seen_by_schema=True,
     ),
     BadProfile(

@@ -20,17 +20,17 @@ from typing import Literal
 from typing_extensions import override
 
 from stellwerk.clock import SystemClock
-from stellwerk_cluster.apimachinery.failures import StatusError
+from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
 from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.faults.table_file import read_fault_table
-from stellwerk_cluster.registry.deletion import DeleteOptions, delete
-from stellwerk_cluster.registry.entries import DELETED, StoreEvent
-from tests.support.builders import make_node, make_pod
+from tests.support.builders import make_node
+from tests.support.fault_load import PROFILE, Load, PreemptingWorkload, Workload
 from tests.support.fault_proxy import fault_proxy
 from tests.support.history import History, Judgement
 from tests.support.in_process import make_profile
+from tests.support.jumping_clock import PERIOD_SECONDS
 from tests.support.repository import ROOT
 from tests.support.rights import ENFORCED, write_operator_kubeconfig
 from tests.support.running_operator import install, is_active
@@ -39,26 +39,12 @@ from tests.support.supervised_operator import STELLWERK, SupervisedOperator, sup
 logger = logging.getLogger(__name__)
 
 EXAMPLES = ROOT / "docs" / "faults"
-_START_SECONDS = 30.0
+_START_SECONDS = 120.0
 _JUMPING_CLOCK = ("-m", "tests.support.jumping_clock")
-_PROFILE = "default-scheduler"
-
-
-@dataclass(frozen=True)
-class Load:
-    """How many pods come, and how fast."""
-
-    pods: int = 300
-    per_second: float = 100.0
-    nodes: int = 25
-    pods_a_node: int = 4
-    fill: float = 0.95
-    """Which part of the room is used at most."""
-
-    @property
-    def live(self) -> int:
-        """How many pods there may be at once."""
-        return int(self.fill * self.nodes * self.pods_a_node)
+_SHADOW = {
+    "metadata": {"name": "shadow"},
+    "spec": {"shadowOf": PROFILE, "plugins": {"score": {"disabled": [{"name": "*"}]}}},
+}
 
 
 @dataclass(frozen=True)
@@ -83,8 +69,18 @@ class Case:
     by_proxy: bool = False
     replicas: int = 1
     """How many operators; more than one need `--leader-elect` among the arguments."""
+    arguments: tuple[str, ...] = ()
+    """Of each operator; `{directory}` is one of the run's own."""
+    shadowed: bool = False
+    """Whether a shadow profile decides beside the one that serves."""
+    group_size: int = 1
+    """Of gangs that the pods come in; 1: each for itself."""
+    preempting: bool = False
+    """Whether pods come to full nodes, and preempt others."""
     recovery_seconds: float = 60.0
     """From the end of the faults until everything must be well again."""
+    audit_seconds: float = 15.0
+    """From then until the caches must be as a fresh list; no longer than the recovery."""
 
     @property
     def seconds(self) -> float:
@@ -152,61 +148,6 @@ class Outcome:
         return "\n".join(lines)
 
 
-class Workload:
-    """Pods that come at a rate, and go as soon as others need their room."""
-
-    def __init__(self, cluster: EmbeddedCluster, load: Load, rng: random.Random) -> None:
-        self._cluster = cluster
-        self._load = load
-        self._rng = rng
-        self._pods = cluster.api.kinds.resource("pods")
-        self._live = cluster.store.collection("pods")
-        self._bound: dict[str, None] = {}
-        cluster.store.listeners.append(self._on_change)
-
-    def _on_change(self, kind: str, event: StoreEvent) -> None:
-        if kind == "pods":
-            name = event.entry.obj["metadata"]["name"]
-            if event.type != DELETED and event.entry.obj["spec"].get("nodeName"):
-                self._bound[name] = None
-            else:
-                self._bound.pop(name, None)
-
-    @property
-    def all_bound(self) -> bool:
-        """Whether every pod has a node."""
-        return len(self._bound) == len(self._live)
-
-    async def run(self) -> None:
-        """Create all pods."""
-        loop = asyncio.get_running_loop()
-        due = loop.time()
-        for number in range(self._load.pods):
-            while not self._make_room():
-                await asyncio.sleep(0.02)
-                due = loop.time()
-            # In a list the newest, which has no node yet, stands before those that take its room.
-            name = f"p{self._load.pods - number:05}"
-            pod = make_pod(name, cpu="1", scheduler_name=_PROFILE)
-            del pod["metadata"]["uid"]
-            self._cluster.api.create(self._pods, "default", pod)
-            due += 1 / self._load.per_second
-            await asyncio.sleep(max(due - loop.time(), 0))
-
-    def _make_room(self) -> bool:
-        if len(self._live) < self._load.live:
-            return True
-        if not self._bound:
-            return False
-        name = self._rng.choice(list(self._bound))
-        try:
-            options = DeleteOptions(grace_period_seconds=0)
-            delete(self._cluster.api, self._pods, ("default", name), options)
-        except StatusError:
-            self._bound.pop(name, None)
-        return len(self._live) < self._load.live
-
-
 async def run_case(
     case: Case, seed: int, directory: Path, load: Load | None = None, *arguments: str
 ) -> Outcome:
@@ -222,8 +163,8 @@ async def run_case(
         operators = await stack.enter_async_context(
             _operators(case, cluster, plan, directory, arguments, seed)
         )
-        await _until(lambda: is_active(cluster, _PROFILE), _START_SECONDS, *operators)
-        workload = Workload(cluster, load, rng)
+        await _until(lambda: is_active(cluster, PROFILE), _START_SECONDS, *operators)
+        workload = _workload(case, cluster, load, rng)
         plan.arm()
         disrupting = [
             asyncio.create_task(_disrupt(operators, each, rng, disrupted))
@@ -241,10 +182,12 @@ async def run_case(
             for task in disrupting:
                 task.cancel()
             await asyncio.gather(*disrupting, return_exceptions=True)
+        if case.clock_jumps:
+            disrupted["jump"] = int((plan.elapsed_seconds or 0.0) / PERIOD_SECONDS)
         plan.disarm()
         with suppress(TimeoutError):
             await _until(lambda: workload.all_bound, case.recovery_seconds)
-        patience_seconds = min(case.recovery_seconds, 15.0)
+        patience_seconds = min(case.recovery_seconds, case.audit_seconds)
         discrepancies = [await operator.audited(patience_seconds) for operator in operators]
         statuses = [await operator.end() for operator in operators]
     outcome = Outcome(
@@ -263,6 +206,12 @@ async def run_case(
     return outcome
 
 
+def _workload(case: Case, cluster: EmbeddedCluster, load: Load, rng: random.Random) -> Workload:
+    if case.preempting:
+        return PreemptingWorkload(cluster, load, rng)
+    return Workload(cluster, load, rng, case.group_size)
+
+
 @asynccontextmanager
 async def _cluster(
     case: Case, plan: FaultPlan, load: Load, seed: int
@@ -273,11 +222,12 @@ async def _cluster(
         heartbeats=False,
         seed=seed,
         faults=None if case.by_proxy else plan,
+        feature_gates=GANGS if case.group_size > 1 else frozenset(),
         identity=ENFORCED,
     )
     nodes = [make_node(f"n{number}", cpu=str(load.pods_a_node)) for number in range(load.nodes)]
     async with EmbeddedCluster(nodes, options=options) as cluster:
-        install(cluster, make_profile(_PROFILE))
+        install(cluster, make_profile(PROFILE), *([_SHADOW] if case.shadowed else []))
         yield cluster
 
 
@@ -300,7 +250,13 @@ async def _operators(
         os.environ["JUMPING_CLOCK_SEED"] = str(seed)
         module = _JUMPING_CLOCK if case.clock_jumps else STELLWERK
         operators = [
-            SupervisedOperator(kubeconfig, directory / f"run{each}.log", *arguments, module=module)
+            SupervisedOperator(
+                kubeconfig,
+                directory / f"run{each}.log",
+                *(text.format(directory=directory) for text in case.arguments),
+                *arguments,
+                module=module,
+            )
             for each in range(case.replicas)
         ]
         for operator in operators:

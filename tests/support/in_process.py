@@ -21,6 +21,7 @@ from tests.support.skipped_time import skips_time
 
 _PATHS = {
     "Node": "/api/v1/nodes/{name}",
+    "Namespace": "/api/v1/namespaces/{name}",
     "Pod": "/api/v1/namespaces/{namespace}/pods/{name}",
     "PodGroup": "/apis/scheduling.k8s.io/v1alpha2/namespaces/{namespace}/podgroups/{name}",
     KIND: f"/apis/{API_VERSION}/{PLURAL}/{{name}}",

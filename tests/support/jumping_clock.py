@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from stellwerk import clock
 from stellwerk.cli import main
 
-_PERIOD_SECONDS = 3.0
+PERIOD_SECONDS = 3.0
 _LONGEST_JUMP_SECONDS = 3600.0
 
 
@@ -22,7 +22,7 @@ def jumping(real: Callable[[], float], seed: int) -> Callable[[], float]:
     """A time of day that leaps."""
 
     def now() -> float:
-        period = int(time.monotonic() / _PERIOD_SECONDS)
+        period = int(time.monotonic() / PERIOD_SECONDS)
         jump = random.Random(f"{seed} {period}").uniform(-1, 1)
         return real() + _LONGEST_JUMP_SECONDS * jump
 

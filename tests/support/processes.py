@@ -42,11 +42,11 @@ class Process:
 
 
 @asynccontextmanager
-async def running(log: Path, *arguments: str) -> AsyncIterator[Process]:
-    """`stellwerk ARGUMENTS` in the background, its output in `log`."""
+async def running(log: Path, *arguments: str, module: str = "stellwerk") -> AsyncIterator[Process]:
+    """`stellwerk ARGUMENTS` in the background, its output in `log`; `module` may stand for it."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "stellwerk", *arguments, stdout=output, stderr=output
+            sys.executable, "-m", module, *arguments, stdout=output, stderr=output
         )
     running_process = Process(process, log)
     try:

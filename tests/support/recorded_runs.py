@@ -8,6 +8,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.journal.entries import Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions, JournalWriter
+from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_simulation.replaying import Replay
 from tests.support.builders import make_node, make_pod
@@ -17,15 +18,25 @@ STARTED = "2026-01-01T00:00:00Z"
 
 
 async def record_run(
-    options: JournalOptions, *, seed: int = 1, pods: int = 300, nodes: int = 25
+    options: JournalOptions,
+    *,
+    seed: int = 1,
+    pods: int = 300,
+    nodes: int = 25,
+    by_namespace: bool = False,
 ) -> list[str]:
-    """Record a random run; the reasons for which the recording ended early."""
+    """Record a random run; the reasons for which the recording ended early.
+
+    `by_namespace`: now and then the labels of the namespace let another profile serve its pods.
+    """
     ended: list[str] = []
     clock, numbers = VirtualClock(), random.Random(seed)
     writer = JournalWriter(options, Head("test", STARTED, hashed=options.hashed), ended.append)
     try:
         async with running(clock, Recording(writer, clock)) as world:
             world.apply(make_profile("default-scheduler"))
+            if by_namespace:
+                world.apply(*_packing("packing", "batch"), *_packing("tight", "web"))
             for number in range(nodes):
                 zone = {"topology.kubernetes.io/zone": f"z{number % 3}"}
                 world.apply(make_node(f"n{number}", cpu="4", labels=zone))
@@ -33,10 +44,30 @@ async def record_run(
                 await _arrive(world, number, numbers)
                 if number % 40 == 39:
                     await _disturb(world, number, numbers)
+                if by_namespace and number % 25 == 24:
+                    world.apply(_namespace(numbers.choice(["batch", "web", "none"])))
             await quiet(1000)
     finally:
         writer.close()
     return ended
+
+
+def _packing(name: str, team: str) -> tuple[JsonObject, JsonObject]:
+    """A profile that fills nodes up, for namespaces of a team; and the namespace."""
+    args = {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu"}]}}
+    profile = make_profile(
+        name,
+        created=1,
+        pluginConfig=[{"name": "NodeResourcesFit", "args": args}],
+        weights={"NodeResourcesFit": 100},
+        selector={"namespaceSelector": {"matchLabels": {"team": team}}},
+    )
+    return profile, _namespace(team)
+
+
+def _namespace(team: str) -> JsonObject:
+    metadata = {"name": "default", "uid": "default", "labels": {"team": team}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 async def _arrive(world: InProcess, number: int, numbers: random.Random) -> None:

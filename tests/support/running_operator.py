@@ -19,7 +19,10 @@ from tests.support.rights import write_operator_kubeconfig
 
 @asynccontextmanager
 async def operator_on(
-    cluster: EmbeddedCluster, directory: Path, history_namespace: str | None = None
+    cluster: EmbeddedCluster,
+    directory: Path,
+    history_namespace: str | None = None,
+    on_port: Callable[[int], None] = lambda _: None,
 ) -> AsyncIterator[None]:
     """Run until the block ends; an error of the operator is the block's.
 
@@ -35,7 +38,7 @@ async def operator_on(
     thresholds = gc.get_threshold()
     # As the command does: among all that a test run keeps, a full collection takes a second.
     collect_seldom()
-    task = asyncio.create_task(run(options), name="operator")
+    task = asyncio.create_task(run(options, on_port), name="operator")
     try:
         yield
     finally:

@@ -79,6 +79,7 @@ KUBE_SCHEDULER: dict[str, tuple[set[str], tuple[float, ...]]] = {
     "plugin_execution_duration_seconds": ({"plugin", "extension_point", "status"}, PLUGIN),
     "plugin_evaluation_total": ({"plugin", "extension_point", "profile"}, ()),
     "podgroup_schedule_attempts_total": ({"result", "profile"}, ()),
+    "podgroup_scheduling_algorithm_duration_seconds": (set(), ATTEMPT),
     "podgroup_scheduling_attempt_duration_seconds": ({"result", "profile"}, ATTEMPT),
     "pending_pods": ({"queue"}, ()),
     "queue_incoming_pods_total": ({"queue", "event"}, ()),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.errors import SchedulerError
+from stellwerk.errors import LeaseLostError, SchedulerError
 from stellwerk.supervision import ENDED_AT_ONCE, Ending, run_together
 
 
@@ -22,9 +22,9 @@ class Runs:
         finally:
             self.ended.append(name)
 
-    async def failing(self) -> None:
+    async def failing(self, error: Exception) -> None:
         await asyncio.sleep(0)
-        raise ConnectionError("the watches ended")
+        raise error
 
 
 async def test_when_told_to_stop_all_are_ended_in_their_order() -> None:
@@ -38,13 +38,26 @@ async def test_when_told_to_stop_all_are_ended_in_their_order() -> None:
     assert runs.ended == ["scheduler", "watches"]
 
 
-async def test_what_one_raises_ends_the_others_and_is_raised() -> None:
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        pytest.param(LeaseLostError("lost the lease"), "lost the lease", id="an error of ours"),
+        pytest.param(
+            KeyError("uid"), "the task \"watches\" ended: KeyError: 'uid'", id="any other"
+        ),
+    ],
+)
+async def test_what_one_raises_ends_the_others_and_is_one_line(
+    error: Exception, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     runs = Runs()
-    with pytest.raises(ConnectionError):
+    with pytest.raises(SchedulerError) as raised:
         await run_together(
-            asyncio.Event(), scheduler=runs.endless("scheduler"), watches=runs.failing()
+            asyncio.Event(), scheduler=runs.endless("scheduler"), watches=runs.failing(error)
         )
+    assert str(raised.value) == said
     assert runs.ended == ["scheduler"]
+    assert ("Traceback" in caplog.text) == (not isinstance(error, SchedulerError))
 
 
 async def test_a_cancellation_ends_all_of_them() -> None:

@@ -53,7 +53,7 @@ class RegisteredEvent(NamedTuple):
 class Rejectors(NamedTuple):
     """The plugins that rejected a pod: what can requeue pods with equal rejectors is the same."""
 
-    scheduler_name: str
+    profile_name: str
     unschedulable: frozenset[str]
     pending: frozenset[str]
     gating: str
@@ -62,7 +62,7 @@ class Rejectors(NamedTuple):
     def of(cls, entry: QueuedPod) -> "Rejectors":
         """The rejectors of an entry."""
         return cls(
-            entry.pod.spec.scheduler_name,
+            entry.profile_name,
             entry.unschedulable_plugins,
             entry.pending_plugins,
             entry.gating_plugin,

@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Final
 
 from stellwerk.framework.events import ClusterChange
-from stellwerk.models.pod import PodInfo
 
 MAX_EVENTS: Final = 16_384
 """A pod may wait on Permit for a quarter of an hour, through a million changes."""
@@ -27,13 +26,13 @@ class InFlightEvent:
 
     change: ClusterChange
     uid: str = ""
-    scheduler_name: str = ""
+    profile_name: str = ""
 
-    def concerns(self, pod: PodInfo) -> bool:
-        """Whether the change may matter to the pod."""
+    def concerns(self, uid: str, profile_name: str) -> bool:
+        """Whether the change may matter to a pod that the profile serves."""
         if self.uid:
-            return self.uid == pod.uid
-        return not self.scheduler_name or self.scheduler_name == pod.spec.scheduler_name
+            return self.uid == uid
+        return not self.profile_name or self.profile_name == profile_name
 
 
 class InFlightEvents:
@@ -57,23 +56,23 @@ class InFlightEvents:
         if self._starts.pop(uid, None) is not None:
             self._drop_unneeded()
 
-    def record(self, change: ClusterChange, *, uid: str = "", scheduler_name: str = "") -> None:
+    def record(self, change: ClusterChange, *, uid: str = "", profile_name: str = "") -> None:
         """Remember a change for the pods in flight that it concerns."""
         if not self._starts or (uid and uid not in self._starts):
             return
-        self._events.append(InFlightEvent(change, uid, scheduler_name))
+        self._events.append(InFlightEvent(change, uid, profile_name))
         if len(self._events) > self._max_events:
             for _ in range(self._max_events // 2):
                 self._events.popleft()
             self._first += self._max_events // 2
 
-    def since_popped(self, pod: PodInfo) -> Sequence[ClusterChange] | None:
+    def since_popped(self, uid: str, profile_name: str) -> Sequence[ClusterChange] | None:
         """What changed for a pod since it was popped; None: some of it was dropped."""
-        start = self._starts.get(pod.uid, -1)
+        start = self._starts.get(uid, -1)
         if start < self._first:
             return None
         newer = islice(self._events, start - self._first, None)
-        return [event.change for event in newer if event.concerns(pod)]
+        return [event.change for event in newer if event.concerns(uid, profile_name)]
 
     def counts(self) -> Mapping[str, int]:
         """Kept events by name and pods in flight, for `scheduler_inflight_events`."""

@@ -7,15 +7,25 @@ them; what has neither an object nor pods is not kept.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from typing_extensions import override
 
-from stellwerk.framework.services import EvictedTogether, PodGroups
+from stellwerk.backend.group_queues import GroupQueues
+from stellwerk.framework.services import EvictedTogether, GroupClaims, PodGroups
+from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
+
+ProfileName: TypeAlias = Callable[[PodInfo], str]
+"""The schedulerName of the profile that serves a pod."""
+
+
+def _as_named(pod: PodInfo) -> str:
+    return pod.spec.scheduler_name
 
 
 @dataclass(slots=True, eq=False)
@@ -23,6 +33,7 @@ class GroupMembers:
     """A group as far as it is known: its object, and its pods that have not finished."""
 
     key: PodGroupKey
+    profile_name: ProfileName
     group: PodGroup | None = None
     """None: no such object has been seen."""
     pods: dict[str, PodInfo] = field(default_factory=dict)
@@ -30,7 +41,13 @@ class GroupMembers:
     bound: int = 0
     """Pods on nodes that are not terminating."""
     pending: Counter[str] = field(default_factory=Counter)
-    """Pods without a node that may be scheduled, by schedulerName."""
+    """Pods without a node that may be scheduled, by the schedulerName of their profile."""
+    pending_as: dict[str, str] = field(default_factory=dict)
+    """The schedulerName under which each of them is counted, by uid."""
+    priorities: Counter[int] = field(default_factory=Counter)
+    """Priorities of all pods, with their numbers."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods in whose place room is kept for it; None: none is."""
     lacks_placement: bool = False
     """Whether the last attempt found no nodes with the labels that it asks for."""
     waiting_since: float | None = None
@@ -51,6 +68,14 @@ class GroupMembers:
             self._count(before, -1)
         self.pods[pod.uid] = pod
         self._count(pod, 1)
+
+    def recount(self) -> bool:
+        """Count pods without a node by the profiles that serve them by now; False: as before."""
+        counted_as = {uid: self.profile_name(self.pods[uid]) for uid in self.pending_as}
+        if counted_as == self.pending_as:
+            return False
+        self.pending_as, self.pending = counted_as, Counter(counted_as.values())
+        return True
 
     def take(self, uid: str) -> None:
         """Count a pod no more."""
@@ -73,16 +98,25 @@ class GroupMembers:
             self,
             pods=self.pods.copy(),
             pending=self.pending.copy(),
+            pending_as=self.pending_as.copy(),
+            priorities=self.priorities.copy(),
             finished=self.finished.copy(),
         )
 
     def _count(self, pod: PodInfo, change: int) -> None:
+        self.priorities[pod.priority] += change
+        if not self.priorities[pod.priority]:
+            del self.priorities[pod.priority]
         if not counts(pod):
             return
         if pod.node_name:
             self.bound += change
+            return
+        if change > 0:
+            self.pending_as[pod.uid] = self.profile_name(pod)
+            self.pending[self.pending_as[pod.uid]] += 1
         else:
-            self.pending[pod.spec.scheduler_name] += change
+            self.pending[self.pending_as.pop(pod.uid)] -= 1
 
 
 def counts(pod: PodInfo) -> bool:
@@ -101,11 +135,22 @@ def priority_of(members: GroupMembers) -> int:
 class PodGroupBook(PodGroups):
     """Every group by key, and the group of every member by uid."""
 
-    def __init__(self, serves: Callable[[str], bool] = lambda _: True) -> None:
-        """`serves`: whether a profile here schedules pods of that schedulerName."""
+    def __init__(
+        self,
+        serves: Callable[[str], bool] = lambda _: True,
+        profile_name: ProfileName = _as_named,
+        assumed: Container[str] = frozenset(),
+    ) -> None:
+        """`serves`: whether there is a profile with the schedulerName that is a pod's.
+
+        `assumed`: uids of the pods that are to be bound.
+        """
         self.groups: dict[PodGroupKey, GroupMembers] = {}
         self.key_of: dict[str, PodGroupKey] = {}
+        self.queues = GroupQueues()
         self._serves = serves
+        self._profile_name = profile_name
+        self._assumed = assumed
 
     # --- what event handlers write --------------------------------------------------------------
 
@@ -131,15 +176,27 @@ class PodGroupBook(PodGroups):
 
     def put_group(self, group: PodGroup) -> None:
         """Keep a group's object."""
-        self._known(group.key).group = group
+        members = self._known(group.key)
+        self.queues.put(members.group, group)
+        members.group = group
 
     def take_group(self, key: PodGroupKey) -> None:
         """The object is gone; its members stay known."""
         members = self.groups.get(key)
         if members is not None:
+            if members.group is not None:
+                self.queues.take(members.group)
             members.group = None
             members.finished.clear()
             self._drop_if_empty(members)
+
+    def recount(self, namespace: str = "") -> list[PodGroupKey]:
+        """Pods of a namespace, or of all, may have other profiles; the groups where some have."""
+        return [
+            key
+            for key, members in self.groups.items()
+            if (not namespace or key.namespace == namespace) and members.recount()
+        ]
 
     # --- what is asked --------------------------------------------------------------------------
 
@@ -152,6 +209,19 @@ class PodGroupBook(PodGroups):
             count for name, count in members.pending.items() if count and self._serves(name)
         )
         return members.bound + waiting + members.succeeded
+
+    def placed(self, members: GroupMembers) -> int:
+        """How many members have a node, or have done their work."""
+        placed = sum(
+            not pod.terminating and (bool(pod.node_name) or uid in self._assumed)
+            for uid, pod in members.pods.items()
+        )
+        return placed + members.succeeded
+
+    def is_satisfied(self, members: GroupMembers) -> bool:
+        """Whether enough members have a node, whatever becomes of the others."""
+        group = members.group
+        return group is not None and self.placed(members) >= max(1, group.min_count)
 
     @override
     def why_gated(self, pod: PodInfo) -> str:
@@ -191,17 +261,29 @@ class PodGroupBook(PodGroups):
         ]
         return EvictedTogether(priority_of(members), others)
 
-    def fork(self) -> "PodGroupBook":
-        """A book with the same contents; neither side sees what the other changes."""
-        fork = PodGroupBook(self._serves)
+    @override
+    def claims_with(self, pod: PodInfo) -> GroupClaims | None:
+        members = self.groups.get(pod.group) if pod.group is not None else None
+        group = members.group if members is not None else None
+        if members is None or group is None or not group.claims:
+            return None
+        in_use = any(each.node_name or uid in self._assumed for uid, each in members.pods.items())
+        return GroupClaims(group.key.name, group.uid, group.claims, in_use)
+
+    def fork(self, assumed: Container[str]) -> "PodGroupBook":
+        """A book with the same contents for a World in which other pods may be `assumed`."""
+        fork = PodGroupBook(self._serves, self._profile_name, assumed)
         fork.groups = {key: members.copy() for key, members in self.groups.items()}
         fork.key_of = self.key_of.copy()
+        for members in fork.groups.values():
+            if members.group is not None:
+                fork.queues.put(None, members.group)
         return fork
 
     def _known(self, key: PodGroupKey) -> GroupMembers:
         members = self.groups.get(key)
         if members is None:
-            members = self.groups[key] = GroupMembers(key)
+            members = self.groups[key] = GroupMembers(key, self._profile_name)
         return members
 
     def _drop_if_empty(self, members: GroupMembers) -> None:

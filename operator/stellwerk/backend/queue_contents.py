@@ -6,6 +6,7 @@ Invariant: reading changes nothing, and what is read often (`pending`, `counted`
 
 from collections.abc import Mapping
 
+from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.backend.queued_pod import BACKOFF_Q, UNSCHEDULABLE_PODS, Place, QueuedPod
 from stellwerk.models.pod import PodInfo
 
@@ -19,6 +20,7 @@ class QueueContents:
         self.entries: dict[str, QueuedPod] = {}
         """By uid, popped pods included; the queue alone puts in and takes out."""
         self._counts = [0] * len(Place)
+        self._in_flight = InFlightEvents()
 
     def pod(self, uid: str) -> PodInfo | None:
         """The pod as the API last showed it."""
@@ -53,6 +55,10 @@ class QueueContents:
             "unschedulable": self._counts[Place.UNSCHEDULABLE],
             "gated": self._counts[Place.GATED],
         }
+
+    def in_flight_event_counts(self) -> Mapping[str, int]:
+        """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
+        return self._in_flight.counts()
 
     def describe(self) -> str:
         """The summary line that kube-scheduler writes on SIGUSR2."""

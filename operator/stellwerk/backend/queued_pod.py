@@ -74,6 +74,8 @@ class QueuedPod:
     """The pod as of its last entry into a queue; while it is popped, updates go to `newest`."""
     newest: PodInfo
     """The pod as the API last showed it."""
+    profile_name: str
+    """The schedulerName of the profile that serves it, as of its last entry into a queue."""
     queued_at: float
     """When it entered the queue, or came back from its last attempt (`Timestamp`)."""
     place: Place = Place.ABSENT

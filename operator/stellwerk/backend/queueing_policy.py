@@ -16,6 +16,10 @@ from stellwerk.models.pod import PodInfo
 class QueueingPolicy(Protocol):
     """What the profiles say about queueing."""
 
+    def profile_name(self, pod: PodInfo) -> str:
+        """The schedulerName of the profile that serves a pod: the pod's own, but for selectors."""
+        return pod.spec.scheduler_name
+
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
         """QueueSort's key; smaller is first."""
         ...

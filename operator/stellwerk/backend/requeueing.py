@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
+from stellwerk.backend.change_actions import own_changes
 from stellwerk.backend.queued_pod import (
     UNSCHEDULABLE_PODS,
+    Place,
     QueuedPod,
     QueueEvent,
     QueueingStrategy,
@@ -17,6 +19,7 @@ from stellwerk.backend.queued_pod import (
 from stellwerk.backend.requeue_backlog import MOVE_UNITS, RequeueBacklog, Work
 from stellwerk.backend.unschedulable_pods import UnschedulablePods
 from stellwerk.framework.events import ClusterChange
+from stellwerk.models.pod import PodInfo
 
 
 class Requeue(Protocol):
@@ -52,6 +55,30 @@ class Requeueing:
     def all_of(self, entries: Sequence[QueuedPod], event: QueueEvent, now: float) -> None:
         """Requeue rejected pods, whatever their hints would say."""
         self.backlog.begin(self._all_of(entries, event, now))
+
+    def of_profile(self, profile_name: str, now: float) -> None:
+        """Requeue what a profile rejected or gated before it changed."""
+        self._unschedulable_pods.refresh_hints(profile_name)
+        rejected = self._unschedulable_pods.of_profile(profile_name)
+        self.all_of(rejected, QueueEvent.PROFILE_CHANGE, now)
+
+    def timed_out(self, since_seconds: float, now: float) -> None:
+        """Requeue what was rejected before a time and has not been tried since."""
+        forgotten = self._unschedulable_pods.queued_before(since_seconds)
+        ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
+        self.all_of(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
+
+    def updated(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
+        """Requeue a rejected pod whose own update a rejector registered."""
+        place, entry.pod = entry.place, entry.newest
+        self._unschedulable_pods.add_or_update(entry)
+        for change in own_changes(before, entry.pod):
+            strategy = self._unschedulable_pods.strategy_for(entry, change)
+            if strategy is QueueingStrategy.SKIP:
+                continue
+            self._requeue(entry, strategy, change.name, now)
+            if entry.place is not place:
+                return
 
     def strategy_after(
         self, entry: QueuedPod, changes: Sequence[ClusterChange] | None

@@ -8,14 +8,13 @@ from `add` until it is deleted or bound (`delete`), so that no pod is lost and n
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Final
 
 from stellwerk.backend.backoff_queue import BackoffQueue, is_backing_off, set_backoff
 from stellwerk.backend.change_actions import is_echo, own_changes
 from stellwerk.backend.fair_turns import FIRST, FairTurns
-from stellwerk.backend.in_flight_events import InFlightEvents
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.queue_contents import QueueContents
 from stellwerk.backend.queued_pod import (
@@ -66,7 +65,6 @@ class SchedulingQueue(QueueContents):
         """Called when backoffQ has a pod and activeQ none: `pop_from_backoff` would find it."""
         self._backoff_q = BackoffQueue()
         self._unschedulable_pods = UnschedulablePods(policy.hints, observer, self.nominator.node_of)
-        self._in_flight = InFlightEvents()
         self._sequence = count(1)
         self._turns = FairTurns()
         self._waiting: dict[str, int] = {}
@@ -77,8 +75,8 @@ class SchedulingQueue(QueueContents):
 
     # --- what event handlers call ---------------------------------------------------------------
 
-    def add(self, pod: PodInfo, now: float) -> None:
-        """Enter a new pod, which has no node."""
+    def add(self, pod: PodInfo, now: float, profile_name: str = "") -> None:
+        """Enter a new pod, which has no node; empty: the profile that its schedulerName names."""
         known = self.entries.get(pod.uid)
         if known is not None:
             _log.error("pod %s was added, but is in the queue: %s", pod.key, known.place.name)
@@ -86,7 +84,7 @@ class SchedulingQueue(QueueContents):
                 self.update(pod, now)
                 return
             self.delete(pod.uid)
-        self._enter(pod, QueueEvent.POD_ADD, now)
+        self._enter(pod, profile_name or pod.spec.scheduler_name, QueueEvent.POD_ADD, now)
 
     def update(self, pod: PodInfo, now: float) -> PodInfo | None:
         """Replace a pod, which has no node; returns it as it was before (None: it was unknown).
@@ -96,7 +94,7 @@ class SchedulingQueue(QueueContents):
         """
         entry = self.entries.get(pod.uid)
         if entry is None:
-            self._enter(pod, QueueEvent.POD_UPDATE, now)
+            self._enter(pod, self._policy.profile_name(pod), QueueEvent.POD_UPDATE, now)
             return None
         before, entry.newest = entry.newest, pod
         if is_echo(before, pod):
@@ -107,7 +105,7 @@ class SchedulingQueue(QueueContents):
             return before
         self.nominator.update(before, pod)
         if entry.place in UNSCHEDULABLE_PODS:
-            self._update_unschedulable(entry, before, now)
+            self._requeueing.updated(entry, before, now)
         else:
             entry.pod = pod
             self._update_order(entry)
@@ -192,11 +190,13 @@ class SchedulingQueue(QueueContents):
         if entry.place not in POPPED:
             _log.error("pod %s is already in the queue: %s", entry.pod.key, entry.place.name)
             return None
+        served_as_before = self._serve_anew(entry)
         rejected_by = NO_PLUGINS if error else frozenset(unschedulable_plugins)
         self._set_rejectors(entry, rejected_by, NO_PLUGINS if error else frozenset(pending_plugins))
         self._count_failure(entry, now)
         entry.pod = entry.newest
-        changes = self._in_flight.since_popped(entry.pod) if entry.rejectors else None
+        counts = bool(entry.rejectors) and served_as_before
+        changes = self._in_flight.since_popped(uid, entry.profile_name) if counts else None
         self._in_flight.end(uid)
         strategy = self._requeueing.strategy_after(entry, changes)
         self.nominator.add(entry.pod)
@@ -237,14 +237,23 @@ class SchedulingQueue(QueueContents):
         if entry is not None and entry.place is place:
             self._move_to_unschedulable_pods(entry, QueueEvent.GATE_OPENED)
 
-    def retry_profile(self, scheduler_name: str, now: float) -> None:
+    def retry_profile(self, profile_name: str, now: float) -> None:
         """Requeue every pod that a profile rejected or gated before it changed."""
-        self._unschedulable_pods.refresh_hints(scheduler_name)
-        rejected = self._unschedulable_pods.of_profile(scheduler_name)
-        self._requeueing.all_of(rejected, QueueEvent.PROFILE_CHANGE, now)
-        self._in_flight.record(
-            _everything(QueueEvent.PROFILE_CHANGE), scheduler_name=scheduler_name
-        )
+        self._requeueing.of_profile(profile_name, now)
+        self._in_flight.record(_everything(QueueEvent.PROFILE_CHANGE), profile_name=profile_name)
+
+    def move_to_profile(self, entry: QueuedPod, profile_name: str, now: float) -> None:
+        """Let another profile serve a pod that waits: what the former one said of it is void."""
+        rejected_by, pending = entry.unschedulable_plugins, entry.pending_plugins
+        self._set_rejectors(entry, NO_PLUGINS, NO_PLUGINS)
+        entry.profile_name = profile_name
+        if entry.place is not Place.GATED:
+            self._set_rejectors(entry, rejected_by, pending)
+        if entry.place in UNSCHEDULABLE_PODS:
+            strategy = QueueingStrategy.AFTER_BACKOFF
+            self._requeue(entry, strategy, QueueEvent.PROFILE_CHANGE, now)
+        else:
+            self._passes_pre_enqueue(entry, QueueEvent.PROFILE_CHANGE)
 
     def reorder(self) -> None:
         """Sort activeQ and backoffQ anew after QueueSort changed."""
@@ -260,13 +269,7 @@ class SchedulingQueue(QueueContents):
 
     def flush_unschedulable(self, now: float) -> None:
         """Requeue pods that were unschedulable for too long: the net below hints that miss some."""
-        forgotten = self._unschedulable_pods.queued_before(now - self.max_unschedulable_seconds)
-        ungated = [entry for entry in forgotten if entry.place is Place.UNSCHEDULABLE]
-        self._requeueing.all_of(ungated, QueueEvent.UNSCHEDULABLE_TIMEOUT, now)
-
-    def in_flight_event_counts(self) -> Mapping[str, int]:
-        """Remembered changes by name, and pods in flight, for `scheduler_inflight_events`."""
-        return self._in_flight.counts()
+        self._requeueing.timed_out(now - self.max_unschedulable_seconds, now)
 
     def _backoff_flush(self, now: float) -> Work:
         for entry in self._backoff_q.pop_all_backoff_completed(now):
@@ -274,8 +277,8 @@ class SchedulingQueue(QueueContents):
             self._move_to_active_q(entry, QueueEvent.BACKOFF_COMPLETE, now)
             yield MOVE_UNITS
 
-    def _enter(self, pod: PodInfo, event: QueueEvent, now: float) -> None:
-        entry = self.entries[pod.uid] = QueuedPod(pod, pod, now)
+    def _enter(self, pod: PodInfo, profile_name: str, event: QueueEvent, now: float) -> None:
+        entry = self.entries[pod.uid] = QueuedPod(pod, pod, profile_name, now)
         self._activate(entry, event, now)
 
     def _requeue(
@@ -393,17 +396,10 @@ class SchedulingQueue(QueueContents):
         else:
             self._push_backoff(entry)
 
-    def _update_unschedulable(self, entry: QueuedPod, before: PodInfo, now: float) -> None:
-        pod, place = entry.newest, entry.place
-        entry.pod = pod
-        self._unschedulable_pods.add_or_update(entry)
-        for change in own_changes(before, pod):
-            strategy = self._unschedulable_pods.strategy_for(entry, change)
-            if strategy is QueueingStrategy.SKIP:
-                continue
-            self._requeue(entry, strategy, change.name, now)
-            if entry.place is not place:
-                return
+    def _serve_anew(self, entry: QueuedPod) -> bool:
+        """Note the profile that serves a popped pod by now; False: it is another one."""
+        before, entry.profile_name = entry.profile_name, self._policy.profile_name(entry.newest)
+        return before == entry.profile_name
 
     def _pop(self, entry: QueuedPod) -> QueuedPod:
         self._put(entry, Place.IN_FLIGHT)
@@ -433,7 +429,7 @@ class SchedulingQueue(QueueContents):
         before = entry.rejectors
         entry.unschedulable_plugins, entry.pending_plugins = unschedulable, pending
         if self._observer is not None:
-            after, profile = entry.rejectors, entry.pod.spec.scheduler_name
+            after, profile = entry.rejectors, entry.profile_name
             for plugin in before - after:
                 self._observer.rejected(plugin, profile, -1)
             for plugin in after - before:

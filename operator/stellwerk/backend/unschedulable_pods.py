@@ -140,19 +140,19 @@ class UnschedulablePods:
         entries = (location.entry for location in self._locations.values())
         return list(takewhile(lambda entry: entry.queued_at < seconds, entries))
 
-    def of_profile(self, scheduler_name: str) -> list[QueuedPod]:
+    def of_profile(self, profile_name: str) -> list[QueuedPod]:
         """Every pod of a profile."""
         return [
             entry
             for group in self._groups.values()
-            if group.rejectors.scheduler_name == scheduler_name
+            if group.rejectors.profile_name == profile_name
             for entry in group.entries()
         ]
 
-    def refresh_hints(self, scheduler_name: str) -> None:
+    def refresh_hints(self, profile_name: str) -> None:
         """Read a profile's registrations anew, and regroup its pods by them."""
-        entries = self.of_profile(scheduler_name)
-        for rejectors in [key for key in self._groups if key.scheduler_name == scheduler_name]:
+        entries = self.of_profile(profile_name)
+        for rejectors in [key for key in self._groups if key.profile_name == profile_name]:
             del self._groups[rejectors]
         self._routes.clear()
         for entry in entries:

@@ -82,7 +82,12 @@ class Credentials:
                 await asyncio.shield(look)
         return self._loaded.authorization
 
-    def new_session(self, *, timeout: aiohttp.ClientTimeout | None = None) -> aiohttp.ClientSession:
+    def new_session(
+        self,
+        *,
+        timeout: aiohttp.ClientTimeout | None = None,
+        traces: list[aiohttp.TraceConfig] | None = None,
+    ) -> aiohttp.ClientSession:
         """Open a pooled HTTP session, for the caller to close."""
         loaded = self._loaded
         middlewares: list[aiohttp.ClientMiddlewareType] = [self._authorize]
@@ -99,6 +104,7 @@ class Credentials:
             proxy=self._proxy,
             read_bufsize=_READ_BUFFER_BYTES,
             timeout=timeout or aiohttp.ClientTimeout(),
+            trace_configs=traces,
         )
 
     @property

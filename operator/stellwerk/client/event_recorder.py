@@ -3,7 +3,8 @@
 The scheduler calls `event` on its critical path; tasks of this object write. The first event of a
 kind about an object is created, a repeat within six minutes makes it a series of two, and further
 repeats are only counted here, until a refresh after half an hour or the end of the series. Unlike
-client-go, the queue counts what it drops and an object that causes too many events is limited.
+client-go, the queue counts what it drops, an object that causes too many events is limited, and
+while no writer is free a newer event takes the place of one that waits and says the same.
 Invariant: `event` never blocks and never raises, whatever the API does.
 """
 
@@ -19,12 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from typing_extensions import override
 
+from stellwerk.client.event_queue import EventQueue
 from stellwerk.errors import ApiError, Conflict, NotFound, Throttled, Unavailable
 from stellwerk.framework.services import Recorder
 from stellwerk.models.foreign_text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
     from stellwerk.client.fence import Fence
@@ -45,6 +47,7 @@ _REMEMBERED_OBJECTS: Final = 4_096
 _SPAM_BURST: Final = 25
 _SPAM_REFILL_SECONDS: Final = 300.0
 _WRITERS: Final = 32
+_EVENTS_PER_STEP: Final = 500
 _TRIES: Final = 12
 _TRY_AGAIN_SECONDS: Final = 10.0
 
@@ -105,6 +108,12 @@ class _Event:
             self.related.uid if self.related is not None else "",
         )
 
+    @property
+    def topic(self) -> _Identity:
+        """What an event says again, and newer, of an object that may have changed meanwhile."""
+        uid, _, *rest = self.identity
+        return (uid, *rest)
+
 
 class EventRecorder(Recorder):
     """Client-go's recorder on asyncio. Start it on a running loop; close it to write the rest."""
@@ -141,7 +150,7 @@ class EventRecorder(Recorder):
         self._queued_events = queued_events
         self._writers = writers
         self._fence = fence
-        self._queue: deque[_Event] = deque()
+        self._queue: EventQueue[_Event] = EventQueue()
         self._free: deque[asyncio.Future[None]] = deque()
         """Writers that wait for an event; each event wakes one, not all of them."""
         self._idle = asyncio.Event()
@@ -240,14 +249,21 @@ class EventRecorder(Recorder):
 
     def maintain(self) -> None:
         """Drop events that are not repeated, and queue series whose count is due to be written."""
+        for _ in self._maintained():
+            pass
+
+    def _maintained(self) -> Iterator[None]:
+        """The same in steps of a millisecond or so."""
         now_seconds = self._clock.monotonic()
-        for identity, event in list(self._remembered.items()):
+        for number, (identity, event) in enumerate(list(self._remembered.items()), 1):
             ended = now_seconds - event.seen_at_seconds >= SERIES_END_SECONDS
             stale = now_seconds - event.written_at_seconds >= SERIES_REFRESH_SECONDS
             if (ended or stale) and event.count > max(1, event.written_count):
                 self._enqueue(event)
-            if ended:
+            if ended and self._remembered.get(identity) is event:
                 del self._remembered[identity]
+            if number % _EVENTS_PER_STEP == 0:
+                yield
 
     def _repeat(self, event: _Event, now_seconds: float) -> None:
         event.count += 1
@@ -259,12 +275,18 @@ class EventRecorder(Recorder):
     def _enqueue(self, event: _Event) -> bool:
         if event.pending:
             return True
-        if len(self._queue) >= self._queued_events:
+        will_wait = len(self._queue) + self._writing >= self._writers
+        topic = event.topic if will_wait and not event.written_count else event.name
+        if len(self._queue) >= self._queued_events and not self._queue.holds(topic):
             self._metrics.events_dropped.labels("queue_full").inc()
             return False
         event.pending = True
         event.written_at_seconds = self._clock.monotonic()
-        self._queue.append(event)
+        superseded = self._queue.put(topic, event, warning=event.type_ != "Normal")
+        if superseded is not None:
+            self._metrics.events_dropped.labels("superseded").inc()
+            if self._remembered.get(superseded.identity) is superseded:
+                del self._remembered[superseded.identity]
         self._idle.clear()
         while self._free:
             writer = self._free.popleft()
@@ -288,7 +310,7 @@ class EventRecorder(Recorder):
                 free = loop.create_future()
                 self._free.append(free)
                 await free
-            event = self._queue.popleft()
+            event = self._queue.take()
             self._writing += 1
             try:
                 await self._write(event)
@@ -304,7 +326,8 @@ class EventRecorder(Recorder):
     async def _maintain_forever(self) -> None:
         while True:
             await asyncio.sleep(MAINTENANCE_SECONDS)
-            self.maintain()
+            for _ in self._maintained():
+                await asyncio.sleep(0)
 
     async def _write(self, event: _Event) -> None:
         """Write the event, or its series; hold on while the API cannot be reached."""

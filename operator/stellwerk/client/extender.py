@@ -23,11 +23,11 @@ from stellwerk.client.extender_answers import ExtenderAnswer
 from stellwerk.client.extender_pause import PROBE_SECONDS, TIMEOUTS_IN_A_ROW, ExtenderPause
 from stellwerk.client.extender_tls import extender_context
 from stellwerk.client.fence import open_fence
+from stellwerk.client.fenced_sessions import fence_traces
 from stellwerk.errors import ExtenderError, SchedulerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-    from types import SimpleNamespace
 
     from stellwerk.client.extender_answers import AnsweredVictims, FilterAnswer
     from stellwerk.client.fence import Fence
@@ -99,21 +99,6 @@ class _Connections:
     retired: bool = False
     """No session outlives the last call."""
     opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-def _looks_at(fence: Fence) -> list[aiohttp.TraceConfig]:
-    """Look at the fence once more when a binding has its connection, right before it is sent."""
-    if not fence.guarding:
-        return []
-
-    async def look(_: aiohttp.ClientSession, request: SimpleNamespace, __: object) -> None:
-        if request.trace_request_ctx is not None:
-            fence.check(f"post a binding to {request.trace_request_ctx}")
-
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_end.append(look)
-    trace.on_connection_reuseconn.append(look)
-    return [trace]
 
 
 class HttpExtender:
@@ -269,7 +254,7 @@ class HttpExtender:
                     headers=self._headers,
                     allow_redirects=False,
                     server_hostname=self._server_name(),
-                    trace_request_ctx=None if repeatable else url,
+                    trace_request_ctx=None if repeatable else f"post a binding to {url}",
                 ) as response:
                     if response.status != HTTPStatus.OK:
                         raise self._failure(
@@ -315,7 +300,7 @@ class HttpExtender:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
                     trust_env=True,
                     auto_decompress=False,
-                    trace_configs=_looks_at(self._fence),
+                    trace_configs=fence_traces(self._fence),
                 )
             return connections.session
 

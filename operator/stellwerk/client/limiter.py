@@ -1,10 +1,11 @@
 """How many requests of one class may be in flight, adapted to what the API server can take.
 
 `Transport` holds one limiter for bindings and evictions, one for conditions of pods that wait and
-one for events, so that neither stands before a binding; both yield to the first. Additive increase
-while answers are quick and the limit is what holds requests back, multiplicative decrease when the
-server throttles or answers late. Invariant: never more than `limit` requests in flight, and waiters
-are served in order.
+one for events, so that neither stands before a binding: both yield to the first, and take answers
+for late much sooner, for what they send is ahead of the next binding in the API server's line.
+Additive increase while answers are quick and the limit is what holds requests back, multiplicative
+decrease when the server throttles or answers late. Invariant: never more than `limit` requests in
+flight, and waiters are served in order.
 """
 
 from __future__ import annotations
@@ -40,11 +41,15 @@ class AdaptiveLimiter:
         minimum: int = 4,
         maximum: int = 256,
         yields_to: AdaptiveLimiter | None = None,
+        late_seconds: float = _TARGET_MIN_SECONDS,
     ) -> None:
         """Start with `initial` slots; the limit stays within `minimum` and `maximum`.
 
         While requests wait at the limiter that this one yields to, it lets one pass for every 64
-        of those: what the server can take is theirs, and still no request starves.
+        of those: what the server can take is theirs, and still no request starves. The best answer
+        to either of the two is what answers are compared with.
+
+        Answers are late above four times the best of the last minute; below `late_seconds` none is.
 
         Raises:
             ValueError: the three numbers are not in order.
@@ -65,7 +70,8 @@ class AdaptiveLimiter:
         self._limit = float(initial)
         self._in_flight = 0
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._latency = _Latency(clock.monotonic())
+        best = None if yields_to is None else yields_to.best_seconds
+        self._latency = _Latency(clock.monotonic(), late_seconds, best)
         self._decreased_at = float("-inf")
 
     @property
@@ -80,6 +86,10 @@ class AdaptiveLimiter:
     def is_waited_for(self) -> bool:
         """Whether requests wait for a slot."""
         return bool(self._waiters)
+
+    def best_seconds(self, now_seconds: float) -> float:
+        """The quickest answer of the last half to whole minute; infinite without any."""
+        return self._latency.best(now_seconds)
 
     def yielded_by(self, limiter: AdaptiveLimiter) -> None:
         """Wake another limiter, one that yields to this one, whenever a slot is given back."""
@@ -164,17 +174,33 @@ class AdaptiveLimiter:
 class _Latency:
     """Recent latency, compared with the best of the last half to whole minute."""
 
-    def __init__(self, now_seconds: float) -> None:
+    def __init__(
+        self,
+        now_seconds: float,
+        floor_seconds: float,
+        other_best_seconds: Callable[[float], float] | None,
+    ) -> None:
+        self._floor_seconds = floor_seconds
+        self._other_best_seconds = other_best_seconds
         self._recent = 0.0
         self._best = self._best_before = float("inf")
         self._window_end = now_seconds + _BASELINE_WINDOW_SECONDS
 
+    def best(self, now_seconds: float) -> float:
+        """The least latency in seconds; infinite where there was no sample for a minute."""
+        if now_seconds >= self._window_end:
+            was_silent = now_seconds >= self._window_end + _BASELINE_WINDOW_SECONDS
+            self._best_before = float("inf") if was_silent else self._best
+            self._best = float("inf")
+            self._window_end = now_seconds + _BASELINE_WINDOW_SECONDS
+        return min(self._best, self._best_before)
+
     def add(self, latency_seconds: float, now_seconds: float) -> bool:
         """Take one sample; True if answers have become late."""
-        if now_seconds >= self._window_end:
-            self._best_before, self._best = self._best, latency_seconds
-            self._window_end = now_seconds + _BASELINE_WINDOW_SECONDS
+        best_seconds = min(self.best(now_seconds), latency_seconds)
         self._best = min(self._best, latency_seconds)
         self._recent += _LATENCY_WEIGHT * (latency_seconds - self._recent)
-        target_seconds = _TARGET_FACTOR * min(self._best, self._best_before)
-        return self._recent > min(_TARGET_MAX_SECONDS, max(_TARGET_MIN_SECONDS, target_seconds))
+        if self._other_best_seconds is not None:
+            best_seconds = min(best_seconds, self._other_best_seconds(now_seconds))
+        target_seconds = max(self._floor_seconds, _TARGET_FACTOR * best_seconds)
+        return self._recent > min(_TARGET_MAX_SECONDS, target_seconds)

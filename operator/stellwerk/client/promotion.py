@@ -1,8 +1,8 @@
 """A shadow and the profile that it shadows change places, in writes that can be resumed.
 
-`stellwerk promote` calls it with the user's own credentials. Invariant: names and schedulerNames
-stay; wherever it is interrupted, the annotation on the shadow holds what the last write needs, and
-promoting again finishes it.
+`stellwerk promote` calls it with the user's own credentials. Invariant: names, schedulerNames and
+selectors stay; wherever it is interrupted, the annotation on the shadow holds what the last write
+needs, and promoting again finishes it.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from stellwerk.models.profile import API_VERSION, PLURAL
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 
 _SHADOW_FIELDS: Final = ("shadowOf", "sampleOneIn", "skipIfWaitedSeconds")
+_ACTIVE_FIELDS: Final = ("schedulerName", "selector")
+"""Whose pods a profile schedules: no part of how it does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,11 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
         active = await _profile(client, plan["active"])
     former = plan["spec"]
     wanted = {key: value for key, value in shadow["spec"].items() if key not in _SHADOW_FIELDS}
-    wanted["schedulerName"] = former["schedulerName"]
+    wanted |= {key: former[key] for key in _ACTIVE_FIELDS if key in former}
     if active["spec"] != wanted:
         await client.replace(_path(plan["active"]), {**active, "spec": wanted})
     kept = {key: shadow["spec"][key] for key in _SHADOW_FIELDS if key in shadow["spec"]}
-    left = {key: value for key, value in former.items() if key != "schedulerName"}
+    left = {key: value for key, value in former.items() if key not in _ACTIVE_FIELDS}
     await client.replace(_path(name), {**_annotation_set(shadow, None), "spec": {**left, **kept}})
     return Promotion(plan["active"], name, begun is not None)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ from yarl import URL
 
 from stellwerk.client.connection import ConnectionPool
 from stellwerk.client.credentials import USER_AGENT
+from stellwerk.client.fenced_sessions import fence_traces
 from stellwerk.client.limiter import AdaptiveLimiter
 from stellwerk.errors import ApiError, NotLeader, Throttled, Unavailable, api_error
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from stellwerk.series import Counter, Histogram
 
 JSON: Final = "application/json"
+_LATE_SECONDS: Final = 0.01
+"""Where conditions and events wait for longer, so would a binding that is sent now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,9 @@ class Transport:
         self._clock = clock
         self._jitter = jitter
         self._retry = retry
-        self._session = credentials.new_session(timeout=self._timeout(retry.timeout_seconds))
+        self._session = credentials.new_session(
+            timeout=self._timeout(retry.timeout_seconds), traces=fence_traces(fence)
+        )
         self._credentials = credentials
         self._pool = ConnectionPool(
             credentials.server,
@@ -114,14 +120,13 @@ class Transport:
         fence.on_closed(self._drop_queued)
         self._measured = _RequestMetrics(metrics, URL(credentials.server).authority)
         scheduling = AdaptiveLimiter(clock, initial=48, minimum=16, maximum=192)
+        behind = partial(
+            AdaptiveLimiter, clock, minimum=2, yields_to=scheduling, late_seconds=_LATE_SECONDS
+        )
         self._limiters = {
             Lane.SCHEDULING: scheduling,
-            Lane.REPORTS: AdaptiveLimiter(
-                clock, initial=8, minimum=2, maximum=32, yields_to=scheduling
-            ),
-            Lane.EVENTS: AdaptiveLimiter(
-                clock, initial=16, minimum=4, maximum=64, yields_to=scheduling
-            ),
+            Lane.REPORTS: behind(initial=8, maximum=32),
+            Lane.EVENTS: behind(initial=16, maximum=64),
         }
         for lane, limiter in self._limiters.items():
             metrics.concurrency_limit.labels(lane.value).set_function(limiter.current_limit)
@@ -258,6 +263,7 @@ class Transport:
             headers={"Content-Type": wire.content_type} if wire.body is not None else None,
             allow_redirects=False,
             timeout=self._timeout(total_seconds),
+            trace_request_ctx=wire.fenced,
         ) as response:
             content = await response.read()
             return response.status, content, response.headers.get("Retry-After")

@@ -74,9 +74,10 @@ def _headline(explanation: Json) -> Text:
     if "node" in explanation:
         headline.append(f" on {explanation['node']}")
     if "schedulerName" in explanation:
-        headline.append(
-            f" (schedulerName {explanation['schedulerName']}, priority {explanation['priority']})"
-        )
+        selecting = explanation.get("selectedBy")
+        by = f"by the selector of {selecting}, " if selecting else ""
+        whose = f"schedulerName {explanation['schedulerName']}"
+        headline.append(f" ({by}{whose}, priority {explanation['priority']})")
     return headline
 
 

@@ -10,7 +10,7 @@ from stellwerk.framework.status import CODE_NAMES
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.devices.attempt import Attempt
 from stellwerk.plugins.devices.extended import CLAIM_NAME
-from stellwerk.plugins.devices.pod_claims import is_reserved_for, reserved_for
+from stellwerk.plugins.devices.pod_claims import consumer_of, reserved_for
 from stellwerk.plugins.dynamic_resources import DynamicResources
 from stellwerk.world.decide import Decision
 from stellwerk.world.world import World
@@ -104,15 +104,14 @@ def _without_shares(allocation: JsonObject) -> JsonObject:
 def _reserved(attempt: Attempt, decision: Decision) -> JsonObject:
     """Who each claim is reserved for once the pod is bound; too many are not shown."""
     pod = decision.search.pod
-    own = {"resource": "pods", "name": pod.name, "uid": pod.uid}
     reserved: JsonObject = {}
     for claim in attempt.claims:
         consumers = reserved_for(claim)
-        if not is_reserved_for(claim, pod):
-            consumers.append(own)
+        if not attempt.is_reserved(claim, pod):
+            consumers.append(attempt.consumer(claim, pod))
         if len(consumers) > _MOST_CONSUMERS:
             return {}
         reserved[claim["metadata"]["name"]] = consumers
     if attempt.backed:
-        reserved[CLAIM_NAME] = [own]
+        reserved[CLAIM_NAME] = [consumer_of(pod)]
     return reserved

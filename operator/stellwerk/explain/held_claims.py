@@ -9,7 +9,12 @@ from contextlib import ExitStack
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.plugins.devices.pod_claims import is_allocated, is_reserved_for, reserved_for
+from stellwerk.plugins.devices.pod_claims import (
+    consumer_of,
+    is_allocated,
+    is_reserved_for,
+    reserved_for,
+)
 
 _CLAIM = "ResourceClaim"
 
@@ -18,10 +23,11 @@ def held_claims(objects: IndexedObjectStore, pod: PodInfo) -> tuple[JsonObject, 
     """The allocated claims that are reserved for this pod and no other."""
     if not pod.spec.resource_claims and pod.generated_claims is None:
         return ()
+    own = consumer_of(pod)
     return tuple(
         claim
         for claim in objects.list(_CLAIM, pod.namespace)
-        if is_allocated(claim) and is_reserved_for(claim, pod) and len(reserved_for(claim)) == 1
+        if is_allocated(claim) and is_reserved_for(claim, own) and len(reserved_for(claim)) == 1
     )
 
 

@@ -260,12 +260,11 @@ def _names(search: Search, scores: Scores, positions: RowColumn) -> Sequence[str
 
 
 def _kept(score: PluginScore, positions: RowColumn) -> KeptScore:
-    scored, raw = score.scored, score.raw
+    scored, answered = score.scored, score.answered
+    of_best = answered if isinstance(answered, int) else answered[positions]
     if isinstance(scored, int):
-        # All rows have the same raw score, too.
-        return score.plugin, score.weight, int(raw[0]), scored
-    of_best = raw[positions]
-    normalized = of_best if scored is raw else scored[positions]
+        return score.plugin, score.weight, of_best, scored
+    normalized = of_best if scored is answered else scored[positions]
     return score.plugin, score.weight, of_best, normalized
 
 

@@ -84,6 +84,9 @@ class Explanations:
         record = self.records.of(pod.uid)
         if record is None or record.node_name != pod.node_name:
             return result | {"note": "this decision was not made here, or is no longer kept"}
+        profile = self.world.profiles.served.get(record.scheduler_name)
+        if profile is not None and record.scheduler_name != pod.spec.scheduler_name:
+            result["selectedBy"] = profile.loaded.name
         return result | {"decision": self._record(record)}
 
     def _record(self, record: DecisionRecord) -> JsonObject:
@@ -168,9 +171,8 @@ class Explanations:
 
     def _no_profile(self, pod: PodInfo) -> JsonObject:
         profiles, wanted = self.world.profiles, pod.spec.scheduler_name
-        refusal = profiles.refusals.get(wanted)
         result: JsonObject = {
-            "reason": refusal or f'no SchedulerProfile serves schedulerName "{wanted}"',
+            "reason": profiles.why_none(pod, hints=False),
             "served": sorted(profiles.served),
         }
         near = get_close_matches(wanted, list(profiles.served), 1, _NEAR)
@@ -179,13 +181,15 @@ class Explanations:
         return result
 
     def _header(self, pod: PodInfo, state: str) -> JsonObject:
-        return {
+        header: JsonObject = {
             "pod": pod.key,
             "uid": pod.uid,
             "schedulerName": pod.spec.scheduler_name,
             "priority": pod.priority,
             "state": "terminating" if pod.terminating else state,
         }
+        selecting = None if pod.node_name else self.world.profiles.selecting(pod)
+        return header if selecting is None else header | {"selectedBy": selecting.loaded.name}
 
 
 def _preempted(key: str, victim: JsonObject) -> Steps:

@@ -96,8 +96,7 @@ def what_if(live: World, supposed: Supposition) -> Steps:
     for pod in pods[:MOST_PODS]:
         profile = _profile(world, supposed, pod)
         if profile is None:
-            reason = f'no SchedulerProfile serves schedulerName "{pod.spec.scheduler_name}"'
-            unplaced.append({"pod": pod.key, "message": reason})
+            unplaced.append({"pod": pod.key, "message": world.profiles.why_none(pod)})
             continue
         if supposed.pod is not None:
             result["explanation"] = yield from explain_on(world, pod, profile)

@@ -24,6 +24,7 @@ from stellwerk.framework.services import (
     DeviceCounts,
     EvictedTogether,
     FilterRunner,
+    GroupClaims,
     Handle,
     Nominations,
     ObjectStore,
@@ -111,6 +112,10 @@ class NoPodGroups(PodGroups):
 
     @override
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
+        return None
+
+    @override
+    def claims_with(self, pod: PodInfo) -> GroupClaims | None:
         return None
 
 

@@ -34,21 +34,37 @@ Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
 class PluginScore:
     """What one plugin contributed to the total; columns are (n,) int64."""
 
-    __slots__ = ("plugin", "raw", "scored", "weight")
+    __slots__ = ("answered", "plugin", "scored", "size", "weight")
 
-    def __init__(self, plugin: str, raw: IntColumn, scored: IntColumn | int, weight: int) -> None:
+    def __init__(
+        self,
+        plugin: str,
+        answered: IntColumn | int,
+        scored: IntColumn | int,
+        weight: int,
+        size: int,
+    ) -> None:
         self.plugin = plugin
-        self.raw = raw
+        self.answered = answered
+        """Raw scores; one number where all rows have the same."""
         self.scored = scored
         """Normalised scores; one number where all rows have the same."""
         self.weight = weight
+        self.size = size
+        """n."""
+
+    @property
+    def raw(self) -> IntColumn:
+        """(n,) int64, what the plugin answered."""
+        return self._column(self.answered)
 
     @property
     def normalized(self) -> IntColumn:
         """(n,) int64, 0–100."""
-        if isinstance(self.scored, int):
-            return np.full(len(self.raw), self.scored, np.int64)
-        return self.scored
+        return self._column(self.scored)
+
+    def _column(self, values: IntColumn | int) -> IntColumn:
+        return np.full(self.size, values, np.int64) if isinstance(values, int) else values
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,14 +168,14 @@ class ScorePhase:
         cached = self._cache.scores(
             key, plugin, lambda nodes: self._answer(scorer, state, pod, nodes)
         )
-        raw = cached.values[nodes.rows]
-        if cached.uniform is None or not scorer.trusted:
-            return self._normalized(scorer, state, pod, raw)
+        uniform = cached.uniform
+        if uniform is None or not scorer.trusted:
+            return self._normalized(scorer, state, pod, cached.values[nodes.rows])
         if cached.normalized is None:
             # Equal scores stay equal: one of them stands for all.
             one = self._normalized(scorer, state, pod, cached.values[:1])
             cached.normalized = int(one.normalized[0])
-        return PluginScore(plugin.name, raw, cached.normalized, scorer.weight)
+        return PluginScore(plugin.name, uniform, cached.normalized, scorer.weight, nodes.size)
 
     def _normalized(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, raw: IntColumn
@@ -172,7 +188,7 @@ class ScorePhase:
                 raise self._scores.failure(scorer.plugin, failure) from failure
         if not scorer.trusted:
             _check_scores(scorer.plugin.name, scores, len(raw))
-        return PluginScore(scorer.plugin.name, raw, scores, scorer.weight)
+        return PluginScore(scorer.plugin.name, raw, scores, scorer.weight, len(raw))
 
     def _answer(
         self, scorer: _Scorer, state: CycleState, pod: PodInfo, nodes: NodeView

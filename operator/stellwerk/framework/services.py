@@ -19,6 +19,7 @@ from stellwerk.framework.interface import PlacedPods
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_claims import ClaimReference
 from stellwerk.snapshot.changes import Changes
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.node_view import NodeView
@@ -154,6 +155,18 @@ class EvictedTogether:
     """The other members on nodes."""
 
 
+@dataclass(frozen=True, slots=True)
+class GroupClaims:
+    """Resource claims that are reserved for a group in place of its members."""
+
+    group_name: str
+    group_uid: str
+    references: Sequence[ClaimReference]
+    """A member's reference that is equal to one of these uses the group's claim."""
+    in_use: bool
+    """Whether a member has a node."""
+
+
 class PodGroups(Protocol):
     """Which pods belong together."""
 
@@ -167,6 +180,10 @@ class PodGroups(Protocol):
 
     def evicted_with(self, pod: PodInfo) -> EvictedTogether | None:
         """Return what goes when a member is evicted; None: it goes alone."""
+        ...
+
+    def claims_with(self, pod: PodInfo) -> GroupClaims | None:
+        """Return the claims of a member's group; None: it has none."""
         ...
 
 

@@ -27,6 +27,8 @@ CHECK_SECONDS: Final = 60.0
 _FIRST_CHECK_SECONDS: Final = 0.5
 """Installing often creates the operator a moment before its definitions and its role."""
 _RETRY_SECONDS: Final = 2.0
+_FAILURES_A_LINE: Final = 10
+"""In a row: refused credentials are refused for every kind, again and again."""
 _LOOKS: Final = 2
 """In a row that must miss a kind: an API server that starts serves some kinds later than others."""
 _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -50,15 +52,18 @@ class Availability:
 
     async def obstacle(self, watched: WatchedKind) -> Obstacle | None:
         """Return why a kind cannot be watched, or None if it can; waits until it is known."""
-        missed = 0
+        missed = failures = 0
         while True:
             try:
                 if await self._exists(watched):
                     return await self._missing_right(watched)
             except ApiError as error:
-                logger.warning("cannot tell whether %s can be watched: %s", watched.kind, error)
+                failures += 1
+                if failures % _FAILURES_A_LINE == 1:
+                    logger.warning("cannot tell whether %s can be watched: %s", watched.kind, error)
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            failures = 0
             missed += 1
             served = f"{watched.group_version_path}/{watched.plural}"
             if watched.core:

@@ -17,6 +17,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stellwerk.handlers.preparing import beside_the_loop
+from stellwerk.handlers.stream_turn import EVENTS_PER_TURN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-EVENTS_PER_TURN: Final = 32
-"""How many events are handled in a row before other tasks get their turn."""
-TURN_SECONDS: Final = 0.002
-"""The same, however few they are: of pods that are all different each takes its time."""
 _UNREAD: Final = ""
 """In place of a resourceVersion: whatever comes next is news."""
 _TITLE_CHARACTERS: Final = 200
@@ -96,7 +93,12 @@ class Delivery:
         self._heard_seconds = self._now_seconds()
 
     def silence_seconds(self) -> float:
-        """Return how long ago the API server was last heard of the kind."""
+        """Return how long ago the API server was last heard of the kind.
+
+        0 where it is not watched, and nothing of it is known that could be out of date.
+        """
+        if self._unavailable is not None and not self._known and not self.watched.indispensable:
+            return 0.0
         return self._now_seconds() - self._heard_seconds
 
     def deliver(self, event_type: str | None, obj: JsonObject) -> None:

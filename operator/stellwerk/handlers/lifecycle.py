@@ -158,6 +158,7 @@ def _register_events(registry: kopf.OperatorRegistry, delivery: Delivery) -> Non
         watched.group, watched.version, watched.plural, registry=registry, id=watched.kind
     )
     async def on_event(event: kopf.RawEvent, **_: Any) -> None:
+        delivery.heard()
         if event["type"] is None:
             # kopf lists anew, item by item: the whole is what counts, and `resync` lists it.
             delivery.list_wanted.set()

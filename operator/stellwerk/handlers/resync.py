@@ -73,6 +73,7 @@ class Resync:
         """Go through a whole list, a page in memory at a time."""
         delivery.begin_listing()
         async for page in pages(self._client.get, delivery.watched.path, limit=_PAGE_ITEMS):
+            delivery.heard()
             for obj in checked_page(page, delivery.watched.api_kind)["items"] or ():
                 delivery.listed(obj)
         await delivery.end_listing()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stellwerk.client.paging import checked_page, pages
 from stellwerk.errors import SchedulerError, Throttled, Unavailable
-from stellwerk.handlers.delivery import EVENTS_PER_TURN, TURN_SECONDS
+from stellwerk.handlers.stream_turn import EVENTS_PER_TURN, StreamTurn
 
 if TYPE_CHECKING:
     from stellwerk.framework.services import ClusterClient
@@ -124,16 +124,13 @@ class WatchStream:
 
     async def _watch(self, events: AsyncIterator[Any]) -> bool:
         """Deliver until the stream ends; whether the next one may go on from there."""
-        expected, since_turn, spent_seconds = self._echo, 0, 0.0
+        expected, turn = self._echo, StreamTurn()
         async for event in self._prepared(events):
             self._delivery.heard()
             began_seconds = time.monotonic()
             if expected is None and self._usual(event):
-                since_turn += 1
-                spent_seconds += time.monotonic() - began_seconds
-                if since_turn == EVENTS_PER_TURN or spent_seconds >= TURN_SECONDS:
+                if turn.used_up(began_seconds):
                     await asyncio.sleep(0)
-                    since_turn, spent_seconds = 0, 0.0
                 continue
             event_type, obj = _taken_apart(event)
             if event_type == "ERROR":

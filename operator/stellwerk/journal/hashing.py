@@ -86,7 +86,7 @@ class Hashing:
         """The entry as it is written."""
         match entry:
             case WatchEvent(kind=kind) if kind == PROFILE:
-                return entry
+                return replace(entry, obj=self._profile(entry.obj))
             case WatchEvent():
                 return replace(entry, obj=self.object(entry.obj))
             case Decided():
@@ -126,6 +126,20 @@ class Hashing:
         """An object in hashed form."""
         hashed: JsonObject = self._map(obj)
         return hashed
+
+    def _profile(self, obj: JsonObject) -> JsonObject:
+        """A profile with the label values of its selector hashed, as those that it selects are."""
+        status = obj.get("status")
+        hashed = {**obj, "spec": self._selecting(obj.get("spec"))}
+        if isinstance(status, dict) and "lastGoodSpec" in status:
+            last_good = self._selecting(status["lastGoodSpec"])
+            hashed["status"] = {**status, "lastGoodSpec": last_good}
+        return hashed
+
+    def _selecting(self, spec: Any) -> Any:  # noqa: ANN401 any JSON
+        if isinstance(spec, dict) and "selector" in spec:
+            return {**spec, "selector": self._value("", spec["selector"])}
+        return spec
 
     def _map(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         return {

@@ -46,6 +46,9 @@ _MAP_KEYS: Final[Mapping[str, str]] = {
 }
 """Lists whose items have a key: the API server refuses duplicates, and server-side apply merges."""
 
+_SETS: Final = frozenset({"schedulerNames"})
+"""Lists of texts in which none may stand twice."""
+
 
 _SHAPE_POINTS: Final = 101
 """Utilization rises in whole percent, so that a longer shape cannot be valid."""
@@ -285,6 +288,8 @@ def _array(node: Schema, definitions: Mapping[str, Schema], name: str) -> Schema
 
 
 def _list_type(field: str) -> Schema:
+    if field in _SETS:
+        return {"x-kubernetes-list-type": "set"}
     if field in _MAP_KEYS:
         return {
             "x-kubernetes-list-type": "map",

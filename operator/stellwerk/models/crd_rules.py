@@ -103,6 +103,11 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
             ".sampleOneIn",
         ),
         Rule(
+            "!has(self.shadowOf) || !has(self.selector)",
+            "a shadow decides for the pods of the profile it shadows",
+            ".selector",
+        ),
+        Rule(
             "!has(self.shadowOf) || !has(self.extenders) || self.extenders.size() == 0",
             "a shadow asks no extenders",
             ".extenders",
@@ -115,6 +120,19 @@ RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
         Rule(
             "self.filter(e, has(e.bindVerb) && e.bindVerb != '').size() <= 1",
             "only one extender can bind",
+        ),
+    ),
+    "ProfileSelector": (
+        Rule(
+            "has(self.schedulerNames) || has(self.namespaceSelector) || has(self.podSelector)",
+            "needs schedulerNames, namespaceSelector or podSelector",
+        ),
+    ),
+    "LabelSelectorRequirement": (
+        Rule(
+            "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
+            "In and NotIn need at least one, Exists and DoesNotExist have none",
+            ".values",
         ),
     ),
     "Plugins.queueSort": (

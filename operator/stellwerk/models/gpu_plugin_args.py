@@ -6,9 +6,9 @@ is immutable, comparable and complete.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from stellwerk.models.config_model import INT32_MAX, INT64_MAX, ConfigModel, Items, invalid
+from stellwerk.models.config_model import INT32_MAX, INT64_MAX, ConfigModel, Items
 from stellwerk.models.plugin_args import PluginArgs
 
 
@@ -42,15 +42,8 @@ class TypicalPodKind(ConfigModel):
 class FragmentationGradientDescentArgs(PluginArgs):
     """Arguments of FragmentationGradientDescent."""
 
-    typical_pods: Items[TypicalPodKind]
-    """The kinds of pods for which devices are to stay useful."""
-
-    @field_validator("typical_pods")
-    @classmethod
-    def _some(cls, kinds: tuple[TypicalPodKind, ...]) -> tuple[TypicalPodKind, ...]:
-        if not kinds:
-            raise invalid("", "needs at least one kind of pod")
-        return kinds
+    typical_pods: Annotated[Items[TypicalPodKind], Field(max_length=1024)] = ()
+    """The kinds of pods for which devices are to stay useful; none: those that were seen."""
 
 
 class PlannedPodKind(TypicalPodKind):
@@ -64,7 +57,7 @@ class GpuPatternPlanArgs(PluginArgs):
     """Arguments of GpuPatternPlan."""
 
     typical_pods: Annotated[Items[PlannedPodKind], Field(max_length=1024)] = ()
-    """The kinds of pods that are to be expected; none: those that the cluster runs."""
+    """The kinds of pods that are to be expected; none: those that were seen."""
 
     solver_seconds: Annotated[int, Field(ge=1, le=600)] = 30
     """How long one plan may be searched for; after that, the best one found counts."""

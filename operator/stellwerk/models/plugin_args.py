@@ -378,6 +378,9 @@ class GangSchedulingArgs(PluginArgs):
     reservation_seconds: Annotated[int, Field(ge=1, le=INT32_MAX)] = 300
     """How long room is kept for a group whose victims do not end; a group may say otherwise."""
 
+    strict_queues: bool = False
+    """Whether groups of one queue are placed in order, and those behind only beside the first."""
+
 
 class CrossNodePreemptionArgs(PluginArgs):
     """Arguments of CrossNodePreemption, which looks for victims on several nodes at once."""

@@ -23,6 +23,7 @@ class ClaimReference:
     name: str
     claim_name: str
     """The claim that it names; empty: the one made from its template, which the status names."""
+    template_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,13 @@ def is_device_resource(resource: str) -> bool:
 
 
 def parse_claim_references(claims: Sequence[JsonObject] | None) -> tuple[ClaimReference, ...]:
-    """spec.resourceClaims of a pod."""
+    """spec.resourceClaims of a pod, or of a group."""
     return tuple(
-        ClaimReference(text(claim["name"]), text_or_empty(claim.get("resourceClaimName")))
+        ClaimReference(
+            text(claim["name"]),
+            text_or_empty(claim.get("resourceClaimName")),
+            text_or_empty(claim.get("resourceClaimTemplateName")),
+        )
         for claim in claims or ()
     )
 

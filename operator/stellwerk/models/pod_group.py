@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from stellwerk.models.group_annotations import parse_group_annotations
 from stellwerk.models.json_values import (
     JsonObject,
     number_or_none,
@@ -17,24 +18,11 @@ from stellwerk.models.json_values import (
     text_or_empty,
     whole_number,
 )
+from stellwerk.models.pod_claims import ClaimReference, parse_claim_references
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
 from stellwerk.models.quantity import resource_amount
 
 POD_GROUP_SCHEDULED: Final = "PodGroupScheduled"
-ROLE_LABEL: Final = "scheduling.stellwerk.dev/role"
-"""The label by which a member says which role of its group it has."""
-MIN_COUNT_BY_ROLE: Final = "scheduling.stellwerk.dev/min-count-by-role"
-"""Annotation: `launcher=1,worker=3`, so many of each role are placed or none."""
-TOPOLOGY: Final = "scheduling.stellwerk.dev/topology"
-"""Annotation: further label keys, comma separated; all members share one value of each."""
-PREFERRED_TOPOLOGY: Final = "scheduling.stellwerk.dev/preferred-topology"
-"""Annotation: label keys of which the members share one value each if they can, widest first."""
-RESERVES_ROOM: Final = "scheduling.stellwerk.dev/reserves-room"
-"""Annotation: `true`, room is kept for the group while it is blocked, so that smaller pods of no
-higher priority cannot delay it."""
-GIVE_BACK_SECONDS: Final = "scheduling.stellwerk.dev/give-back-seconds"
-"""Annotation: after so long a group of which too few are bound gives those back."""
-_MAX_LEVELS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +32,8 @@ class PodGroup:
     key: PodGroupKey
     uid: str
     resource_version: str
+    created: str
+    """When, as in the API; empty where it does not say."""
     min_count: int
     """Members placed together or not at all; 0: each for itself (policy basic)."""
     topology: tuple[str, ...]
@@ -54,6 +44,8 @@ class PodGroup:
     """None: bound members are never given back."""
     reserves_room: bool
     """Whether nodes are kept for it while pods of its priority are in its way."""
+    queue: str
+    """The queue of its namespace that it stands in; empty: none."""
     conditions: tuple[JsonObject, ...]
     status: JsonObject
     """As in the API; empty where there is none."""
@@ -70,6 +62,8 @@ class PodGroup:
     """What the cluster has to have free before members are looked at; coscheduling's."""
     schedule_timeout_seconds: int | None = None
     """How long the group may take to be placed; None: as long as it likes."""
+    claims: tuple[ClaimReference, ...] = ()
+    """Resource claims that members with the same references share, reserved for the group."""
 
     @property
     def is_gang(self) -> bool:
@@ -105,6 +99,7 @@ def parse_pod_group(obj: JsonObject) -> PodGroup:
         priority=number_or_none(spec.get("priority")),
         evicted_whole=mode == "PodGroup",
         has_constraints=constraints is not None,
+        claims=parse_claim_references(spec.get("resourceClaims")),
     )
 
 
@@ -129,59 +124,22 @@ def parse_coscheduling_group(obj: JsonObject) -> PodGroup:
 def _common(obj: JsonObject, api: str) -> PodGroup:
     """What groups of both APIs say in the same place."""
     metadata, status = obj["metadata"], obj.get("status") or {}
-    annotations = text_map(metadata.get("annotations"))
     namespace, name = text(metadata.get("namespace") or "default"), text(metadata["name"])
-    problems: list[str] = []
+    said = parse_group_annotations(text_map(metadata.get("annotations")))
     return PodGroup(
         key=PodGroupKey(api, namespace, name),
         uid=text_or_empty(metadata.get("uid")),
         resource_version=text_or_empty(metadata.get("resourceVersion")),
         min_count=0,
-        topology=_label_keys(annotations, TOPOLOGY, problems),
-        preferred_topology=_label_keys(annotations, PREFERRED_TOPOLOGY, problems),
-        min_count_by_role=_counts(annotations, problems),
-        give_back_seconds=_seconds(annotations, problems),
-        reserves_room=_truth(annotations, RESERVES_ROOM, problems),
+        created=text_or_empty(metadata.get("creationTimestamp")),
+        topology=said.topology,
+        preferred_topology=said.preferred_topology,
+        min_count_by_role=said.min_count_by_role,
+        give_back_seconds=said.give_back_seconds,
+        reserves_room=said.reserves_room,
+        queue=said.queue,
         conditions=tuple(status.get("conditions") or ()),
         status=status,
         terminating="deletionTimestamp" in metadata,
-        problems=tuple(problems),
+        problems=said.problems,
     )
-
-
-def _label_keys(
-    annotations: Mapping[str, str], annotation: str, problems: list[str]
-) -> tuple[str, ...]:
-    keys = tuple(filter(None, map(str.strip, annotations.get(annotation, "").split(","))))
-    if len(keys) > _MAX_LEVELS:
-        problems.append(f"{annotation}: at most {_MAX_LEVELS} label keys, not {len(keys)}")
-        return ()
-    return keys
-
-
-def _counts(annotations: Mapping[str, str], problems: list[str]) -> Mapping[str, int]:
-    counts: dict[str, int] = {}
-    for item in filter(None, map(str.strip, annotations.get(MIN_COUNT_BY_ROLE, "").split(","))):
-        role, equals, number = (part.strip() for part in item.partition("="))
-        if not role or not equals or not number.isdecimal() or len(number) > len("1000000"):
-            problems.append(f"{MIN_COUNT_BY_ROLE}: {item!r:.80} is not ROLE=NUMBER")
-            return {}
-        counts[role] = int(number)
-    return counts
-
-
-def _truth(annotations: Mapping[str, str], annotation: str, problems: list[str]) -> bool:
-    value = annotations.get(annotation, "").strip()
-    if value not in {"", "true", "false"}:
-        problems.append(f"{annotation}: {value!r:.80} is neither true nor false")
-    return value == "true"
-
-
-def _seconds(annotations: Mapping[str, str], problems: list[str]) -> int | None:
-    value = annotations.get(GIVE_BACK_SECONDS, "").strip()
-    if not value:
-        return None
-    if not value.isdecimal() or not 0 < int(value[:9]) == int(value):
-        problems.append(f"{GIVE_BACK_SECONDS}: {value!r:.80} is not a number of seconds")
-        return None
-    return int(value)

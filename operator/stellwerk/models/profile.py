@@ -23,6 +23,7 @@ from stellwerk.models.profile_defaults import (
     known_plugin,
     resolve_plugins,
 )
+from stellwerk.models.profile_selector import PodsSelected
 from stellwerk.models.profile_spec import SchedulerProfileSpec
 
 GROUP: Final = "scheduling.stellwerk.dev"
@@ -86,6 +87,12 @@ class LoadedProfile:
     def scheduler_name(self) -> str:
         """The schedulerName that the profile serves; of a shadow, what no pod can name."""
         return self.spec.scheduler_name or f"shadow/{self.name}"
+
+    @property
+    def selected(self) -> PodsSelected | None:
+        """The pods that it schedules without their naming it; None: there are none."""
+        selector = self.spec.selector
+        return None if selector is None else PodsSelected.by(self.scheduler_name, selector)
 
     @property
     def percentage_of_nodes_to_score(self) -> int | None:

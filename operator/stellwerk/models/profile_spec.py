@@ -20,6 +20,7 @@ from stellwerk.models.config_model import (
 )
 from stellwerk.models.extender_spec import Extender
 from stellwerk.models.plugin_description import ExtensionPoint
+from stellwerk.models.profile_selector import ProfileSelector, SchedulerName
 
 _LIST_ITEMS: Final = 64
 
@@ -146,16 +147,14 @@ class PluginConfig(ConfigModel):
 class SchedulerProfileSpec(ConfigModel):
     """How pods with one schedulerName are scheduled."""
 
-    scheduler_name: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=63,
-            pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
-        ),
-    ] = ""
+    scheduler_name: SchedulerName = ""
     """Pods with this spec.schedulerName are scheduled by this profile. Unique among profiles, and
     immutable."""
+
+    selector: ProfileSelector | None = None
+    """Pods that are scheduled by this profile, too, without naming it. Where selectors of two
+    profiles match a pod, the older profile schedules it. A selector goes before the schedulerName
+    of other profiles."""
 
     shadow_of: Annotated[str, Field(max_length=253)] = ""
     """In place of schedulerName, the name of another SchedulerProfile. This one then decides beside
@@ -223,6 +222,8 @@ class SchedulerProfileSpec(ConfigModel):
             given = self.sample_one_in if field == "sampleOneIn" else self.skip_if_waited_seconds
             if given is not None and not self.shadow_of:
                 raise invalid(field, "belongs to shadowOf")
+        if self.shadow_of and self.selector is not None:
+            raise invalid("selector", "a shadow decides for the pods of the profile it shadows")
         if self.shadow_of and self.extenders:
             raise invalid("extenders", "a shadow asks no extenders")
         return self

@@ -44,7 +44,12 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.plugins.devices.allocation import allocations
 from stellwerk.plugins.devices.attempt import Attempt, Decided
-from stellwerk.plugins.devices.binding import ClaimBinding, deallocated, delete_claim
+from stellwerk.plugins.devices.binding import (
+    ClaimBinding,
+    deallocated,
+    delete_claim,
+    unreserving,
+)
 from stellwerk.plugins.devices.claims import demand_of
 from stellwerk.plugins.devices.extended import (
     CLAIM_NAME,
@@ -61,9 +66,9 @@ from stellwerk.plugins.devices.pod_claims import (
     claims_of,
     consumer_of,
     is_allocated,
-    is_reserved_for,
     key_of,
     reserved_for,
+    shared_consumers,
     uid_of,
     why_not_ready,
 )
@@ -75,6 +80,7 @@ _NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
 _STILL: Final = unschedulable(NAME, "still not schedulable")
 _NO_STATE: Final = error(NAME, "not found")
 _DEALLOCATED: Final = unschedulable(NAME, "deallocation of ResourceClaim completed")
+_UNRESERVED: Final = unschedulable(NAME, "ResourceClaim unreserved for PodGroup")
 _DELETED: Final = unschedulable(NAME, "deletion of ResourceClaim completed")
 _CLAIM: Final = "ResourceClaim"
 _NOTHING: Final = Attempt("")
@@ -121,7 +127,7 @@ class DynamicResources(
     def pre_enqueue(self, pod: PodInfo) -> Status:
         if not pod.spec.resource_claims:
             return OK
-        reason = why_not_ready(self._objects, pod)
+        reason = why_not_ready(self._objects, pod, self._handle.pod_groups.claims_with(pod))
         return unresolvable(NAME, reason) if reason else OK
 
     # --- PreFilter and Filter -------------------------------------------------------------------
@@ -132,7 +138,7 @@ class DynamicResources(
         if not pod.spec.resource_claims and not pod.extended_requests:
             return SKIP_FILTER
         try:
-            claims = claims_of(self._objects, pod)
+            claims = claims_of(self._objects, pod, self._handle.pod_groups.claims_with(pod))
         except ClaimMissingError as missing:
             return PreFilterResult(unresolvable(NAME, str(missing)))
         self.finder.refresh()
@@ -164,7 +170,8 @@ class DynamicResources(
             else:
                 joined.add(uid_of(claim))
                 shown.append({**claim, "status": {**claim.get("status", {}), "allocation": given}})
-        return Attempt(pod.namespace, shown, backed, joined=frozenset(joined))
+        consumers = shared_consumers(pod, claims, self._handle.pod_groups.claims_with(pod))
+        return Attempt(pod.namespace, shown, backed, shared=consumers, joined=frozenset(joined))
 
     def _examined(
         self,
@@ -253,6 +260,10 @@ class DynamicResources(
             claim = idle[self._handle.random(len(idle)) if len(idle) > 1 else 0]
             act = FollowUp(f"deallocate {key_of(claim)}", lambda client: deallocated(client, claim))
             return PostFilterResult(_DEALLOCATED, follow_up=act)
+        kept = self._kept_by_group(attempt, pod, diagnosis)
+        if kept is not None:
+            act = unreserving(kept, attempt.consumer(kept, pod))
+            return PostFilterResult(_UNRESERVED, follow_up=act)
         stale = attempt.stale
         if stale is not None:
             act = FollowUp(f"delete {key_of(stale)}", lambda client: delete_claim(client, stale))
@@ -263,6 +274,29 @@ class DynamicResources(
         self, attempt: Attempt, pod: PodInfo, diagnosis: Diagnosis
     ) -> list[JsonObject]:
         """The claims that some node cannot use, and that no other pod is using."""
+        return [
+            claim
+            for claim in self._unavailable(attempt, pod, diagnosis)
+            if all(each.get("uid") == pod.uid for each in reserved_for(claim)[:1])
+            and len(reserved_for(claim)) <= 1
+        ]
+
+    def _kept_by_group(
+        self, attempt: Attempt, pod: PodInfo, diagnosis: Diagnosis
+    ) -> JsonObject | None:
+        """A claim that some node cannot use, and that is kept for a group without any node."""
+        group = self._handle.pod_groups.claims_with(pod)
+        if not attempt.shared or group is None or group.in_use:
+            return None
+        for claim in self._unavailable(attempt, pod, diagnosis):
+            if [each.get("uid") for each in reserved_for(claim)] == [group.group_uid]:
+                return claim
+        return None
+
+    def _unavailable(
+        self, attempt: Attempt, pod: PodInfo, diagnosis: Diagnosis
+    ) -> list[JsonObject]:
+        """The claims that some node cannot use, as the API has them allocated."""
         rows = [
             row
             for row, status in zip(diagnosis.rows, diagnosis.statuses, strict=True)
@@ -271,12 +305,8 @@ class DynamicResources(
         if not rows:
             return []
         nodes = NodeView(self._handle.snapshot, np.array(rows, np.intp))
-        return [
-            claim
-            for claim in self._verdicts(pod, attempt).unavailable(nodes)
-            if all(each.get("uid") == pod.uid for each in reserved_for(claim)[:1])
-            and len(reserved_for(claim)) <= 1
-        ]
+        found = self._verdicts(pod, attempt).unavailable(nodes)
+        return [claim for claim in found if uid_of(claim) not in attempt.joined]
 
     # --- Reserve --------------------------------------------------------------------------------
 
@@ -298,8 +328,8 @@ class DynamicResources(
         attempt.decided = decided
         for each in decided:
             self.finder.in_flight.mark(each.uid, pod.namespace, each.allocation, state.group)
-        for uid in attempt.joined:
-            self.finder.in_flight.join(uid, pod.namespace, consumer_of(pod))
+        for claim in attempt.joined_alone:
+            self.finder.in_flight.join(uid_of(claim), pod.namespace, consumer_of(pod))
         return OK
 
     def decide(self, attempt: Attempt, pod: PodInfo, node_name: str) -> list[Decided] | None:
@@ -340,8 +370,8 @@ class DynamicResources(
         if attempt is None or self._made is None:
             return
         binding = self._binding(attempt, pod, node_name)
-        for uid in attempt.joined:
-            self.finder.in_flight.leave(uid, pod.namespace, consumer_of(pod))
+        for claim in attempt.joined_alone:
+            self.finder.in_flight.leave(uid_of(claim), pod.namespace, consumer_of(pod))
         for each in attempt.decided:
             if not binding.is_written(each):
                 self.finder.in_flight.forget(each.uid, pod.namespace)
@@ -362,7 +392,7 @@ class DynamicResources(
         attempt = state.get(NAME, Attempt)
         if attempt is None or not attempt.anything:
             return SKIP
-        unreserved = any(not is_reserved_for(claim, pod) for claim in attempt.claims)
+        unreserved = any(not attempt.is_reserved(claim, pod) for claim in attempt.claims)
         waiting = bool(attempt.allocated)
         return OK if attempt.decided or unreserved or waiting else SKIP
 
@@ -377,4 +407,4 @@ class DynamicResources(
 
     @override
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
-        return device_events(self._objects)
+        return device_events(self._objects, self._handle.pod_groups)

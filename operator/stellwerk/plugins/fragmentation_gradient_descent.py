@@ -5,14 +5,19 @@ idle is a fragment after placing, through a sigmoid, as an integer. Invariant: t
 is that of the device which Reserve chooses there, the lowest-numbered of the best.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import ReservePlugin, Reuse, ScorePlugin
+from stellwerk.framework.interface import (
+    PreEnqueuePlugin,
+    ReservePlugin,
+    Reuse,
+    ScorePlugin,
+)
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status
 from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
@@ -29,9 +34,12 @@ from stellwerk.plugins.gpu.fragmentation import (
 )
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
 from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.seen_pods import SeenShape
 
 _NAME: Final = "FragmentationGradientDescent"
 _NOT_TRIED: Final = -1
+_HUNDREDTHS: Final = 100
+"""Of a pod, in which pods that were seen long ago count."""
 
 
 class _Trial(NamedTuple):
@@ -46,29 +54,55 @@ class _Trial(NamedTuple):
     """The fragmentation before."""
 
 
-class FragmentationGradientDescent(ScorePlugin, ReservePlugin):
+class FragmentationGradientDescent(PreEnqueuePlugin, ScorePlugin, ReservePlugin):
     """Tries every device of every node at once."""
 
     name: ClassVar[str] = _NAME
     args_model: ClassVar[type[FragmentationGradientDescentArgs]] = FragmentationGradientDescentArgs
     score_reuse: ClassVar[Reuse] = Reuse.USAGE
 
-    def __init__(self, handle: Handle, args: FragmentationGradientDescentArgs) -> None:
+    def __init__(
+        self, handle: Handle, args: FragmentationGradientDescentArgs | None = None
+    ) -> None:
         self._handle = handle
-        self._typical = TypicalPods(
-            [
-                TypicalPod(kind.cpu_millis, kind.gpu_milli, kind.devices, kind.models, kind.count)
-                for kind in args.typical_pods
-            ]
-        )
-        self._fragmentation = Fragmentation(handle.snapshot, self._typical)
+        given = [
+            TypicalPod(kind.cpu_millis, kind.gpu_milli, kind.devices, kind.models, kind.count)
+            for kind in (args or FragmentationGradientDescentArgs()).typical_pods
+        ]
+        self._seen = None if given else handle.snapshot.seen_pods
+        """Where typical pods come from if none are given."""
+        self._generation = 0
+        self._reckon_with(given)
+
+    def _reckon_with(self, typical: Sequence[TypicalPod]) -> None:
+        self._typical = TypicalPods(typical)
+        self._fragmentation = Fragmentation(self._handle.snapshot, self._typical)
+
+    def _follow(self) -> None:
+        """Reckon with the pods that were seen by now."""
+        seen = self._seen
+        if seen is None:
+            return
+        seen.follow(self._handle.snapshot)
+        if seen.generation != self._generation:
+            self._generation = seen.generation
+            self._reckon_with([_typical(each) for each in seen.typical])
+
+    @override
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        if self._seen is not None:
+            self._seen.see((pod,))
+        return OK
 
     @override
     def score_key(self, state: CycleState, pod: PodInfo) -> Hashable | None:
-        return (_NAME, pod.amounts.requests.get(CPU, 0), gpu_request(pod.amounts.requests))
+        self._follow()
+        request = gpu_request(pod.amounts.requests)
+        return (_NAME, pod.amounts.requests.get(CPU, 0), request, self._generation)
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
+        self._follow()
         scores: IntColumn = np.zeros(len(nodes), np.int64)
         request = gpu_request(pod.amounts.requests)
         cpu = idle_cpu(nodes) - pod.amounts.requests.get(CPU, 0)
@@ -148,6 +182,10 @@ class FragmentationGradientDescent(ScorePlugin, ReservePlugin):
         scores: IntColumn = np.full(free.shape, _NOT_TRIED, np.int64)
         scores[positions, devices] = _score(trial.before[positions] - after)
         return scores
+
+
+def _typical(seen: SeenShape) -> TypicalPod:
+    return TypicalPod(*seen.shape, count=max(1, round(_HUNDREDTHS * seen.pods)))
 
 
 def _score(gain: FloatColumn) -> IntColumn:

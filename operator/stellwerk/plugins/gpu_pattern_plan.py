@@ -14,7 +14,13 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.interface import MAX_NODE_SCORE, ReservePlugin, Reuse, ScorePlugin
+from stellwerk.framework.interface import (
+    MAX_NODE_SCORE,
+    PreEnqueuePlugin,
+    ReservePlugin,
+    Reuse,
+    ScorePlugin,
+)
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status
 from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
@@ -32,7 +38,7 @@ _SHORT_OF_MEMORY: Final = 2
 _LEAST_OF_SLOT: Final = 3
 
 
-class GpuPatternPlan(ScorePlugin, ReservePlugin):
+class GpuPatternPlan(PreEnqueuePlugin, ScorePlugin, ReservePlugin):
     """0 where the pod takes room kept for others, 1 where it takes none, more where it has some."""
 
     name: ClassVar[str] = "GpuPatternPlan"
@@ -46,6 +52,11 @@ class GpuPatternPlan(ScorePlugin, ReservePlugin):
         self._handle = handle
         self._devices = handle.snapshot.book(GpuDevices)
         self._targets = PatternTargets(handle, args or GpuPatternPlanArgs())
+
+    @override
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        self._targets.see(pod)
+        return OK
 
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:

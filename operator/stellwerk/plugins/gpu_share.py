@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.errors import ApiError
+from stellwerk.errors import ApiError, Forbidden
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
 from stellwerk.framework.filter_result import FilterResult
@@ -107,6 +107,9 @@ class GpuShare(PreFilterPlugin, FilterPlugin, ReservePlugin, PreBindPlugin, Enqu
         patch = {"metadata": {"uid": pod.uid, "annotations": annotations}}
         try:
             await self._handle.client.patch(path, patch)
+        except Forbidden as failure:
+            hint = "the right to patch pods is in overlays/gpu/role.yaml"
+            return error(_NAME, f"cannot write {DEVICE_IDS}: {failure.message}; {hint}")
         except ApiError as failure:
             return error(_NAME, failure.message or str(failure))
         return OK

@@ -211,14 +211,22 @@ class EventHandlers(WatchHandlers):
                 # is given away.
                 self.bindings.doubted.add(pod.uid)
                 return "AssignedPodUpdate"
-            if world.profiles.of(pod) is not None:
-                world.queue.add(pod, now)
-            else:
+            profile = world.profiles.of(pod)
+            if profile is None:
                 self.loader.without_profile.put(pod)
+                return "UnschedulablePodAdd"
+            if pod.uid in self.loader.without_profile.pods:
+                # Its labels have changed.
+                self.loader.without_profile.let_go(pod.uid)
+            world.queue.add(pod, now, profile.scheduler_name)
+            if pod.spec.scheduler_name in world.profiles.selectors.by_scheduler_name:
+                world.profiles.count_overlap(pod)
             return "UnschedulablePodAdd"
         if pod.terminating and pod.uid in world.cache.assumed_pods:
             self._assumed_pod_terminating(pod.uid)
         before = world.queue.update(pod, now)
+        if before is not None and before.label_set is not pod.label_set:
+            self.loader.moves.pod_changed(pod.uid, now)
         if before is not None and before.nominated_node_name != pod.nominated_node_name:
             # Pods that a lower or equal nomination stood in the way of may fit now.
             self._nomination_changed(before, now)
@@ -334,6 +342,8 @@ class EventHandlers(WatchHandlers):
             _well_formed(partial(world.objects.set, kind), obj)
         if kind == "Namespace":
             world.cache.set_namespace(name, labels)
+            if labels is None or before is None or labels != _labels(before):
+                self.loader.moves.namespace_changed(name)
         resource = _RESOURCES.get(kind)
         if resource is not None and not (gone and before is None):
             action = (

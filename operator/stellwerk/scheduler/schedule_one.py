@@ -28,6 +28,7 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.group_reports import GroupReports
+from stellwerk.scheduler.gangs.hand_over import HandOver
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
@@ -76,17 +77,18 @@ class ScheduleOne:
         """Both are read by explanations."""
         self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
         """What follows a decision; a recording operator takes it down before."""
-        self.groups = GroupCycle(
+        evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
+        hand_over = HandOver(
             world,
-            loader,
-            self._outbox,
             bindings,
             binding_cycle,
             failures,
             reports,
-            GroupEvictions(world, self._outbox, binding_cycle.preemption),
+            evictions,
+            self._outbox,
             self.records,
         )
+        self.groups = GroupCycle(world, loader, self._outbox, metrics, failures, reports, hand_over)
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""
@@ -205,7 +207,8 @@ class ScheduleOne:
     def _skip_pod_schedule(self, queued: QueuedPod) -> None:
         """Leave a pod alone that is terminating or assumed already (`skipPodSchedule`)."""
         pod = queued.pod
-        if self._world.profiles.of(pod) is None:
+        profile = self._world.profiles.of(pod)
+        if profile is None:
             self._loader.without_profile.take_out(pod)
             return
         if pod.terminating:
@@ -215,7 +218,7 @@ class ScheduleOne:
                 "FailedScheduling",
                 "Scheduling",
                 f"skip schedule deleting pod: {pod.key}",
-                reporting_controller=pod.spec.scheduler_name,
+                reporting_controller=profile.scheduler_name,
             )
         self._world.queue.done(pod.uid)
 

@@ -90,6 +90,8 @@ class Scheduler:
         self._world = world
         self._active = active
         self._schedule_one = schedule_one
+        self.groups = schedule_one.groups
+        """Decides groups of pods; what observes it is set from outside."""
         self._bindings = bindings
         self._preemption = preemption
         self._binding_cycle = binding_cycle
@@ -116,7 +118,7 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
         self._heartbeat_seconds = self._world.clock.monotonic()
-        self._schedule_one.groups.reports.look_at_all()
+        self.groups.reports.look_at_all()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._schedule_forever(), name="scheduling")
@@ -135,7 +137,7 @@ class Scheduler:
                 tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
             await self._preemption.close()
-            await self._schedule_one.groups.evictions.close()
+            await self.groups.hand_over.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
 
     async def _schedule_forever(self) -> None:

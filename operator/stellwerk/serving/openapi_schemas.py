@@ -164,6 +164,7 @@ _EXPLANATION: Final = _object(
     {
         "uid": TEXT,
         "schedulerName": TEXT,
+        "selectedBy": TEXT,
         "priority": NUMBER,
         "preempted": _object(
             {
@@ -363,6 +364,9 @@ _GROUP: Final = _object(
     },
     {
         "waitsFor": TEXT,
+        "queue": TEXT,
+        "roomIsKeptSeconds": NUMBER | {"nullable": True},
+        "givenBackAfterSeconds": NUMBER,
         "topology": _list(TEXT),
         "problems": _list(TEXT),
         "conditions": _list(_map({})),

@@ -32,6 +32,7 @@ from stellwerk.snapshot.node_labels import NodeLabels
 from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pod_books import HostPorts, Priorities, VolumeUsers
 from stellwerk.snapshot.resource_rows import ResourceRows
+from stellwerk.snapshot.seen_pods import SeenPods
 from stellwerk.snapshot.topology import Topology
 from stellwerk.snapshot.usage import NATIVE_RESOURCES, Usage
 
@@ -82,6 +83,8 @@ class Snapshot:
         self._rows: tuple[Sequence[int], RowColumn] | None = None
         self.open_trials = 0
         """While there is one, only its changes are written."""
+        self.seen_pods = SeenPods()
+        """Which pods there were; counted only while a plugin asks, and in no column or book."""
         self._books: dict[type[Book], Book] = {}
         self._filled: list[Book] = []
         """Books that follow every change."""
@@ -234,6 +237,7 @@ class Snapshot:
         fork._filled = [fork._books[type(book)] for book in self._filled]
         fork._pod_books = [fork._books[type(book)] for book in self._pod_books]
         fork.unfilled = [fork._books[type(book)] for book in self.unfilled]
+        fork.seen_pods = self.seen_pods.fork()
         fork._open_own_books()
         fork._publish()
         return fork

@@ -11,7 +11,7 @@ is replaced by what holds without it.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
@@ -22,12 +22,14 @@ from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.framework.status import OK, Code, Status
+from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.extenders import Extenders
 from stellwerk.world.failure import POD_COMPLEXITY, complexity_hints
+from stellwerk.world.profile_selectors import UNDECIDED, ProfileSelectors, SelectorOverlaps
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,8 @@ Draw: TypeAlias = tuple[int, int]
 """(what was drawn, among how many)."""
 OnPluginFailure: TypeAlias = Callable[[str, str, str], None]
 """(plugin, extension point, schedulerName): a plugin raised."""
+_WITHOUT_LABELS: Final[JsonObject] = {"metadata": {}}
+"""Every namespace, where none are known."""
 
 
 class RecordedRandom(RandomNumbers):
@@ -88,10 +92,17 @@ class ServedProfile:
 
 
 class Profiles(QueueingPolicy):
-    """The served profiles by schedulerName; empty until some are served."""
+    """The served profiles by schedulerName, and whose pods are whose; empty until some serve."""
 
-    def __init__(self, on_plugin_failure: OnPluginFailure = lambda *_: None) -> None:
+    def __init__(
+        self,
+        on_plugin_failure: OnPluginFailure = lambda *_: None,
+        namespace: Callable[[str], JsonObject | None] = lambda _: _WITHOUT_LABELS,
+    ) -> None:
+        """`namespace`: the object of a namespace as last seen; None: it was not seen."""
         self._on_plugin_failure = on_plugin_failure
+        self.selectors = ProfileSelectors(namespace)
+        self.overlaps = SelectorOverlaps()
         self.served: Mapping[str, ServedProfile] = {}
         self.refusals: Mapping[str, str] = {}
         """Why profiles that exist do not serve, by schedulerName."""
@@ -101,22 +112,62 @@ class Profiles(QueueingPolicy):
         """Uids of pods that are gated because a plugin raised."""
 
     def of(self, pod: PodInfo) -> ServedProfile | None:
-        """The profile that schedules a pod; None: no profile serves its schedulerName."""
-        return self.served.get(pod.spec.scheduler_name)
+        """The profile that schedules a pod; None: no selector matches it, no profile its name."""
+        name = pod.spec.scheduler_name
+        if name in self.selectors.by_scheduler_name:
+            name = self._selected(pod) or name
+        return self.served.get(name)
+
+    @override
+    def profile_name(self, pod: PodInfo) -> str:
+        name = pod.spec.scheduler_name
+        if name in self.selectors.by_scheduler_name:
+            return self._selected(pod) or name
+        return name
+
+    def _selected(self, pod: PodInfo) -> str:
+        return self.selectors.first(pod.spec.scheduler_name, pod.namespace, pod.labels)
 
     def serve(self, profiles: Iterable[ServedProfile], refusals: Mapping[str, str]) -> None:
         """From here on these profiles serve, and no others; why others do not, by schedulerName."""
         self.served = {profile.scheduler_name: profile for profile in profiles}
         self.once_served.update(self.served)
         self.refusals = refusals
+        by_age = sorted(
+            (each.loaded for each in self.served.values()),
+            key=lambda loaded: (loaded.created, loaded.name),
+        )
+        selected = [each.selected for each in by_age]
+        if self.selectors.serve(each for each in selected if each is not None):
+            self.overlaps.clear()
 
-    def why_none(self, pod: PodInfo) -> str:
-        """Why no profile serves a pod's schedulerName."""
+    def count_overlap(self, pod: PodInfo) -> None:
+        """A pod has come, or has come to another profile: count selectors that it has in common."""
+        spec = pod.spec
+        if len(self.selectors.by_scheduler_name.get(spec.scheduler_name, ())) > 1:
+            matching = self.selectors.all(spec.scheduler_name, pod.namespace, pod.labels)
+            self.overlaps.count(pod.namespace, matching)
+
+    def awaits_namespace(self, pod: PodInfo) -> bool:
+        """Whether a pod's profile depends on the labels of a namespace that was not seen yet."""
+        return self.profile_name(pod) == UNDECIDED
+
+    def selecting(self, pod: PodInfo) -> ServedProfile | None:
+        """The profile whose selector has a pod; None: none has."""
+        listed = pod.spec.scheduler_name in self.selectors.by_scheduler_name
+        return self.served.get(self._selected(pod)) if listed else None
+
+    def why_none(self, pod: PodInfo, *, hints: bool = True) -> str:
+        """Why no profile serves a pod; `hints`: also which name may be meant."""
         name = pod.spec.scheduler_name
+        if self.awaits_namespace(pod):
+            return f'waiting to see the namespace "{pod.namespace}", whose labels select a profile'
         if name in self.refusals:
             return self.refusals[name]
         ended = " any more" if name in self.once_served else ""
-        near = suggestion(name, self.served)
+        if name in self.selectors.by_scheduler_name:
+            ended += ", and no selector for that name matches the pod"
+        near = suggestion(name, self.served) if hints else ""
         return f'no SchedulerProfile serves schedulerName "{name}"{ended}{near}'
 
     # --- the queue's policy ---------------------------------------------------------------------

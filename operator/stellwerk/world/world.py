@@ -7,6 +7,7 @@ thought through without anything happening.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 from stellwerk.backend.cache import Cache
@@ -74,8 +75,9 @@ class World:
             ProfileError: a plugin that was made once refuses to be made again.
         """
         cache, objects, nominator = self.cache.fork(), self.objects.fork(), self.nominator.fork()
-        profiles, random = Profiles(), RecordedRandom(numbers)
-        pod_groups = self.pod_groups.fork()
+        profiles = Profiles(namespace=partial(objects.get, "Namespace", ""))
+        random = RecordedRandom(numbers)
+        pod_groups = self.pod_groups.fork(cache.assumed_pods)
         fork = type(self)(
             cache=cache,
             objects=objects,

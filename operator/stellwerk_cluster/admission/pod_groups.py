@@ -27,7 +27,7 @@ from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.admission.strategy import Reader
@@ -188,17 +188,7 @@ def validate_workload(workload: JsonObject) -> Iterator[Cause]:
     templates, field = spec.get("podGroupTemplates") or (), "spec.podGroupTemplates"
     if not templates:
         yield required(field)
-    if len(templates) > MOST_TEMPLATES:
-        yield too_many(field, len(templates), MOST_TEMPLATES)
-        return
-    seen: set[str] = set()
-    for position, template in enumerate(templates):
-        where = f"{field}[{position}]"
-        if template["name"] in seen:
-            yield duplicate(where, internal_form("PodGroupTemplate", template))
-        seen.add(template["name"])
-        yield from _name_causes(template["name"], f"{where}.name")
-        yield from _rule_causes(template, where)
+    yield from _named_causes(templates, field, "PodGroupTemplate", MOST_TEMPLATES, _rule_causes)
 
 
 def validate_workload_update(
@@ -242,7 +232,8 @@ def _rule_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
     yield from _topology_causes(
         constraints.get("topology") or (), f"{field}.schedulingConstraints.topology"
     )
-    yield from _claim_causes(spec.get("resourceClaims") or (), f"{field}.resourceClaims")
+    claims, where = spec.get("resourceClaims") or (), f"{field}.resourceClaims"
+    yield from _named_causes(claims, where, "PodGroupResourceClaim", MOST_CLAIMS, _claim_causes)
     mode = spec.get("disruptionMode")
     if mode is not None and mode not in _MODES:
         yield unsupported(f"{field}.disruptionMode", mode, _MODES)
@@ -278,21 +269,32 @@ def _topology_causes(topology: Sequence[JsonObject], field: str) -> Iterator[Cau
             yield from qualified_name(each["key"], where)
 
 
-def _claim_causes(claims: Sequence[JsonObject], field: str) -> Iterator[Cause]:
-    if len(claims) > MOST_CLAIMS:
-        yield too_many(field, len(claims), MOST_CLAIMS)
+def _named_causes(
+    items: Sequence[JsonObject],
+    field: str,
+    kind: str,
+    most: int,
+    causes: Callable[[JsonObject, str], Iterator[Cause]],
+) -> Iterator[Cause]:
+    """What is wrong with a list whose items have names: their number, their names, and the rest."""
+    if len(items) > most:
+        yield too_many(field, len(items), most)
         return
     seen: set[str] = set()
-    for position, claim in enumerate(claims):
+    for position, item in enumerate(items):
         where = f"{field}[{position}]"
-        if claim["name"] in seen:
-            yield duplicate(where, internal_form("PodGroupResourceClaim", claim))
-        seen.add(claim["name"])
-        yield from _name_causes(claim["name"], f"{where}.name")
-        yield from _union_causes(claim, _CLAIM_SOURCES, where)
-        for key in _CLAIM_SOURCES:
-            if claim.get(key) is not None:
-                yield from subdomain(claim[key], f"{where}.{key}")
+        if item["name"] in seen:
+            yield duplicate(where, internal_form(kind, item))
+        seen.add(item["name"])
+        yield from _name_causes(item["name"], f"{where}.name")
+        yield from causes(item, where)
+
+
+def _claim_causes(claim: JsonObject, field: str) -> Iterator[Cause]:
+    yield from _union_causes(claim, _CLAIM_SOURCES, field)
+    for key in _CLAIM_SOURCES:
+        if claim.get(key) is not None:
+            yield from subdomain(claim[key], f"{field}.{key}")
 
 
 def _reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:

@@ -12,7 +12,7 @@ def backing_off(
 ) -> QueuedPod:
     pod = pod_info(name, priority=priority)
     return QueuedPod(
-        pod, pod, 0.0, place, sort_key=(-priority,), sequence=sequence, backoff_expiration=until
+        pod, pod, "", 0.0, place, sort_key=(-priority,), sequence=sequence, backoff_expiration=until
     )
 
 

@@ -41,6 +41,7 @@ def rejected(
     return QueuedPod(
         pod,
         pod,
+        pod.spec.scheduler_name,
         0.0,
         Place.GATED if gate else Place.UNSCHEDULABLE,
         unschedulable_plugins=frozenset(unschedulable),

@@ -267,6 +267,41 @@ async def test_a_full_queue_drops_and_counts() -> None:
     assert len(made.sink.created) == 4
 
 
+async def test_while_no_writer_is_free_the_newest_event_about_a_pod_is_written() -> None:
+    async with bench(writers=1) as made:
+        made.sink.open.clear()
+        made.failed(ObjectReference("Pod", "v1", "default", "other", "uid-other", "1"))
+        await asyncio.sleep(0)  # the only writer holds it now
+        for version in range(3):
+            web = ObjectReference("Pod", "v1", "default", "web", "uid-web", str(version))
+            made.failed(web, f"attempt {version}")
+        assert made.dropped("superseded") == 2
+        made.sink.open.set()
+        await made.written()
+        await asyncio.sleep(0)  # it is free again
+        made.failed(ObjectReference("Pod", "v1", "default", "web", "uid-web", "3"), "attempt 3")
+        made.failed(ObjectReference("Pod", "v1", "default", "web", "uid-web", "0"), "attempt 0")
+        await made.written()
+    notes = [event["note"] for event in made.sink.created]
+    assert notes == ["0/1 nodes", "attempt 2", "attempt 3", "attempt 0"]
+    assert made.sink.patched == [], "what was never written goes on in no series"
+
+
+async def test_a_series_that_waits_is_not_superseded() -> None:
+    async with bench(writers=1) as made:
+        made.failed()
+        await made.written()
+        made.sink.open.clear()
+        made.failed(ObjectReference("Pod", "v1", "default", "other", "uid-other", "1"))
+        await asyncio.sleep(0)
+        made.failed()
+        made.failed(ObjectReference("Pod", "v1", "default", "web", "uid-web", "18"))
+        made.sink.open.set()
+        await made.written()
+    assert len(made.sink.created) == 3
+    assert [patch["series"]["count"] for _, patch in made.sink.patched] == [2]
+
+
 async def test_one_object_cannot_flood() -> None:
     async with bench() as made:
         for version in range(40):

@@ -5,10 +5,13 @@ import errno
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import orjson
 import pytest
 
 from stellwerk.client.connection import ConnectionPool
+from stellwerk.client.credentials import load_credentials
 from stellwerk.client.event_recorder import EventRecorder
 from stellwerk.client.extender import HttpExtender
 from stellwerk.client.fence import Fence
@@ -20,7 +23,14 @@ from stellwerk.errors import ExtenderError, NotLeader, Unavailable
 from stellwerk.metrics import Metrics
 from stellwerk.models.extender_spec import Extender
 from stellwerk.models.object_reference import ObjectReference
-from tests.support.fake_api import Answer, FakeApi, credentials_for, fake_api, refusal
+from tests.support.fake_api import (
+    Answer,
+    FakeApi,
+    credentials_for,
+    fake_api,
+    kubeconfig,
+    refusal,
+)
 from tests.support.in_process import eventually
 
 LEASE_SECONDS, MARGIN_SECONDS = 10.0, 5.0
@@ -181,6 +191,33 @@ async def test_a_connection_that_opens_too_late_sends_nothing(
         await exchange
     pool.close()
     assert api.asked == []
+
+
+async def test_a_connection_to_a_proxy_that_opens_too_late_sends_nothing(
+    api: FakeApi, fence: Fence, clock: VirtualClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    proxy: dict[str, Any] = {"proxy-url": api.url}
+    path.write_bytes(orjson.dumps(kubeconfig("http://api.example", **proxy)))
+    credentials = await load_credentials(str(path))
+    assert credentials.proxied
+    async with KubernetesClient(
+        credentials,
+        clock=SystemClock(),
+        metrics=Metrics(),
+        jitter=lambda: 0.0,
+        retry=FAST,
+        fence=fence,
+    ) as client:
+        fence.extend(LEASE_SECONDS)
+        binding = asyncio.create_task(bind(client))
+        await asyncio.sleep(0)  # it is connecting
+        clock.advance(LEASE_SECONDS)
+        with pytest.raises(NotLeader):
+            await binding
+        assert api.asked == []
+        await client.get("/x")
+        assert len(api.asked) == 1, "what needs no lease passes"
 
 
 async def test_a_writes_time_out_ends_with_the_lease(

@@ -114,6 +114,40 @@ async def test_late_answers_narrow_the_limit() -> None:
     assert limiter.limit < before / 2
 
 
+async def test_what_yields_gives_way_as_soon_as_a_binding_would_wait_for_it() -> None:
+    clock = VirtualClock()
+    first = AdaptiveLimiter(clock, initial=32, minimum=4)
+    second = AdaptiveLimiter(clock, initial=32, minimum=2, yields_to=first, late_seconds=0.01)
+    for limiter in (first, second):
+        await exchange(limiter, clock, 0.002)
+    for _ in range(60):
+        await exchange(first, clock, 0.03)
+        await exchange(second, clock, 0.03)
+    assert second.limit == 2
+    assert first.limit > 32, "for bindings, 30 ms are no reason to send fewer"
+
+
+async def test_what_was_never_quick_is_compared_with_the_best_of_those_it_yields_to() -> None:
+    clock = VirtualClock()
+    first = AdaptiveLimiter(clock, initial=4, minimum=4)
+    second = AdaptiveLimiter(clock, initial=32, minimum=2, yields_to=first, late_seconds=0.01)
+    await exchange(first, clock, 0.002)
+    for _ in range(60):
+        await exchange(second, clock, 0.03)
+    assert second.limit == 2
+
+
+async def test_what_the_server_could_do_a_minute_ago_is_forgotten() -> None:
+    clock = VirtualClock()
+    first = AdaptiveLimiter(clock, initial=4, minimum=4)
+    second = AdaptiveLimiter(clock, initial=8, minimum=2, yields_to=first, late_seconds=0.01)
+    await exchange(first, clock, 0.002)
+    clock.advance(61)
+    for _ in range(40):
+        await exchange(second, clock, 0.03)
+    assert second.limit > 8
+
+
 async def test_limit_stays_within_its_bounds() -> None:
     clock = VirtualClock()
     limiter = AdaptiveLimiter(clock, initial=4, minimum=2, maximum=6)

@@ -13,7 +13,11 @@ from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from tests.support.memory_client import MemoryClient
 
 PATH = "/apis/scheduling.stellwerk.dev/v1alpha1/schedulerprofiles"
-ACTIVE = {"schedulerName": "packing", "weights": {"NodeResourcesFit": 5}}
+WHOSE = {
+    "schedulerName": "packing",
+    "selector": {"namespaceSelector": {"matchLabels": {"team": "batch"}}},
+}
+ACTIVE = {**WHOSE, "weights": {"NodeResourcesFit": 5}}
 SHADOW = {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"ImageLocality": 2}}
 
 
@@ -29,7 +33,7 @@ def specs(stored: MemoryClient) -> list[JsonObject]:
 
 
 EXCHANGED = [
-    {"schedulerName": "packing", "weights": {"ImageLocality": 2}},
+    {**WHOSE, "weights": {"ImageLocality": 2}},
     {"shadowOf": "packing", "sampleOneIn": 3, "weights": {"NodeResourcesFit": 5}},
 ]
 

@@ -55,6 +55,14 @@ class Events(WatchHandlers):
         self.applying.append((len(self.seen), applying))
 
 
+class AnyKind(Events):
+    """Takes events of other kinds, too."""
+
+    @override
+    def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
+        self.seen.append((event_type, obj))
+
+
 class Bench:
     def __init__(self, watched: WatchedKind = PODS) -> None:
         self.events = Events()
@@ -159,6 +167,23 @@ def test_a_right_that_is_withdrawn_makes_nothing_vanish(bench: Bench) -> None:
     bench.delivery.deliver("ADDED", pod("a"))
     bench.delivery.unavailable("the role lacks the right to list pods", absent=False)
     assert bench.seen() == [("ADDED", "a")]
+
+
+def test_a_kind_that_is_not_watched_grows_old_only_if_something_of_it_is_known() -> None:
+    now_seconds = [0.0]
+    deliveries = {
+        watched.kind: Delivery(
+            watched, AnyKind(), Metrics(), lambda *_: None, now_seconds=lambda: now_seconds[0]
+        )
+        for watched in WATCHED
+        if watched.kind in {"Pod", "Service", "PodGroup"}
+    }
+    deliveries["Service"].deliver("ADDED", pod("known"))
+    for delivery in deliveries.values():
+        delivery.unavailable("the role lacks the right to list them", absent=False)
+    now_seconds[0] = 100.0
+    silences = {kind: delivery.silence_seconds() for kind, delivery in deliveries.items()}
+    assert silences == {"Pod": 100.0, "Service": 100.0, "PodGroup": 0.0}
 
 
 def test_pods_that_cannot_be_listed_are_never_taken_for_synced_others_are() -> None:

@@ -78,7 +78,7 @@ def test_the_schema_is_structural() -> None:
         assert set(node) <= VALUE_KEYWORDS, path
         if node["type"] == "array":
             assert node["items"]["type"], path
-            assert node["x-kubernetes-list-type"] in {"map", "atomic"}, path
+            assert node["x-kubernetes-list-type"] in {"map", "set", "atomic"}, path
         if "additionalProperties" in node:
             assert "properties" not in node, path
 

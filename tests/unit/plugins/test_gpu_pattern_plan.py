@@ -151,6 +151,22 @@ def test_without_typical_pods_those_of_the_cluster_count() -> None:
     assert pod.gpu_devices == (1,)
 
 
+def test_kinds_that_come_up_are_planned_for_though_nothing_was_used_up() -> None:
+    cache, background = gpu_cache([gpu_node("a", 2)]), Held()
+    plugin = planned(cache, background, solverSeconds=5)
+    plugin.pre_enqueue(gpu_pod_info("first", milli=600))
+    scores(plugin, cache, milli=600)
+    background.deliver()
+    assert (scores(plugin, cache, milli=600) or {})["a"] > 1
+    assert (scores(plugin, cache, milli=900) or {})["a"] <= 1
+    for number in range(40):
+        plugin.pre_enqueue(gpu_pod_info(f"waits-{number}", milli=900))
+    scores(plugin, cache, milli=900)
+    assert len(background.asked) == 2
+    background.deliver()
+    assert (scores(plugin, cache, milli=900) or {})["a"] > 1
+
+
 def test_a_decision_that_is_only_looked_at_begins_no_plan() -> None:
     cache = gpu_cache([gpu_node("a", 2)])
     plugin = planned(cache, NoBackground())

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import ScorePlugin
-from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
 from stellwerk.plugins.gpu_best_fit import GpuBestFit
@@ -232,3 +232,31 @@ def test_fgd_scores_are_steps_of_some_forty_thousandths() -> None:
         strict=True,
     ):
         assert score_of(FragmentationGradientDescent, pod, held, args=args) == scores
+
+
+def test_gradient_descent_without_typical_pods_goes_by_those_that_were_seen() -> None:
+    cache = gpu_cache([gpu_node("a", 2), gpu_node("b", 2)])
+    plugin = make_plugin(FragmentationGradientDescent, cache.snapshot)
+    cache.update_snapshot()
+    asked = gpu_pod_info("asked", milli=300)
+    assert raw_scores(plugin, asked, NodeView(cache.snapshot)) == {"a": 50, "b": 50}
+    for number in range(9):
+        plugin.pre_enqueue(gpu_pod_info(f"waits-{number}", devices=2))
+    # Whatever placed it: two whole devices are left on b alone.
+    cache.set_pod(parse_pod(gpu_pod("old", milli=300, on="a", ids="0")))
+    cache.update_snapshot()
+    given = make_plugin(
+        FragmentationGradientDescent,
+        cache.snapshot,
+        {
+            "typicalPods": [
+                {"cpuMillis": 1000, "gpuMilli": 1000, "devices": 2, "count": 9},
+                {"cpuMillis": 1000, "gpuMilli": 300, "count": 1},
+            ]
+        },
+    )
+    expected = raw_scores(given, asked, NodeView(cache.snapshot))
+    assert expected is not None
+    assert expected["a"] > expected["b"]
+    assert raw_scores(plugin, asked, NodeView(cache.snapshot)) == expected
+    assert plugin.score_key(CycleState(), asked) != given.score_key(CycleState(), asked)

@@ -1,7 +1,10 @@
 """The planned patterns against gradient descent, on a published workload where it is at hand."""
 
+from pathlib import Path
+
 import pytest
 
+from stellwerk.cli import main
 from stellwerk_simulation.arrivals import typical_pods
 from stellwerk_simulation.conduct import Conduct
 from stellwerk_simulation.curve import curve
@@ -9,6 +12,25 @@ from stellwerk_simulation.experiment import Experiment
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.simulation import Simulation
 from tests.support.gpu_cluster import trace_file
+from tests.support.repository import ROOT
+
+DATA = ROOT / "tests" / "data" / "simulation"
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *typical: str) -> str:
+    trace = ("--nodes", str(DATA / "nodes.csv"), "--pods", str(DATA / "pods.csv"))
+    assert main(["simulate", *trace, "--profile", "fgd", "--jobs", "1", *typical]) == 0
+    return capsys.readouterr().out
+
+
+def test_ready_profiles_expect_other_pods_than_those_that_arrive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,64000,1024,1,900\n")
+    own = simulated(capsys)
+    assert simulated(capsys, "--typical-pods", str(DATA / "pods.csv")) == own
+    assert simulated(capsys, "--typical-pods", str(other)) != own
 
 
 @pytest.mark.long

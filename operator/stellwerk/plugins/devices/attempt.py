@@ -4,13 +4,20 @@ Invariant: what PreFilter found does not change during the attempt, whatever hap
 meanwhile; the claims are taken up again where they are written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.devices.claims import Demand
 from stellwerk.plugins.devices.extended import CLAIM_NAME, ExtendedClaim
-from stellwerk.plugins.devices.pod_claims import is_allocated, key_of
+from stellwerk.plugins.devices.pod_claims import (
+    consumer_of,
+    is_allocated,
+    is_reserved_for,
+    key_of,
+    uid_of,
+)
 
 
 @dataclass(slots=True)
@@ -37,6 +44,8 @@ class Attempt:
     """The claim that an earlier attempt has made for them, to be deleted first."""
     demands: tuple[Demand, ...] = ()
     """Of the claims to be allocated."""
+    shared: Mapping[str, JsonObject] = field(default_factory=dict)
+    """The entry of the pod's group in reservedFor, by the name of each claim that the group has."""
     joined: frozenset[str] = frozenset()
     """Uids of claims whose allocation another member of the pod's group has in flight."""
     decided: list[Decided] = field(default_factory=list)
@@ -49,6 +58,20 @@ class Attempt:
 
     def __post_init__(self) -> None:
         self.names = (*map(key_of, self.to_allocate), f"{self.namespace}/{CLAIM_NAME}")
+
+    def consumer(self, claim: JsonObject, pod: PodInfo) -> JsonObject:
+        """The entry in the claim's reservedFor by which the pod may use it."""
+        return self.shared.get(claim["metadata"]["name"]) or consumer_of(pod)
+
+    def is_reserved(self, claim: JsonObject, pod: PodInfo) -> bool:
+        """Whether the pod may use the claim already."""
+        return is_reserved_for(claim, self.consumer(claim, pod))
+
+    @property
+    def joined_alone(self) -> list[JsonObject]:
+        """The claims joined that are reserved for each member by itself."""
+        joined = (claim for claim in self.claims if uid_of(claim) in self.joined)
+        return [claim for claim in joined if claim["metadata"]["name"] not in self.shared]
 
     @property
     def to_allocate(self) -> list[JsonObject]:

@@ -73,7 +73,7 @@ class ClaimBinding:
                 ours = decided.get(claim["metadata"]["name"])
                 if uid_of(claim) in self.attempt.joined:
                     written.append(await self._joined(claim))
-                elif ours is None and is_reserved_for(claim, self.pod):
+                elif ours is None and self.attempt.is_reserved(claim, self.pod):
                     written.append(claim)
                 else:
                     written.append(await self._written(claim, ours))
@@ -130,7 +130,7 @@ class ClaimBinding:
         stored = stored or self.handle.objects.get(_CLAIM, namespace, name)
         if stored is None or not is_allocated(stored):
             raise ClaimLostError(f"claim {key_of(claim)} got deallocated elsewhere in the meantime")
-        if is_reserved_for(stored, self.pod):
+        if self.attempt.is_reserved(stored, self.pod):
             return stored
         return await self._written(stored, None)
 
@@ -152,8 +152,8 @@ class ClaimBinding:
         if decided is not None:
             stamp = self.handle.now().strftime("%Y-%m-%dT%H:%M:%SZ")
             status["allocation"] = {**decided.allocation, "allocationTimestamp": stamp}
-        if not is_reserved_for(claim, self.pod):
-            status["reservedFor"] = [*reserved_for(claim), consumer_of(self.pod)]
+        if not self.attempt.is_reserved(claim, self.pod):
+            status["reservedFor"] = [*reserved_for(claim), self.attempt.consumer(claim, self.pod)]
         if decided is not None:
             # Once for the whole group: what each of its members wrote would collide.
             joined = self.in_flight.joined(decided.uid, self.pod.namespace)
@@ -276,34 +276,25 @@ class ClaimBinding:
         return read
 
     def undo(self) -> Iterator[FollowUp]:
-        """What takes the pod's reservations back; allocations stay."""
-        generated = self.attempt.generated
+        """What takes the pod's reservations back; allocations stay, and those of its group."""
+        generated, own = self.attempt.generated, consumer_of(self.pod)
         for each in self.attempt.decided:
             if self.in_flight.is_in_doubt(each.uid, self.pod.namespace):
                 yield FollowUp(f"read {key_of(each.claim)}", self._read_back(each))
         for claim in self.attempt.claims:
             namespace, name = claim["metadata"].get("namespace") or "", claim["metadata"]["name"]
+            if name in self.attempt.shared:
+                continue
             shown = self.handle.objects.get(_CLAIM, namespace, name)
             written = any(
                 each.claim is claim and self.is_written(each) for each in self.attempt.decided
             )
-            if written or (shown is not None and is_reserved_for(shown, self.pod)):
-                yield FollowUp(f"unreserve {key_of(claim)}", self._unreserve(claim))
+            if written or (shown is not None and is_reserved_for(shown, own)):
+                yield unreserving(claim, own)
         if generated is not None:
             yield FollowUp(
                 f"delete {key_of(generated)}", lambda client: delete_claim(client, generated)
             )
-
-    def _unreserve(self, claim: JsonObject) -> Write:
-        patch = {
-            "metadata": {"uid": claim["metadata"].get("uid")},
-            "status": {"reservedFor": [{"$patch": "delete", "uid": self.pod.uid}]},
-        }
-
-        async def write(client: ClusterWriter) -> None:
-            await client.patch(f"{path_of(claim)}/status", patch, content_type=_STRATEGIC)
-
-        return write
 
 
 # --- what is carried out in the background ------------------------------------------------------
@@ -318,6 +309,19 @@ def path_of(claim: JsonObject) -> str:
 def collection_of(namespace: str) -> str:
     """The API path of a namespace's claims."""
     return f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+
+
+def unreserving(claim: JsonObject, consumer: JsonObject) -> FollowUp:
+    """What takes the reservation of a pod or a group off a claim."""
+    patch = {
+        "metadata": {"uid": claim["metadata"].get("uid")},
+        "status": {"reservedFor": [{"$patch": "delete", "uid": consumer["uid"]}]},
+    }
+
+    async def write(client: ClusterWriter) -> None:
+        await client.patch(f"{path_of(claim)}/status", patch, content_type=_STRATEGIC)
+
+    return FollowUp(f"unreserve {key_of(claim)}", write)
 
 
 async def deallocated(client: ClusterWriter, claim: JsonObject) -> None:

@@ -18,12 +18,12 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.services import ObjectStore
+from stellwerk.framework.services import ObjectStore, PodGroups
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.devices.pod_claims import claim_names, is_allocated, why_not_ready
 
 
-def device_events(objects: ObjectStore) -> Sequence[ClusterEventWithHint]:
+def device_events(objects: ObjectStore, groups: PodGroups) -> Sequence[ClusterEventWithHint]:
     """What DynamicResources registers for."""
     changed = Action.ADD | Action.UPDATE_OTHER
     return (
@@ -34,11 +34,14 @@ def device_events(objects: ObjectStore) -> Sequence[ClusterEventWithHint]:
         ClusterEventWithHint(
             Resource.POD,
             Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM,
-            partial(_own_claims_known, objects),
+            partial(_own_claims_known, objects, groups),
             HintScope.POD,
         ),
         ClusterEventWithHint(
-            Resource.RESOURCE_CLAIM, changed, partial(_claim_changed, objects), HintScope.POD
+            Resource.RESOURCE_CLAIM,
+            changed,
+            partial(_claim_changed, objects, groups),
+            HintScope.POD,
         ),
         ClusterEventWithHint(Resource.RESOURCE_CLAIM, Action.DELETE, _claim_deleted, HintScope.POD),
         ClusterEventWithHint(Resource.ASSIGNED_POD, Action.DELETE, _may_have_given_back),
@@ -47,12 +50,14 @@ def device_events(objects: ObjectStore) -> Sequence[ClusterEventWithHint]:
     )
 
 
-def _own_claims_known(objects: ObjectStore, pod: PodInfo, change: ClusterChange) -> QueueingHint:
+def _own_claims_known(
+    objects: ObjectStore, groups: PodGroups, pod: PodInfo, change: ClusterChange
+) -> QueueingHint:
     """Whether the pod's own status has come to name its claims, and all are there."""
     new = change.new
     if not isinstance(new, PodInfo):
         return QUEUE
-    return queue_if(new.uid == pod.uid and not why_not_ready(objects, new))
+    return queue_if(new.uid == pod.uid and not why_not_ready(objects, new, groups.claims_with(new)))
 
 
 def _may_have_given_back(_: PodInfo, change: ClusterChange) -> QueueingHint:
@@ -79,11 +84,13 @@ def _claim_deleted(pod: PodInfo, change: ClusterChange) -> QueueingHint:
     )
 
 
-def _claim_changed(objects: ObjectStore, pod: PodInfo, change: ClusterChange) -> QueueingHint:
+def _claim_changed(
+    objects: ObjectStore, groups: PodGroups, pod: PodInfo, change: ClusterChange
+) -> QueueingHint:
     """Whether a claim gave devices back, or one of the pod's own was made or has a new status."""
     if not isinstance(change.new, dict):
         return QUEUE
-    if why_not_ready(objects, pod):
+    if why_not_ready(objects, pod, groups.claims_with(pod)):
         return QUEUE_SKIP
     old = change.old if isinstance(change.old, dict) else None
     if old is not None and is_allocated(old) and not is_allocated(change.new):

@@ -4,12 +4,13 @@ PreEnqueue, PreFilter and the hint functions ask. Invariant: the first reference
 as it should be decides, in the order of spec.resourceClaims.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from stellwerk.framework.services import ObjectStore
+from stellwerk.framework.services import GroupClaims, ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import ClaimReference
+from stellwerk.models.pod_group_key import WORKLOAD_API
 
 KIND = "ResourceClaim"
 
@@ -18,19 +19,19 @@ class ClaimMissingError(Exception):
     """A claim of the pod is not there, or not usable; the text is for users."""
 
 
-def claims_of(objects: ObjectStore, pod: PodInfo) -> list[JsonObject]:
-    """The pod's claims in order.
+def claims_of(objects: ObjectStore, pod: PodInfo, group: GroupClaims | None) -> list[JsonObject]:
+    """The pod's claims in order; `group`: those of its group.
 
     Raises:
         ClaimMissingError: one of them is not there.
     """
-    return list(_claims(objects, pod))
+    return list(_claims(objects, pod, group))
 
 
-def why_not_ready(objects: ObjectStore, pod: PodInfo) -> str:
+def why_not_ready(objects: ObjectStore, pod: PodInfo, group: GroupClaims | None) -> str:
     """Why the pod has to wait for its claims; empty: they are there."""
     try:
-        claims_of(objects, pod)
+        claims_of(objects, pod, group)
     except ClaimMissingError as missing:
         return str(missing)
     return ""
@@ -71,9 +72,9 @@ def reserved_for(claim: JsonObject) -> list[JsonObject]:
     return list((claim.get("status") or {}).get("reservedFor") or ())
 
 
-def is_reserved_for(claim: JsonObject, pod: PodInfo) -> bool:
-    """Whether the pod is among those that the claim is reserved for."""
-    return any(each.get("uid") == pod.uid for each in reserved_for(claim))
+def is_reserved_for(claim: JsonObject, consumer: JsonObject) -> bool:
+    """Whether the consumer, by its uid, is among those that the claim is reserved for."""
+    return any(each.get("uid") == consumer["uid"] for each in reserved_for(claim))
 
 
 def consumer_of(pod: PodInfo) -> JsonObject:
@@ -81,7 +82,26 @@ def consumer_of(pod: PodInfo) -> JsonObject:
     return {"resource": "pods", "name": pod.name, "uid": pod.uid}
 
 
-def _claims(objects: ObjectStore, pod: PodInfo) -> Iterator[JsonObject]:
+def shared_consumers(
+    pod: PodInfo, claims: Iterable[JsonObject], group: GroupClaims | None
+) -> dict[str, JsonObject]:
+    """The entry of the group in reservedFor, by the name of each of the claims that it shares."""
+    if group is None:
+        return {}
+    entry = {
+        "apiGroup": WORKLOAD_API,
+        "resource": "podgroups",
+        "name": group.group_name,
+        "uid": group.group_uid,
+    }
+    shared = {
+        claim_name(pod, each) for each in pod.spec.resource_claims if each in group.references
+    }
+    names = [claim["metadata"]["name"] for claim in claims if not _is_owner(pod.uid, claim)]
+    return {name: entry for name in names if name in shared}
+
+
+def _claims(objects: ObjectStore, pod: PodInfo, group: GroupClaims | None) -> Iterator[JsonObject]:
     for reference in pod.spec.resource_claims:
         name = claim_name(pod, reference)
         if name is None:
@@ -94,7 +114,7 @@ def _claims(objects: ObjectStore, pod: PodInfo) -> Iterator[JsonObject]:
         metadata: Mapping[str, JsonObject] = claim["metadata"]
         if metadata.get("deletionTimestamp"):
             raise ClaimMissingError(f'resourceclaim "{name}" is being deleted')
-        if not reference.claim_name and not _is_owner(pod, claim):
+        if not (reference.claim_name or _is_owner(pod.uid, claim) or _is_group_s(group, claim)):
             raise ClaimMissingError(
                 f"ResourceClaim {pod.namespace}/{name} was not created for Pod {pod.key} "
                 "(Pod is not owner)"
@@ -102,6 +122,10 @@ def _claims(objects: ObjectStore, pod: PodInfo) -> Iterator[JsonObject]:
         yield claim
 
 
-def _is_owner(pod: PodInfo, claim: JsonObject) -> bool:
+def _is_group_s(group: GroupClaims | None, claim: JsonObject) -> bool:
+    return group is not None and _is_owner(group.group_uid, claim)
+
+
+def _is_owner(uid: str, claim: JsonObject) -> bool:
     owners = claim["metadata"].get("ownerReferences") or ()
-    return any(owner.get("controller") and owner.get("uid") == pod.uid for owner in owners)
+    return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)

@@ -34,6 +34,9 @@ _log = logging.getLogger(__name__)
 _USED_UP: Final = 0.8
 """A plan is made anew when so much is left of what was idle when the last one was asked for."""
 _FREED: Final = 1.1
+_LEAST_NEWS: Final = 32
+_NEWS: Final = 0.5
+"""Where kinds are those that were seen, a plan is also made anew when so large a share is new."""
 _CPU_STEP: Final = 100
 _MEMORY_STEP_MIB: Final = 4096
 _FULL: Final = WHOLE // MILLI_STEP
@@ -80,11 +83,19 @@ class PatternTargets:
         self._known: dict[int, dict[str, _KnownPod]] = {}
         self._idle: IntColumn = np.zeros(0, np.int64)
         self._idle_then = 0
+        self._seen, self._seen_then = handle.snapshot.seen_pods, 0
         self._asked: _Asked | None = None
+
+    def see(self, pod: PodInfo) -> None:
+        """A pod is there that may never get a node: where kinds are those seen, it counts."""
+        if not self._given:
+            self._seen.see((pod,))
 
     def follow(self) -> None:
         """Look at what changed; take a plan over that is there, ask for one that is due."""
         self._follow_rows()
+        if not self._given:
+            self._seen.follow(self._handle.snapshot)
         if self._asked is not None:
             if self._asked.outcome.ready():
                 self._take_over(self._asked)
@@ -148,7 +159,10 @@ class PatternTargets:
 
     def _due(self) -> bool:
         idle = int(self._idle.sum())
-        return not _USED_UP * self._idle_then < idle < max(_FREED * self._idle_then, WHOLE)
+        if not _USED_UP * self._idle_then < idle < max(_FREED * self._idle_then, WHOLE):
+            return True
+        news = 0 if self._given else self._seen.count - self._seen_then
+        return news >= max(_LEAST_NEWS, _NEWS * self._seen.remembered)
 
     def _ask(self) -> None:
         """Hand a plan over to the background."""
@@ -156,7 +170,8 @@ class PatternTargets:
         snapshot = self._handle.snapshot
         kinds = self.kinds
         if not self._given:
-            kinds = PlannedPods(seen_kinds(pod for on in snapshot.pods for pod in on.values()))
+            self._seen_then = self._seen.count
+            kinds = PlannedPods(seen_kinds(self._seen.shapes()))
         rows = np.flatnonzero((self._idle > 0) & snapshot.alive & ~snapshot.unschedulable)
         if not len(rows) or not kinds.mean_milli:
             return

@@ -72,7 +72,7 @@ class GiveBack:
             "Scheduling",
             f"{len(held)} bound pods were given back: too few others could be bound for "
             f"{group.give_back_seconds} s",
-            reporting_controller=held[0].spec.scheduler_name,
+            reporting_controller=self._world.profiles.profile_name(held[0]),
         )
 
 

@@ -15,6 +15,7 @@ from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGr
 from stellwerk.scheduler.gangs.finished_members import FinishedMembers
 from stellwerk.scheduler.gangs.give_back import GiveBack
 from stellwerk.scheduler.gangs.group_reports import GroupReports
+from stellwerk.scheduler.gangs.turn_taking import changed, let_follow
 from stellwerk.world.world import World
 
 GROUP_KINDS: Final = {"PodGroup": WORKLOAD_API, "CoschedulingPodGroup": COSCHEDULING_API}
@@ -52,6 +53,11 @@ class GroupEvents:
         self._changed(key)
         self._wake_one(key)
 
+    def on_profiles(self, namespace: str = "") -> None:
+        """Pods of a namespace, or of all, may have other profiles than before."""
+        for key in self._book.recount(namespace):
+            self._changed(key)
+
     def _wake_one(self, key: PodGroupKey) -> None:
         """The group has another size: have it tried, were it but for one that it waited for."""
         members, entries = self._book.groups.get(key), self._world.queue.entries
@@ -76,7 +82,9 @@ class GroupEvents:
             uid = metadata.get("uid")
             if group is not None and uid and group.uid and uid != group.uid:
                 return  # its name has been used again already
+            queue = self._book.queues.of(group) if group is not None else None
             self._book.take_group(key)
+            let_follow(self._world, queue)
         else:
             parse = parse_pod_group if kind == "PodGroup" else parse_coscheduling_group
             parsed = parse(obj)
@@ -99,6 +107,7 @@ class GroupEvents:
             if members.is_closed is not closed:
                 members.is_closed = closed
                 (self._gate if closed else self._let_in)(members)
+            changed(self._world, members)
             if group is not None and group.give_back_seconds is not None:
                 self._give_back.look(members)
         self._reports.look(key)

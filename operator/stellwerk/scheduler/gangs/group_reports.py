@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 WAITING_FOR_PODS: Final = "WaitingForPods"
 """Reason of a group's condition, and of its pods', while too few of them exist."""
+WAITING_FOR_TURN: Final = "WaitingForTurn"
+"""The same where another group of its queue comes first."""
 PATIENCE_SECONDS: Final = 1.0
 """A group that is complete sooner than this was never said to wait."""
 _WRITERS: Final = 4
@@ -87,6 +89,14 @@ class GroupReports:
         if not self._is_satisfied(key):
             self._say(key, Said("False", SCHEDULER_ERROR, message))
 
+    def waits_for_turn(self, members: GroupMembers, message: str) -> None:
+        """Another group of its queue comes first."""
+        if not self._is_satisfied(members.key):
+            self._say(members.key, Said("False", WAITING_FOR_TURN, message))
+        for pod in members.pods.values():
+            if not (pod.terminating or pod.spec.scheduling_gates or pod.node_name):
+                self.outbox.reports.put(Report(pod, WAITING_FOR_TURN, message))
+
     def look(self, key: PodGroupKey) -> None:
         """The group or its members have changed: see some time later whether it waits."""
         if key not in self.world.pod_groups.groups:
@@ -108,10 +118,10 @@ class GroupReports:
         members = self.world.pod_groups.groups.get(key)
         if members is None:
             return False
-        served = self.world.profiles.served
+        profiles = self.world.profiles
         return any(
-            (profile := served.get(name)) is not None and profile.places_groups
-            for name in {pod.spec.scheduler_name for pod in members.pods.values()}
+            (profile := profiles.served.get(name)) is not None and profile.places_groups
+            for name in {profiles.profile_name(pod) for pod in members.pods.values()}
         )
 
     def _look(self, key: PodGroupKey) -> None:
@@ -144,19 +154,7 @@ class GroupReports:
     def _is_satisfied(self, key: PodGroupKey) -> bool:
         """Whether enough members have a node, whatever becomes of the others."""
         members = self.world.pod_groups.groups.get(key)
-        group = members.group if members is not None else None
-        if members is None or group is None:
-            return False
-        return self._placed(members) >= max(1, group.min_count)
-
-    def _placed(self, members: GroupMembers) -> int:
-        """How many members have a node, or have done their work."""
-        assumed = self.world.cache.assumed_pods
-        placed = sum(
-            not pod.terminating and (bool(pod.node_name) or uid in assumed)
-            for uid, pod in members.pods.items()
-        )
-        return placed + members.succeeded
+        return members is not None and self.world.pod_groups.is_satisfied(members)
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -219,7 +217,9 @@ class GroupReports:
             return {"status": status} if status else None
         if said is COUNTED:
             members = self.world.pod_groups.groups[group.key]
-            return own_conditions(members, self._placed(members), self.world.clock.now())
+            return own_conditions(
+                members, self.world.pod_groups.placed(members), self.world.clock.now()
+            )
         wanted = {"status": said.status, "reason": said.reason, "message": shown(said.message)}
         types = [each["type"] for each in group.conditions if each["type"] not in OWN]
         present = next(
@@ -242,7 +242,8 @@ class GroupReports:
         """An event on the group, under the name of one of the profiles that place it."""
         key = group.key
         members = self.world.pod_groups.groups[key]
-        names = sorted({pod.spec.scheduler_name for pod in members.pods.values()})
+        profile_name = self.world.profiles.profile_name
+        names = sorted({profile_name(pod) for pod in members.pods.values()})
         is_placed = said.status == "True"
         self.outbox.recorder.event(
             group_reference(group),

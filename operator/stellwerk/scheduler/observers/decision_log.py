@@ -85,7 +85,7 @@ def _trace_scores(pod: PodInfo, scores: Scores, snapshot: Snapshot) -> None:
     rows = scores.nodes.row_numbers().tolist()
     names = snapshot.names(scores.nodes.row_numbers())
     for score in scores.by_plugin:
-        normalized = score.normalized.tolist()
+        normalized, raw = score.normalized.tolist(), score.raw.tolist()
         for position, (row, name) in enumerate(zip(rows, names, strict=True)):
             logger.log(
                 TRACE,
@@ -96,7 +96,7 @@ def _trace_scores(pod: PodInfo, scores: Scores, snapshot: Snapshot) -> None:
                 _amounts(snapshot, snapshot.requested, row),
                 _amounts(snapshot, snapshot.allocatable, row),
                 normalized[position],
-                score.raw[position],
+                raw[position],
                 score.weight,
                 extra={"pod": pod.key, "node": name, "plugin": score.plugin},
             )

@@ -23,6 +23,7 @@ from stellwerk.models.plugin_description import ExtensionPoint, PluginDescriptio
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.scheduler.extenders.pool import ExtenderPool
+from stellwerk.scheduler.profiles.profile_moves import ProfileMoves
 from stellwerk.scheduler.profiles.shadows import Shadows
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.profiles import ProfileActivity, RecordedRandom, ServedProfile
@@ -107,6 +108,7 @@ class ProfileLoader:
         self._known = known_plugins
         self._extenders = extenders
         self.without_profile = without_profile
+        self.moves = ProfileMoves(world, without_profile)
         self._seeded = seeded
         self._metrics = metrics
         self._max_complexity = max_complexity
@@ -302,7 +304,7 @@ class ProfileLoader:
     def _requeue(self, changed: list[str], *, reordered: bool) -> None:
         """Let the queue follow profiles whose framework was made, remade or taken away."""
         queue, now = self._world.queue, self._world.clock.monotonic()
-        self.without_profile.profiles_changed()
+        self.moves.profiles_changed()
         if reordered:
             queue.reorder()
         for name in changed:

@@ -22,6 +22,7 @@ from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
+from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap
 from stellwerk.scheduler.profiles.shadows import counts as shadow_counts
 from stellwerk.world.world import World
 
@@ -35,6 +36,8 @@ COUNTS_SECONDS: Final = 3.0
 """How often counts are written, while they change."""
 FAILURE_SECONDS: Final = 30.0
 """How long a status that could not be written is left alone."""
+_PODS_PER_TURN: Final = 500
+"""How many are counted in a row: of a flood there are tens of thousands."""
 _CONTROLLER: Final = "stellwerk"
 _QUEUES: Final = {
     Place.ACTIVE: "active",
@@ -55,6 +58,8 @@ class _Written:
     """When anything may be written again, after a failure."""
     reported: tuple[object, ...] = ()
     """The verdict that there was an event about."""
+    overlap: Statement | None = None
+    """Of its selector, as of the last look at counts."""
 
 
 @dataclass(slots=True)
@@ -85,7 +90,7 @@ class ProfileStatusWriter:
         self._written = {_uid(each): self._written.get(_uid(each), _Written()) for each in entries}
         now = self.world.clock.monotonic()
         due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
-        pending = self._pending() if due else {}
+        pending = await self._pending() if due else {}
         for entry in entries:
             if self._written[_uid(entry)].retry_seconds <= now:
                 await self._write(entry, pending if _uid(entry) in due else None)
@@ -96,7 +101,9 @@ class ProfileStatusWriter:
         """Write one status; without `pending`, only if its verdict changed."""
         written, now = self._written[_uid(entry)], self.world.clock.monotonic()
         before = entry.obj.get("status") or {}
-        after = verdict_status(entry, before, self.world.clock.now())
+        if pending is not None:
+            written.overlap = overlap(self.world.profiles, entry.serving)
+        after = verdict_status(entry, before, self.world.clock.now(), written.overlap)
         verdict_changed = any(before.get(key) != value for key, value in after.items())
         if pending is None and not verdict_changed:
             return
@@ -125,6 +132,18 @@ class ProfileStatusWriter:
             if stored["metadata"].get("uid") == _uid(entry):
                 entry.obj = {**entry.obj, "status": stored.get("status") or {}}
 
+    def described(self) -> list[JsonObject]:
+        """The objects with their conditions as they are or are about to be written."""
+        now, profiles = self.world.clock.now(), self.world.profiles
+        items = []
+        for entry in self.loader.entries.values():
+            before, overlaps = entry.obj.get("status") or {}, overlap(profiles, entry.serving)
+            conditions = verdict_status(entry, before, now, overlaps)["conditions"]
+            items.append(
+                {"name": entry.name, "generation": entry.generation, "conditions": conditions}
+            )
+        return items
+
     def _counts(self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]]) -> JsonObject:
         by_queue = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
         if entry.serving is not None:
@@ -143,18 +162,19 @@ class ProfileStatusWriter:
             counts["lastDecisionTime"] = _timestamp(clock.now() - ago)
         return counts
 
-    def _pending(self) -> Mapping[str, Mapping[str, int]]:
-        """Pending pods by schedulerName of their profile, and queue."""
-        profiles, queue = self.world.profiles, self.world.queue
-        if len(profiles.served) == 1:
+    async def _pending(self) -> Mapping[str, Mapping[str, int]]:
+        """Pending pods by schedulerName of their profile, and queue; counted with turns between."""
+        served, queue = self.world.profiles.served, self.world.queue
+        if len(served) == 1:
             # Every pod in the queue is of this profile: no need to look at each.
-            return {name: queue.pending() for name in profiles.served}
+            return {name: queue.pending() for name in served}
         pending: dict[str, Counter[str]] = {}
-        for entry in queue.entries.values():
-            profile = profiles.of(entry.pod)
-            if profile is not None and entry.place in _QUEUES:
-                by_queue = pending.setdefault(profile.scheduler_name, Counter())
+        for number, entry in enumerate(tuple(queue.entries.values()), 1):
+            if entry.place in _QUEUES:
+                by_queue = pending.setdefault(entry.profile_name, Counter())
                 by_queue[_QUEUES[entry.place]] += 1
+            if number % _PODS_PER_TURN == 0:
+                await asyncio.sleep(0)
         return pending
 
     def _report(
@@ -183,8 +203,10 @@ class ProfileStatusWriter:
         )
 
 
-def verdict_status(entry: ProfileEntry, before: JsonObject, now: datetime) -> JsonObject:
-    """The part of a profile's status that depends on the profiles alone."""
+def verdict_status(
+    entry: ProfileEntry, before: JsonObject, now: datetime, overlaps: Statement | None = None
+) -> JsonObject:
+    """The part of a profile's status that depends on the profiles, and what its selector meets."""
     refusal, serving = entry.refusal, entry.serving
     remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
     accepted = (
@@ -196,7 +218,8 @@ def verdict_status(entry: ProfileEntry, before: JsonObject, now: datetime) -> Js
         "observedGeneration": entry.generation,
         "conditions": [
             _stated(each, entry.generation, before, now)
-            for each in (accepted, _activity(entry, serving))
+            for each in (accepted, _activity(entry, serving), overlaps)
+            if each is not None
         ],
     }
     if entry.good is not None:
@@ -205,17 +228,7 @@ def verdict_status(entry: ProfileEntry, before: JsonObject, now: datetime) -> Js
     return status
 
 
-def described(entry: ProfileEntry, now: datetime) -> JsonObject:
-    """An object with its conditions as they are or are about to be written."""
-    verdict = verdict_status(entry, entry.obj.get("status") or {}, now)
-    return {
-        "name": entry.name,
-        "generation": entry.generation,
-        "conditions": verdict["conditions"],
-    }
-
-
-def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> tuple[str, str, str, str]:
+def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> Statement:
     if serving is None:
         reason = entry.refusal.reason if entry.refusal else "NotServing"
         return ACTIVE, "False", reason, "no version of this profile schedules pods"
@@ -228,17 +241,12 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> tuple[str, 
             return ACTIVE, "True", "PromotionUnfinished", message
         message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
-    return (
-        ACTIVE,
-        "True",
-        "Serving",
-        f'schedules pods with schedulerName "{serving.scheduler_name}"',
-    )
+    others = "" if serving.spec.selector is None else ", and those that its selector matches"
+    message = f'schedules pods with schedulerName "{serving.scheduler_name}"{others}'
+    return ACTIVE, "True", "Serving", message
 
 
-def _stated(
-    statement: tuple[str, str, str, str], generation: int, before: JsonObject, now: datetime
-) -> JsonObject:
+def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:
     """A condition; the time is that of the last change of its status."""
     type_, status, reason, message = statement
     old = _condition(before, type_)

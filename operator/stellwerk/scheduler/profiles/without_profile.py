@@ -1,17 +1,17 @@
-"""Unbound pods without a profile for their schedulerName: kept until one is served.
+"""Unbound pods without a profile: kept until one serves them.
 
 Event handlers put in what had no profile from the start; pods of a profile that goes are taken out
 of the queue with a condition that says so, and pods that come after it went get the same, unless
 another scheduler has taken the name over. Invariant: an unbound pod is either here or in the
 scheduling queue; one that is being scheduled or bound while its profile goes stays in the queue
-until its attempt ends. A pod whose schedulerName was never served here is not written to.
+until its attempt ends. A pod whose schedulerName was never served here is not written to, unless a
+selector lists the name and the pod's namespace has not been seen.
 """
 
 import asyncio
 from contextvars import Context
 from typing import Final
 
-from stellwerk.backend.queued_pod import POPPED
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.outbox import Outbox
@@ -43,7 +43,9 @@ class PodsWithoutProfile:
         """Keep an unbound pod that no profile serves, as it was seen last."""
         uid = pod.uid
         self.pods[uid] = pod
-        if pod.spec.scheduler_name not in self._world.profiles.once_served:
+        profiles = self._world.profiles
+        is_ours = pod.spec.scheduler_name in profiles.once_served
+        if not is_ours and not profiles.awaits_namespace(pod):
             return
         if len(self._reported) > len(self.pods):
             self._reported &= self.pods.keys()
@@ -56,17 +58,10 @@ class PodsWithoutProfile:
                 self._look_again(), name="late pods without profile", context=Context()
             )
 
-    def profiles_changed(self) -> None:
-        """Queue pods whose profile has come, and take out those whose profile has gone."""
-        world, now = self._world, self._world.clock.monotonic()
-        for uid, pod in list(self.pods.items()):
-            if world.profiles.of(pod) is not None:
-                del self.pods[uid]
-                self._reported.discard(uid)
-                world.queue.add(pod, now)
-        for entry in list(world.queue.entries.values()):
-            if entry.place not in POPPED:
-                self.take_out(entry.newest)
+    def let_go(self, uid: str) -> None:
+        """A pod is queued from here on, or is gone."""
+        self.pods.pop(uid, None)
+        self._reported.discard(uid)
 
     def take_out(self, pod: PodInfo) -> bool:
         """Take a pod out of the queue if no profile serves it; False if it has one, or is gone."""

@@ -2,12 +2,13 @@
 
 Group decisions run it for one order of the members and one placement; what drives it makes the
 decision of each member (`Ask`), so that extenders can answer and other work have its turn between
-two of them. Invariant: a member that has a node is assumed and reserved there until `take_back`.
+two of them. Invariant: a member that has a node is assumed and reserved there until `take_back`,
+and each was decided on columns written right before.
 """
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot
-from stellwerk.world.decide import Decision
+from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import release
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.placements import EVERYWHERE, Placement
@@ -30,12 +31,39 @@ HAS_CONSTRAINTS: Final = "not eligible due to placement-based pod group scheduli
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A member to be decided on the World as it is now."""
+    """A member to be decided on the World as it is when the question is answered.
+
+    Whatever makes the decision calls `prepare` before, without waiting for anything in between.
+    """
 
     world: World
     profile: ServedProfile
     pod: PodInfo
     state: CycleState
+    placement: Placement = EVERYWHERE
+    node_name: str = ""
+    """The only node that will do; empty: any of the placement's."""
+    obstacle: str = ""
+    """Why the member does not preempt by itself."""
+
+    def prepare(self) -> None:
+        """Write the columns, and into the state which of their rows there are."""
+        snapshot, state = self.world.cache.update_snapshot(), self.state
+        state.among = (
+            _only(snapshot, self.node_name) if self.node_name else self.placement.rows(snapshot)
+        )
+        state.group = self.pod.group
+        state.write(LEFT_TO_GROUP, self.obstacle)
+
+
+def decided_at_once(ask: Ask) -> Decision:
+    """The decision on a member, extenders aside.
+
+    Raises:
+        PluginFailure: a plugin raised.
+    """
+    ask.prepare()
+    return decide(ask.world, ask.pod, ask.profile, ask.state)
 
 
 @dataclass(slots=True)
@@ -68,7 +96,9 @@ class Attempt:
         return sum(each.assumed is not None for each in self.verdicts)
 
 
-Steps = Generator[Ask, Decision, Attempt]
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[Ask | None, Decision, Result]
+"""Asks for decisions, and where it yields None only leaves a moment to others; gives a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +115,7 @@ def place(
     members: Sequence[PodInfo],
     placement: Placement = EVERYWHERE,
     nodes: Mapping[str, str] | None = None,
-) -> Steps:
+) -> Steps[Attempt]:
     """Place members in this order; one without a node does not keep the next from being tried.
 
     `nodes` are those that members may be placed on, by uid, where only one will do.
@@ -101,8 +131,7 @@ def place(
 
 def _place_each(
     ground: Ground, members: Sequence[PodInfo], attempt: Attempt, nodes: Mapping[str, str] | None
-) -> Generator[Ask, Decision, None]:
-    world, snapshot = ground.world, ground.world.cache.snapshot
+) -> Steps[None]:
     refused: dict[Hashable, Verdict] = {}
     for pod in members:
         state = CycleState()
@@ -115,13 +144,15 @@ def _place_each(
         if known is not None:
             attempt.verdicts.append(Verdict(pod, state, failure=known.failure))
             continue
-        world.cache.update_snapshot()
-        state.among = attempt.placement.rows(snapshot)
-        if nodes and pod.uid in nodes:
-            state.among = _only(snapshot, nodes[pod.uid])
-        state.group = pod.group
-        state.write(LEFT_TO_GROUP, ground.obstacle)
-        decision = yield Ask(world, ground.profile, pod, state)
+        decision = yield Ask(
+            ground.world,
+            ground.profile,
+            pod,
+            state,
+            attempt.placement,
+            nodes.get(pod.uid, "") if nodes else "",
+            ground.obstacle,
+        )
         verdict = Verdict(pod, state, decision, failure=decision.failure)
         attempt.verdicts.append(verdict)
         if decision.failure is None:
@@ -134,15 +165,44 @@ def _place_each(
             refused[key] = verdict
 
 
+def answered(steps: Steps[Result]) -> Generator[None, None, Result]:
+    """The steps with each question answered at once; what drives it has a moment between two."""
+    try:
+        ask = next(steps)
+        while True:
+            decision = None if ask is None else decided_at_once(ask)
+            yield
+            ask = next(steps) if decision is None else steps.send(decision)
+    except StopIteration as ended:
+        result: Result = ended.value
+        return result
+    finally:
+        steps.close()
+
+
 def take_back(ground: Ground, attempt: Attempt) -> None:
     """Undo what an attempt has assumed, the last first; its verdicts stay."""
-    for verdict in reversed(attempt.verdicts):
+    take_back_each(ground, attempt.verdicts)
+
+
+def take_back_each(ground: Ground, verdicts: Sequence[Verdict]) -> None:
+    """Undo what led to some verdicts, the last first."""
+    for verdict in reversed(verdicts):
         if verdict.assumed is not None:
             framework = ground.profile.framework
             _, failures = release(ground.world, framework, verdict.state, verdict.assumed)
             verdict.plugin_failures += tuple(failures)
             if verdict.nominated_to:
                 ground.world.nominator.nominate(verdict.pod, verdict.nominated_to)
+
+
+def nodes_of(attempt: Attempt) -> dict[str, str]:
+    """The node name of each member that has one, by uid."""
+    return {
+        each.pod.uid: each.assumed.node_name
+        for each in attempt.verdicts
+        if each.assumed is not None
+    }
 
 
 def _assume(ground: Ground, verdict: Verdict, decision: Decision) -> None:

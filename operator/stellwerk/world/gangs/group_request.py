@@ -7,8 +7,9 @@ placed is decided here alone.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.pod_group import ROLE_LABEL, PodGroup
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.world.gangs.attempt import Attempt
 
 
@@ -25,6 +26,10 @@ class GroupRequest:
     """Members that ran to their end and count."""
     budget_seconds: float = 0.05
     """How long other orders of the members are tried."""
+    keeps_room: bool = False
+    """Whether nodes are kept for it where it does not fit."""
+    ending: frozenset[str] | None = None
+    """Uids of the pods in whose place room is kept already; None: there is none."""
 
     def is_met_by(self, attempt: Attempt) -> bool:
         """Whether the group is placed with these members beside those that are scheduled."""

@@ -7,6 +7,7 @@ from typing import Any
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.serving.exposition import exposition
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
@@ -110,7 +111,8 @@ def test_members_of_a_group_whose_object_goes_are_gated_again() -> None:
         world.delete("PodGroup", "g")
         await asyncio.sleep(3)
         assert world.queue.pending()["gated"] == 2
-        assert (world.condition("p1") or ("",))[0] == "WaitingForPods"
+        reason = ("WaitingForPods", 'waiting for the pod group "g" to exist')
+        assert world.condition("p1") == reason
 
     story(play)
 
@@ -322,6 +324,21 @@ def test_a_group_without_a_placement_waits_for_labels() -> None:
     story(play)
 
 
+def test_room_is_kept_no_longer_than_its_time() -> None:
+    async def play(world: InProcess) -> None:
+        keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
+        world.apply(make_node("n", cpu="2"), make_pod("v", cpu="1", node_name="n"))
+        world.apply(make_group("g", 1, keeps), make_member("p", "g", cpu="2"))
+        world.apply(make_pod("small", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(30)
+        assert bound(world, "small") == 0
+        await asyncio.sleep(1000)
+        assert bound(world, "small") == 1
+
+    args = {"reservationSeconds": 60}
+    story(play, pluginConfig=[{"name": "GangScheduling", "args": args}])
+
+
 def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:
     async def play(world: InProcess) -> None:
         keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
@@ -343,3 +360,21 @@ def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:
         assert bound(world, "small", "p0", "p1") == 2
 
     story(play, pluginConfig=[{"name": "GangScheduling", "args": {"reservationSeconds": 3600}}])
+
+
+def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="1"), make_group("big", 1), make_group("half", 2))
+        world.apply(make_member("b", "big", cpu="8"), make_member("h", "half", cpu="1"))
+        await asyncio.sleep(100)
+        world.operator.gauges.refresh()
+        text = exposition(world.metrics).decode()
+        assert 'stellwerk_podgroups_waiting{for="pods"} 1' in text
+        assert 'stellwerk_podgroups_waiting{for="room"} 1' in text
+        assert "stellwerk_podgroup_longest_wait_seconds 100" in text
+        result = '{profile="stellwerk",result="unschedulable"}'
+        assert f"scheduler_podgroup_schedule_attempts_total{result} 1" in text
+        assert f"scheduler_podgroup_scheduling_attempt_duration_seconds_count{result} 1" in text
+        assert "scheduler_podgroup_scheduling_algorithm_duration_seconds_count 1" in text
+
+    story(play)

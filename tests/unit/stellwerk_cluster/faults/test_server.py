@@ -256,6 +256,21 @@ async def test_in_an_outage_nothing_answers_and_streams_break(where: str) -> Non
         await client.until_served()
 
 
+async def test_a_watch_that_was_delayed_into_an_outage_leaves_no_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = VirtualClock()
+    delay = {"fault": "delay", "seconds": _SILENCE_SECONDS, "verbs": ["watch"]}
+    outage = {"fault": "outage", "between": [1, 2]}
+    async with client_under("in the API", delay, outage, clock=clock) as client:
+        watching = asyncio.create_task(client.watch())
+        await eventually(lambda: client.plan.struck)
+        clock.advance(1)
+        assert await watching == ["reset"]
+        await asyncio.sleep(2 * _SILENCE_SECONDS)  # until its answer would begin
+    assert "Traceback" not in caplog.text
+
+
 async def test_an_outage_that_forgets() -> None:
     clock, outage = VirtualClock(), _lossy_outage(history="forgotten")
     async with client_under("in the API", outage, armed=False, clock=clock) as client:

@@ -1,0 +1,183 @@
+"""Which shapes of pods a cluster has been asked to run, and how often: a memory of limited size.
+
+GPU plugins without typical pods of their own read it; it belongs to the snapshot, so that an edited
+profile goes on with what was seen under the one before. Invariant: a pod counts once, however often
+it is tried; what is remembered follows from the pods and their order, never from time; and made-up
+shapes, however many, take the place of the rarest ones alone.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from stellwerk.models.gpu_shape import GpuShape, gpu_shape, is_in_vain
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_resources import MEMORY
+from stellwerk.snapshot.changes import ChangeLog, HasRows, RowCursor
+
+MOST_SHAPES: Final = 1024
+"""So many shapes are counted; a new one takes the place of the rarest."""
+MOST_TYPICAL: Final = 128
+"""So many of the commonest are typical at most."""
+_TYPICAL_SHARE: Final = 0.95
+"""As many as make up so much of the pods."""
+HALF_LIFE_PODS: Final = 10_000
+"""After so many pods more, a pod counts half."""
+_NEWS: Final = 0.05
+"""What is typical is worked out anew when so large a share is new."""
+_GROWTH: Final = 2.0 ** (1 / HALF_LIFE_PODS)
+_MOST_UIDS: Final = 1 << 17
+_MIB: Final = 1 << 20
+_MOST_MEMORY_MIB: Final = 1 << 31
+_COMES_WITH_NODES: Final = frozenset({"apps/v1 DaemonSet", "v1 Node"})
+
+
+class ShowsPods(HasRows, Protocol):
+    """What pods are seen on: a snapshot."""
+
+    pods: list[Mapping[str, PodInfo]]
+    usage_changes: ChangeLog
+    open_trials: int
+
+
+class SeenShape(NamedTuple):
+    """A shape, and what is remembered of its pods."""
+
+    shape: GpuShape
+    pods: float
+    """How many, older ones as fractions."""
+    memory_mib: float
+    """What they request on average."""
+
+
+class _Tally:
+    """Weights of one shape, in units of the newest pod's when counting began."""
+
+    __slots__ = ("memory", "pods")
+
+    def __init__(self) -> None:
+        self.pods = 0.0
+        self.memory = 0.0
+
+
+class SeenPods:
+    """Counts pods by shape, each for the time being; a fork remembers and does not go on."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[GpuShape, _Tally] = {}
+        self._uids: dict[str, None] = {}
+        """The pods counted last, oldest first."""
+        self._cursor: RowCursor | None = None
+        self._newest = 1.0
+        """What the next pod weighs."""
+        self._total = 0.0
+        self._news = 0
+        """Pods since what is typical was last worked out."""
+        self._is_copy = False
+        self.count = 0
+        """How many pods were counted, ever."""
+        self.generation = 0
+        """How often what is typical was worked out."""
+        self.typical: Sequence[SeenShape] = ()
+        """The commonest shapes, as many as make up 95 % of the pods, commonest first."""
+
+    @property
+    def remembered(self) -> float:
+        """How many pods are remembered, older ones as fractions."""
+        return self._total / self._newest
+
+    def shapes(self) -> list[SeenShape]:
+        """All shapes, commonest first; of a fork, the typical ones."""
+        if self._is_copy:
+            return list(self.typical)
+        return sorted(
+            (
+                SeenShape(shape, tally.pods / self._newest, tally.memory / tally.pods)
+                for shape, tally in self._tallies.items()
+            ),
+            key=lambda seen: (-seen.pods, seen.shape),
+        )
+
+    def fork(self) -> "SeenPods":
+        """What a fork of the snapshot remembers; where nothing was seen yet, it looks itself."""
+        if not self.count:
+            return SeenPods()
+        copy = SeenPods()
+        copy._is_copy = True
+        copy._total = self.remembered
+        copy.count, copy.generation, copy.typical = self.count, self.generation, self.typical
+        return copy
+
+    # --- counting ---------------------------------------------------------------------------------
+
+    def follow(self, snapshot: ShowsPods) -> None:
+        """Count the pods that have come to nodes, whatever placed them."""
+        if self._is_copy or snapshot.open_trials:
+            return
+        if self._cursor is None:
+            self._cursor = RowCursor(snapshot, snapshot.usage_changes)
+        if self._cursor.current:
+            return
+        changed = self._cursor.changed()
+        for row in range(snapshot.size) if changed is None else changed:
+            self.see(snapshot.pods[row].values())
+        self._cursor.catch_up()
+
+    def see(self, pods: Iterable[PodInfo]) -> None:
+        """Count those of the pods that were not counted yet."""
+        if self._is_copy:
+            return
+        for pod in pods:
+            if pod.uid not in self._uids:
+                self._remember(pod.uid)
+                self._count(pod)
+
+    def _remember(self, uid: str) -> None:
+        self._uids[uid] = None
+        if len(self._uids) > _MOST_UIDS:
+            del self._uids[next(iter(self._uids))]
+
+    def _count(self, pod: PodInfo) -> None:
+        """Count a pod that chooses its node; those of DaemonSets and mirror pods come with one."""
+        if is_in_vain(pod) or (pod.owner is not None and pod.owner[0] in _COMES_WITH_NODES):
+            return
+        shape = gpu_shape(pod)
+        if not shape.plausible:
+            return
+        memory_mib = min(pod.amounts.requests.get(MEMORY, 0) / _MIB, _MOST_MEMORY_MIB)
+        tally = self._tallies.get(shape) or self._place_for(shape)
+        tally.pods += self._newest
+        tally.memory += self._newest * memory_mib
+        self._total += self._newest
+        self._newest *= _GROWTH
+        self.count += 1
+        self._news += 1
+        if self._news >= _NEWS * self.remembered:
+            self._settle()
+
+    def _place_for(self, shape: GpuShape) -> _Tally:
+        if len(self._tallies) >= MOST_SHAPES:
+            rarest = min(self._tallies, key=lambda each: self._tallies[each].pods)
+            self._total -= self._tallies.pop(rarest).pods
+        tally = self._tallies[shape] = _Tally()
+        return tally
+
+    def _settle(self) -> None:
+        """Work out what is typical, and let the newest pod weigh 1 again."""
+        for tally in self._tallies.values():
+            tally.pods /= self._newest
+            tally.memory /= self._newest
+        self._newest = 1.0
+        self._total = sum(tally.pods for tally in self._tallies.values())
+        self._news = 0
+        self.generation += 1
+        self.typical = self._commonest()
+
+    def _commonest(self) -> list[SeenShape]:
+        commonest: list[SeenShape] = []
+        covered = 0.0
+        for seen in self.shapes()[:MOST_TYPICAL]:
+            if covered >= _TYPICAL_SHARE * self._total:
+                break
+            commonest.append(seen)
+            covered += seen.pods
+        return commonest

@@ -1,0 +1,111 @@
+"""Whose turn it is among the groups of one queue, where profiles keep their order.
+
+The first is the waiting group of the highest priority, the oldest of these. One behind it is tried
+only while room is kept for the first: nominated members keep pods of no higher priority off their
+nodes, so that what is placed beside them cannot delay it. Group cycles and explanations ask.
+Invariant: the answer follows from the World alone.
+"""
+
+from typing import TypeAlias
+
+from stellwerk.backend.group_queues import GroupQueue
+from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.backend.queued_pod import Place
+from stellwerk.models.plugin_args import GangSchedulingArgs
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
+
+_Turn: TypeAlias = tuple[int, str, str]
+
+_ON_ITS_WAY = frozenset((Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF))
+
+
+def gang_args(profile: ServedProfile) -> GangSchedulingArgs:
+    """The arguments of GangScheduling in a profile; the defaults where it lacks the plugin."""
+    args = profile.loaded.args.get(GANG_SCHEDULING)
+    return args if isinstance(args, GangSchedulingArgs) else GangSchedulingArgs.model_validate({})
+
+
+def queue_of(world: World, members: GroupMembers) -> GroupQueue | None:
+    """The queue whose order a group keeps; None: its profile or the group has none."""
+    group = members.group
+    if group is None or not group.queue or not _is_strict(world, members):
+        return None
+    return world.pod_groups.queues.of(group)
+
+
+def first_of(world: World, queue: GroupQueue) -> GroupMembers | None:
+    """The group of a queue that all others are behind; None: none waits."""
+    groups = world.pod_groups.groups
+    pending = (members for key in queue.groups if (members := groups[key]).pending.total())
+    in_order = sorted(pending, key=_turn)
+    return next((members for members in in_order if _waits(world, members)), None)
+
+
+def keeps_room(world: World, members: GroupMembers) -> bool:
+    """Whether nodes are kept for a group that does not fit: it asks for it, or is the first."""
+    if members.group is not None and members.group.reserves_room:
+        return True
+    return is_first(world, members)
+
+
+def is_first(world: World, members: GroupMembers) -> bool:
+    """Whether a group is the first of a queue whose order is kept."""
+    queue = queue_of(world, members)
+    return queue is not None and first_of(world, queue) is members
+
+
+def why_held(world: World, members: GroupMembers) -> str:
+    """Why a group is not to be tried now; empty: it may be."""
+    queue = queue_of(world, members)
+    first = first_of(world, queue) if queue is not None else None
+    return "" if first is None else why_behind(world, first, members)
+
+
+def why_behind(world: World, first: GroupMembers, members: GroupMembers) -> str:
+    """Why a group of the same queue is not to be tried before the first; empty: it may be."""
+    if first is members or _turn(members) < _turn(first):
+        return ""
+    obstacle = _obstacle(world, first, members)
+    if not obstacle:
+        return ""
+    name = members.group.queue if members.group is not None else ""
+    return f'waiting in queue "{name}" behind the pod group "{first.key.name}": {obstacle}'
+
+
+def _obstacle(world: World, first: GroupMembers, members: GroupMembers) -> str:
+    """Why nothing may be placed beside the first group; empty: it may."""
+    if max(members.priorities, default=0) > min(first.priorities, default=0):
+        return "pods of a higher priority could take its room"
+    queue = world.queue
+    pending = [uid for uid, pod in first.pods.items() if not pod.node_name]
+    if any(queue.place(uid) in _ON_ITS_WAY for uid in pending):
+        return "it is to be tried first"
+    group = first.group
+    needed = (group.min_count if group is not None else 0) - world.pod_groups.placed(first)
+    nominated = sum(bool(world.nominator.node_of(uid)) for uid in pending)
+    return "" if nominated >= max(1, needed) else "no room can be kept for it"
+
+
+def _waits(world: World, members: GroupMembers) -> bool:
+    book = world.pod_groups
+    return (
+        _is_strict(world, members)
+        and not book.why_closed(members)
+        and not book.is_satisfied(members)
+    )
+
+
+def _is_strict(world: World, members: GroupMembers) -> bool:
+    served = world.profiles.served
+    return any(
+        (profile := served.get(name)) is not None and gang_args(profile).strict_queues
+        for name, count in members.pending.items()
+        if count
+    )
+
+
+def _turn(members: GroupMembers) -> _Turn:
+    created = members.group.created if members.group is not None else ""
+    return (-max(members.priorities, default=0), created, members.key.name)

@@ -1,0 +1,123 @@
+"""Which profile serves a pod: by the selectors of the profiles, or else by the pod's schedulerName.
+
+`Profiles` asks for pods of the World; what knows objects alone (cases, reruns of recordings) asks
+for their fields. Invariant: the answer depends on the pod's schedulerName and labels, the labels of
+its namespace and the profiles that serve, in the order of their age, and on nothing that was asked
+before: what is kept of a namespace holds for that version of its object alone.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from stellwerk.models.json_values import JsonObject, text_map
+from stellwerk.models.profile_selector import PodsSelected
+from stellwerk.models.selectors import Labels
+
+UNDECIDED: Final = "?"
+"""In place of a schedulerName, which has no such character: the namespace has not been seen."""
+
+
+class ProfileSelectors:
+    """The selectors of the profiles that serve; empty until some are given."""
+
+    def __init__(self, namespace: Callable[[str], JsonObject | None]) -> None:
+        """`namespace`: the object of a namespace as last seen; None: it was not seen."""
+        self._namespace = namespace
+        self.by_scheduler_name: Mapping[str, tuple[PodsSelected, ...]] = {}
+        """The selectors that list a schedulerName, the oldest profile's first."""
+        self._seen: dict[tuple[str, str], tuple[JsonObject, tuple[PodsSelected, ...]]] = {}
+        """Those of them that match a namespace, by schedulerName and namespace, with its object."""
+
+    def serve(self, selectors: Iterable[PodsSelected]) -> bool:
+        """From here on these selectors count, the oldest profile's first; whether they are new."""
+        by_scheduler_name: dict[str, tuple[PodsSelected, ...]] = {}
+        for selector in selectors:
+            for name in selector.scheduler_names:
+                by_scheduler_name[name] = (*by_scheduler_name.get(name, ()), selector)
+        if by_scheduler_name == self.by_scheduler_name:
+            return False
+        self.by_scheduler_name = by_scheduler_name
+        self._seen.clear()
+        return True
+
+    def first(self, scheduler_name: str, namespace: str, labels: Labels) -> str:
+        """The name of the profile whose selector has a pod; empty: none has.
+
+        UNDECIDED: that depends on the labels of a namespace that has not been seen.
+        """
+        return next(self._matching(scheduler_name, namespace, labels), "")
+
+    def all(self, scheduler_name: str, namespace: str, labels: Labels) -> tuple[str, ...]:
+        """The names of all profiles whose selectors match a pod, the oldest first."""
+        found = tuple(self._matching(scheduler_name, namespace, labels))
+        return () if UNDECIDED in found else found
+
+    def forget(self, namespace: str) -> None:
+        """A namespace is gone."""
+        for name in self.by_scheduler_name:
+            self._seen.pop((name, namespace), None)
+
+    def _matching(self, scheduler_name: str, namespace: str, labels: Labels) -> Iterator[str]:
+        listing = self.by_scheduler_name.get(scheduler_name, ())
+        obj = self._namespace(namespace) if listing else None
+        for selector in listing if obj is None else self._there(scheduler_name, namespace, obj):
+            if not selector.pods.matches(labels):
+                continue
+            if obj is None and selector.reads_namespace:
+                yield UNDECIDED
+                return
+            yield selector.profile_name
+
+    def _there(
+        self, scheduler_name: str, namespace: str, obj: JsonObject
+    ) -> tuple[PodsSelected, ...]:
+        """The selectors that match pods of a namespace, as far as its labels go."""
+        known = self._seen.get((scheduler_name, namespace))
+        if known is not None and known[0] is obj:
+            return known[1]
+        labels = text_map(obj["metadata"].get("labels"))
+        found = tuple(
+            selector
+            for selector in self.by_scheduler_name[scheduler_name]
+            if selector.namespaces.matches(labels)
+        )
+        self._seen[scheduler_name, namespace] = obj, found
+        return found
+
+
+class SelectorOverlaps:
+    """How many pods were matched by selectors of several profiles, by namespace.
+
+    Counted anew when selectors change, and for a namespace when its labels do.
+    """
+
+    def __init__(self) -> None:
+        self._counts: dict[str, Counter[tuple[str, str]]] = {}
+        """Namespace → (the profile that got the pods, a younger one that did not)."""
+
+    def count(self, namespace: str, matching: Sequence[str]) -> None:
+        """A pod went to the first of these profiles."""
+        if len(matching) > 1:
+            counts = self._counts.setdefault(namespace, Counter())
+            counts.update((matching[0], younger) for younger in matching[1:])
+
+    def forget(self, namespace: str) -> None:
+        """The labels of a namespace are others, or it is gone."""
+        self._counts.pop(namespace, None)
+
+    def clear(self) -> None:
+        """Other selectors count."""
+        self._counts.clear()
+
+    def of(self, profile_name: str) -> tuple[Counter[str], Counter[str]]:
+        """(pods that it got, by the younger profile; pods that it did not, by the older one)."""
+        got: Counter[str] = Counter()
+        lost: Counter[str] = Counter()
+        for counts in self._counts.values():
+            for (older, younger), pods in counts.items():
+                if older == profile_name:
+                    got[younger] += pods
+                elif younger == profile_name:
+                    lost[older] += pods
+        return got, lost

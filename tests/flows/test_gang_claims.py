@@ -1,0 +1,99 @@
+"""Claims for devices that a group has: made for it, reserved for it, and all members at them."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from stellwerk.clock import VirtualClock
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import GROUP, PLURAL
+from stellwerk_cluster.apimachinery.feature_gates import CLAIMS, GANGS
+from stellwerk_cluster.cluster import ClusterOptions
+from stellwerk_cluster.hollow.device_descriptions import read_description
+from stellwerk_cluster.hollow.kubelet import KubeletOptions
+from tests.support.builders import make_node
+from tests.support.repository import ROOT
+from tests.support.skipped_time import run_skipping
+from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
+
+EXAMPLE = ROOT / "docs" / "examples" / "gang-shared-claim.yaml"
+RESOURCE_CLAIMS = "resourceclaims.resource.k8s.io"
+Story = Callable[[VirtualCluster], Coroutine[Any, Any, None]]
+
+
+def play(story: Story, *cores: int) -> None:
+    """Tell a story where each node has GPUs and so many cores."""
+
+    async def flow(clock: VirtualClock) -> None:
+        kubelet = KubeletOptions(devices=(read_description("gpus"),))
+        gates = GANGS | {CLAIMS}
+        options = ClusterOptions(seed=1, heartbeats=False, kubelet=kubelet, feature_gates=gates)
+        nodes = [make_node(f"n{number}", cpu=str(cpu)) for number, cpu in enumerate(cores)]
+        async with open_virtual_cluster(clock, nodes, options) as world:
+            world.patch(PLURAL, "default-scheduler", {"spec": {"gangScheduling": True}}, GROUP)
+            await story(world)
+
+    run_skipping(flow)
+
+
+def claims(world: VirtualCluster) -> list[JsonObject]:
+    return list(world.api.all(RESOURCE_CLAIMS, "default"))
+
+
+def nodes(world: VirtualCluster) -> list[str | None]:
+    return sorted((world.node_of(name) for name in world.pods), key=str)
+
+
+def consumers(claim: JsonObject) -> list[tuple[str, str, str]]:
+    reserved = claim.get("status", {}).get("reservedFor") or ()
+    return [(each.get("apiGroup", ""), each["resource"], each["name"]) for each in reserved]
+
+
+def test_a_claim_made_for_a_group_is_reserved_for_it_and_goes_with_it() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLE)
+        await world.until(lambda: nodes(world) == ["n1"] * 4)
+        await world.settle()
+        assert {world.phase_of(name) for name in world.pods} == {"Running"}
+        (claim,) = claims(world)
+        assert consumers(claim) == [("scheduling.k8s.io", "podgroups", "sharing")]
+        assert [each["kind"] for each in claim["metadata"]["ownerReferences"]] == ["PodGroup"]
+        world.delete("jobs", "sharing", "batch")
+        await world.settle()
+        assert len(claims(world)) == 1
+        world.delete("podgroups", "sharing", "scheduling.k8s.io")
+        await world.until(lambda: not claims(world))
+
+    play(story, 2, 4)
+
+
+def test_a_replacement_goes_to_the_group_s_devices() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLE)
+        await world.until(lambda: len(nodes(world)) == 4 and None not in nodes(world))
+        (home,) = set(nodes(world))
+        lost = min(world.pods)
+        world.delete("pods", lost)
+        await world.until(lambda: lost not in world.pods and nodes(world) == [home] * 4)
+        (claim,) = claims(world)
+        assert len(consumers(claim)) == 1
+
+    play(story, 8, 8)
+
+
+def test_devices_where_the_group_does_not_fit_are_given_back_once_none_of_it_is_there() -> None:
+    async def story(world: VirtualCluster) -> None:
+        world.apply_file(EXAMPLE)
+        await world.until(lambda: len(nodes(world)) == 4 and None not in nodes(world))
+        (home,) = set(nodes(world))
+        # The devices stay with the group, on a node that is not to be used any more.
+        world.patch("nodes", str(home), {"spec": {"unschedulable": True}})
+        for name in list(world.pods):
+            world.delete("pods", name)
+        other = {"n0": "n1", "n1": "n0"}[str(home)]
+        # The Job waits before it makes up for so many pods.
+        await world.until(lambda: nodes(world) == [other] * 4, seconds=300)
+        (claim,) = claims(world)
+        (result, *_) = claim["status"]["allocation"]["devices"]["results"]
+        assert result["pool"] == other
+
+    play(story, 4, 4)
