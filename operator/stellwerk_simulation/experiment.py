@@ -119,6 +119,16 @@ class Experiment:
         demand = sum(pod.total_milli for pod in self.pods)
         return round(_FULL_PCT * demand / max(1, gpu_capacity(self.nodes)))
 
+    def described(self) -> str:
+        """What is simulated, as a sentence."""
+        asked = "as listed" if self.share is None else f"inflated to {self.share:.0%} of all GPUs"
+        come = "by the times of the trace" if self.conduct.timed else "one a second, and stay"
+        fate = "wait in the queue" if self.conduct.queues else "are dropped"
+        return (
+            f"{len(self.nodes):,} nodes and {len(self.pods):,} pods, {asked}. Pods come {come}; "
+            f"those that no node takes {fate}."
+        )
+
     def remarks(self) -> list[str]:
         """What is odd about the trace, and what is done about it."""
         found = [*self.notes]

@@ -84,7 +84,7 @@ def operated(workload: Workload, until_seconds: float) -> list[str]:
 
     async def flow(clock: VirtualClock) -> None:
         options = ClusterOptions(
-            seed=1, heartbeats=False, kubelet=None, chosen_controllers=("disruption",)
+            seed=1, heartbeats=False, kubelet=None, chosen_controllers=("disruption-controller",)
         )
         async with open_virtual_cluster(
             clock, workload.nodes, options, numbers=_numbers, also_granted=_GPU_RIGHT
