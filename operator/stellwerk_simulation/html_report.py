@@ -19,7 +19,7 @@ _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 76rem; padding: 0 1rem;
   color: #1b1f24; background: #fff }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: 13px }
-td, th { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #d8dee4 }
+td, th { padding: .25rem .5rem; text-align: right; border-bottom: 1px solid #d8dee4 }
 td { white-space: nowrap }
 td:first-child, th:first-child { text-align: left }
 .wide { overflow-x: auto } svg { max-width: 100%; height: auto }
