@@ -27,6 +27,17 @@ def made(make: Callable[[JsonObject], Made], obj: JsonObject, source: str) -> Ma
         raise ConfigurationError(f"{source}, {_name(obj)}: {_reason(error)}") from error
 
 
+def some(found: list[Made], source: str, kind: str) -> list[Made]:
+    """What was found, at least one.
+
+    Raises:
+        ConfigurationError: there is none; names what there is none of, and the source.
+    """
+    if not found:
+        raise ConfigurationError(f"{source}: there is no {kind}")
+    return found
+
+
 def _reason(error: Exception) -> str:
     return f"there is no field {error}" if isinstance(error, KeyError) else str(error)
 

@@ -119,14 +119,9 @@ def _pods(options: argparse.Namespace, live: LiveObjects) -> Sequence["TracePod"
 
 
 def _shapes(path: Path) -> Sequence["TraceNode"]:
-    from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
-        is_manifest_file,
-        nodes_of,
-        read_objects,
-    )
-    from stellwerk_simulation.trace import read_nodes  # noqa: PLC0415 as above
+    from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
-    shapes = nodes_of(read_objects(path), str(path)) if is_manifest_file(path) else read_nodes(path)
+    shapes = source_of(path).nodes()
     [(name, number)] = Counter(shape.name for shape in shapes).most_common(1)
     if number > 1:
         raise ConfigurationError(f"{path}: {number} shapes have the name {name}")

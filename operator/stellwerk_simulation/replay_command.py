@@ -40,16 +40,16 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> i
     """The pods of a journal under other profiles, beside what the journal says of them."""
     manifests = [dict(manifest_in(Path(each))) for each in profiles]
     names = sorted({str(each["spec"]["schedulerName"]) for each in manifests})
-    recorded = AsRecorded(names)
+    recorded = AsRecorded(manifests)
     journal = open_journal(file)
     for entry in journal:
         recorded.feed(entry)
     _print_damage(journal)
     rows = [("as recorded", recorded.finish())]
     if not recorded.outcomes.arrived:
-        raise ConfigurationError(
-            f"{file}: no pod of schedulerName {' or '.join(names)} arrives in it"
-        )
+        selects = any(each["spec"].get("selector") for each in manifests)
+        whose = f"{' or '.join(names)}{', or of a selector,' if selects else ''}"
+        raise ConfigurationError(f"{file}: no pod of schedulerName {whose} arrives in it")
     for path, manifest in zip(profiles, manifests, strict=True):
         for seed in seeds:
             title = path if len(seeds) == 1 else f"{path}, seed {seed}"

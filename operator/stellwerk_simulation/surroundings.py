@@ -52,12 +52,24 @@ class Surroundings:
         """
         for obj in self.objects:
             kind = str(obj.get("kind"))
+            made(_check, obj, self.source)
             if kind == _PRIORITY_CLASS:
                 made(world.priority_classes.set, obj, self.source)
             else:
                 made(partial(world.objects.set, kind), obj, self.source)
             if kind == _NAMESPACE:
                 made(partial(_set_namespace, world), obj, self.source)
+
+
+def _check(obj: JsonObject) -> None:
+    """Refuse what no plugin could read.
+
+    Raises:
+        TypeError: a part of it is no object.
+    """
+    for part in ("metadata", "spec", "status"):
+        if not isinstance(obj.get(part) or {}, dict):
+            raise TypeError(f"{part} is no object")
 
 
 def _set_namespace(world: World, manifest: JsonObject) -> None:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final, Protocol
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.framework.events import Action, ClusterChange, Resource
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import decide
@@ -22,6 +21,8 @@ from stellwerk_simulation.cluster import ActivePods
 
 TURN_DECISIONS: Final = 8
 """After so many, what follows from them has its turn; as in `scheduler.scheduler`."""
+TURN_SECONDS: Final = 0.002
+"""The same, after so long: also when the first pod comes after a pause."""
 
 
 class Cluster(Protocol):
@@ -54,6 +55,7 @@ class Turns:
         self._due: deque[Callable[[], None]] = deque()
         """What follows from decisions, and has not happened yet."""
         self._has_news = False
+        self._decisions, self._turn_began_seconds = 0, 0.0
 
     def run(self) -> None:
         """Decide for whatever can be tried now, and for what that makes worth another attempt.
@@ -77,19 +79,24 @@ class Turns:
     # --- decisions --------------------------------------------------------------------------------
 
     def _decide_some(self) -> bool:
-        """Decide until there is none left, or it is the turn of what follows; whether any was."""
-        decisions = 0
-        while decisions < TURN_DECISIONS and (queued := self._next()) is not None:
+        """Decide until there is none left, with turns for what follows; whether any was."""
+        decided = False
+        while (queued := self._next()) is not None:
             if self._has_news and queued.attempts > 1:
                 # A binding goes out before what was refused is tried again.
-                self._let_happen()
-                decisions = 0
+                self._others_turn()
             self._has_news = queued.attempts == 1
             self._decide(queued)
-            decisions += 1
-        if decisions:
-            self._let_happen()
-        return bool(decisions)
+            decided = True
+            self._decisions += 1
+            seconds = self._world.clock.monotonic() - self._turn_began_seconds
+            if self._decisions == TURN_DECISIONS or seconds >= TURN_SECONDS:
+                self._others_turn()
+        return decided
+
+    def _others_turn(self) -> None:
+        self._let_happen()
+        self._decisions, self._turn_began_seconds = 0, self._world.clock.monotonic()
 
     def _next(self) -> QueuedPod | None:
         queue = self._world.queue
@@ -136,7 +143,8 @@ class Turns:
         world = self._world
         world.queue.done(assumed.uid)
         bound = assumed.with_node(assumed.node_name)
-        bound.start_time = rfc3339(world.clock.now())
+        # As kubelets write it: whole seconds.
+        bound.start_time = world.clock.now().isoformat(timespec="seconds")
         world.cache.set_pod(bound)
         world.queue.delete(bound.uid)
         world.cache.update_snapshot()
@@ -168,17 +176,20 @@ class Turns:
             self._changed(Action.DELETE, before, before.priority)
 
     def _evict(self, eviction: Eviction) -> None:
-        """Victims are gone at once, the last one when the others are."""
+        """Victims go at once, the last one when the others are gone."""
         self._clear_lower_nominations(eviction)
         self._cluster.on_preempted(eviction.victims)
         *others, last = eviction.victims
-        for victim in others:
-            self.remove(victim.uid)
         evict_last = partial(self._evict_last, eviction.preemptor, last)
         if others:
-            self._due.append(evict_last)
+            self._due.append(partial(self._evict_others, others, evict_last))
         else:
             evict_last()
+
+    def _evict_others(self, victims: Sequence[PodInfo], then: Callable[[], None]) -> None:
+        for victim in victims:
+            self.remove(victim.uid)
+        self._due.append(then)
 
     def _evict_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """With the last victim gone, the preemptor is worth another attempt."""

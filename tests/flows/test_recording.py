@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from stellwerk.journal.entries import Decided
+from stellwerk.journal.entries import Decided, Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
-from tests.support.recorded_runs import record_run, replayed
+from stellwerk_simulation.rerunning import AsRecorded, Rerun
+from tests.support.recorded_runs import packing, record_run, replayed
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -38,6 +39,23 @@ async def test_profiles_by_namespace_come_out_again_though_labels_are_hashed(
     assert deciding == {"default-scheduler", "packing", "tight"}
     text = "".join(str(entry) for entry in open_journal(file))
     assert "'batch'" not in text
+
+
+async def test_what_a_selector_would_have_had_is_decided_by_its_profile(tmp_path: Path) -> None:
+    file, manifest = tmp_path / "journal", packing("packing", "batch")
+    await record_run(JournalOptions(file), pods=120, nodes=12, by_namespace=True)
+    recorded = AsRecorded([manifest])
+    rerun: Rerun | None = None
+    for entry in open_journal(file):
+        recorded.feed(entry)
+        if isinstance(entry, Head):
+            rerun = Rerun(entry, [manifest], seed=1)
+        elif rerun is not None:
+            rerun.feed(entry)
+    assert rerun is not None
+    arrived = [each.finish().arrived for each in (recorded, rerun)]
+    assert 0 < arrived[0] <= arrived[1] < 120, "pods come to it also while they wait"
+    assert 0 < rerun.outcomes.placed <= rerun.outcomes.arrived
 
 
 async def test_the_newest_part_alone_is_replayed_exactly(tmp_path: Path) -> None:

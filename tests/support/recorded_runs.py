@@ -36,7 +36,8 @@ async def record_run(
         async with running(clock, Recording(writer, clock)) as world:
             world.apply(make_profile("default-scheduler"))
             if by_namespace:
-                world.apply(*_packing("packing", "batch"), *_packing("tight", "web"))
+                world.apply(packing("packing", "batch"), packing("tight", "web"))
+                world.apply(_namespace("web"))
             for number in range(nodes):
                 zone = {"topology.kubernetes.io/zone": f"z{number % 3}"}
                 world.apply(make_node(f"n{number}", cpu="4", labels=zone))
@@ -52,17 +53,16 @@ async def record_run(
     return ended
 
 
-def _packing(name: str, team: str) -> tuple[JsonObject, JsonObject]:
-    """A profile that fills nodes up, for namespaces of a team; and the namespace."""
+def packing(name: str, team: str) -> JsonObject:
+    """A profile that fills nodes up, for namespaces of a team."""
     args = {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu"}]}}
-    profile = make_profile(
+    return make_profile(
         name,
         created=1,
         pluginConfig=[{"name": "NodeResourcesFit", "args": args}],
         weights={"NodeResourcesFit": 100},
         selector={"namespaceSelector": {"matchLabels": {"team": team}}},
     )
-    return profile, _namespace(team)
 
 
 def _namespace(team: str) -> JsonObject:

@@ -120,7 +120,7 @@ def test_a_shape_with_a_capacity_alone_offers_all_of_it(
     ("shapes", "problem"),
     [
         ([shape("a", "4", "1"), make_node("b")], "b: no hourly price, where other shapes have one"),
-        ([shape("a", "4", "1"), shape("a", "8", "2")], "2 shapes have the name a"),
+        ([shape("a", "4", "1"), shape("a", "8", "2")], "Node a stands there twice"),
         (
             [shape("a", "100m", "1")],
             "no shape takes any of the pods, even if it is empty: default/p: ",

@@ -9,6 +9,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.scheduler import scheduler
+from stellwerk_simulation import simulation, turns
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import as_listed, typical_pods
 from stellwerk_simulation.conduct import Conduct
@@ -31,8 +33,8 @@ def simulate(
     typical = typical_pods(pods)
     conduct = Conduct(timed=True, queues=queues)
     profile = profile_of("best-fit", typical)
-    simulation = Simulation(as_listed(nodes, pods), profile, typical, 1, conduct)
-    return simulation.run(pods, lambda _: None)
+    begun = Simulation(as_listed(nodes, pods), profile, typical, 1, conduct)
+    return begun.run(pods, lambda _: None)
 
 
 def test_a_pod_that_waits_is_bound_when_another_leaves() -> None:
@@ -127,3 +129,10 @@ def test_pods_that_come_together_are_decided_by_their_priority() -> None:
     pods = [of_manifest("low", 3, cpu="2"), of_manifest("high", 3, cpu="2", priority=9)]
     nodes = [{**make_node("n", cpu="2"), "kind": "Node"}]
     assert in_order(pods, nodes) == ["high on n"]
+
+
+def test_turns_are_those_of_the_scheduling_coroutine() -> None:
+    assert turns.TURN_DECISIONS == scheduler.TURN_DECISIONS
+    assert turns.TURN_SECONDS == scheduler.TURN_SECONDS
+    assert simulation.BACKOFF_FLUSH_SECONDS == scheduler.BACKOFF_FLUSH_SECONDS
+    assert simulation.UNSCHEDULABLE_FLUSH_SECONDS == scheduler.UNSCHEDULABLE_FLUSH_SECONDS

@@ -71,6 +71,9 @@ class Shadow:
         self.differences: deque[Difference] = deque(maxlen=KEPT)
         spec = profile.loaded.spec
         self._sample_one_in = spec.sample_one_in or SAMPLE_ONE_IN
+        self._turn = 0
+        """Which of so many decisions in a row is the one; another one each time, since pods that
+        come in a rhythm would otherwise never be compared, or always."""
         seconds = spec.skip_if_waited_seconds
         self._most_wait_seconds = MOST_WAIT_SECONDS if seconds is None else float(seconds)
 
@@ -79,16 +82,30 @@ class Shadow:
         """By how much the shadow's totals differ, on the average of what was compared."""
         return self._gain / self.compared if self.compared else 0.0
 
-    def look(self, world: World, pod: PodInfo, decision: Decision, waited_seconds: float) -> str:
-        """Decide beside a decision, if it is its turn; what came of it, as the metric calls it."""
+    def look(
+        self,
+        world: World,
+        pod: PodInfo,
+        decision: Decision,
+        waited_seconds: float,
+        assumptions: int,
+    ) -> str:
+        """Decide beside a decision, if it is its turn; what came of it, as the metric calls it.
+
+        `assumptions`: how many objects had been assumed when the decision was made.
+        """
+        place = self.decisions % self._sample_one_in
         self.decisions += 1
-        if self.decisions % self._sample_one_in:
+        if place == 0:
+            self._turn = self.profile.random.randrange(self._sample_one_in)
+        if place != self._turn:
             return ""
         if waited_seconds > self._most_wait_seconds:
             self.skipped += 1
             return "skipped"
         try:
-            own = decide(world, pod, self.profile, CycleState())
+            with world.objects.before(assumptions):
+                own = decide(world, pod, self.profile, CycleState())
             difference = self._compared(world, decision, own)
         except Exception:
             self.failed += 1
@@ -204,13 +221,15 @@ class Shadows:
             self._of.setdefault(scheduler_name, []).append(shadow)
         return failures
 
-    def look(self, pod: PodInfo, decision: Decision, waited_seconds: float) -> None:
+    def look(
+        self, pod: PodInfo, decision: Decision, waited_seconds: float, assumptions: int
+    ) -> None:
         """Let the shadows of a decision's profile decide, too."""
         shadows = self._of.get(decision.search.profile.scheduler_name)
         if shadows is None:
             return
         for shadow in shadows:
-            outcome = shadow.look(self.world, pod, decision, waited_seconds)
+            outcome = shadow.look(self.world, pod, decision, waited_seconds, assumptions)
             if outcome:
                 name = shadow.profile.loaded.name
                 self.metrics.shadow_decisions.labels(name, outcome).inc()

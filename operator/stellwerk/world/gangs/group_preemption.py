@@ -27,6 +27,7 @@ from stellwerk.world.gangs.victim_units import (
     leave,
     units_beside,
 )
+from stellwerk.world.world import World
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
 NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
@@ -65,11 +66,15 @@ def reserve(ground: Ground, request: GroupRequest) -> Preempting:
     if request.group.topology:
         return NOT_WITH_CONSTRAINTS
     priority = min(_priority(request), *(pod.priority for pod in request.members))
-    others = units_beside(ground.world, request.group.key)
+    base = _fork(ground)
+    others = yield from units_beside(base.world, request.group.key)
     units = [each for each in others if each.priority <= priority]
+    found: GroupPreemption | str = NO_VICTIMS
     for ending in (request.ending, frozenset(_uids(units))):
-        older = [each for each in units if ending is not None and ending.issuperset(_uids([each]))]
-        found = yield from _choose(_fork(ground), request, older, budgets=False)
+        if ending is None:
+            continue
+        older = [each for each in units if ending.issuperset(_uids([each]))]
+        found = yield from _choose(_fork(base), request, older, budgets=False)
         if not isinstance(found, str):
             return GroupPreemption((), found.nodes, is_reservation=True, ending=ending)
     return found
@@ -82,12 +87,13 @@ def preempt(ground: Ground, request: GroupRequest) -> Preempting:
     if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.members):
         return NEVER
     priority = _priority(request)
-    others = units_beside(ground.world, request.group.key)
-    units = [each for each in others if each.priority < priority]
-    leaving = [pod for pod in ground.world.cache.pods() if pod.terminating]
-    if not units and not leaving:
+    if not _may_help(ground.world, priority):
         return NO_VICTIMS
     fork = _fork(ground)
+    yield None
+    others = yield from units_beside(fork.world, request.group.key)
+    units = [each for each in others if each.priority < priority]
+    leaving = [pod for pod in fork.world.cache.pods() if pod.terminating]
     for pod in leaving:
         fork.world.cache.remove_pod(pod.uid)
     if leaving:
@@ -95,6 +101,14 @@ def preempt(ground: Ground, request: GroupRequest) -> Preempting:
         if attempt is not None:
             return GroupPreemption((), nodes_of(attempt))
     return (yield from _choose(fork, request, units))
+
+
+def _may_help(world: World, priority: int) -> bool:
+    """Whether there is any pod whose end could help; a fork for none would be dear."""
+    groups = (each.group for each in world.pod_groups.groups.values())
+    return any(group is not None and group.evicted_whole for group in groups) or any(
+        pod.terminating or pod.priority < priority for pod in world.cache.pods()
+    )
 
 
 def _fork(ground: Ground) -> Ground:
@@ -112,7 +126,7 @@ def _choose(
     members = request.members
     row_local = yield from _only_rows_matter(fork, members)
     alike = row_local and counts_exactly(fork, members)
-    ordered = in_order(fork.world, units, budgets=budgets)
+    ordered = yield from in_order(fork.world, units, budgets=budgets)
     yield from leave(fork.world, ordered)
     room = Room(fork, members, request.needed, alike=alike)
     if not room.is_enough:

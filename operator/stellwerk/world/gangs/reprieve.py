@@ -67,6 +67,8 @@ class Reprieve:
         kept = {id(unit) for unit in victims}
         yield from leave(self._ground.world, [unit for unit in units if id(unit) not in kept])
         found = yield from self._by_halves(units)
+        while found is not None and (fewer := (yield from self._one_by_one(found))) != found:
+            found = fewer
         return found if found is not None and (yield from self._hold_still()) else None
 
     def _refused(self, units: Sequence[Unit]) -> Steps[list[Unit]]:
@@ -177,6 +179,22 @@ class Reprieve:
         first = yield from self._by_halves(units[:middle])
         second = None if first is None else (yield from self._by_halves(units[middle:]))
         return None if first is None or second is None else [*first, *second]
+
+    def _one_by_one(self, units: list[Unit]) -> Steps[list[Unit]]:
+        """Spare what can be spared beside all that was by now; returns the others.
+
+        What comes back may lead members elsewhere, where they leave more room. No member is
+        assumed, before and after.
+        """
+        refused = []
+        for unit in units:
+            self._return(unit)
+            if self._decided < MOST_DECISIONS and (yield from self._placed_anew()):
+                take_back(self._ground, self.attempt)
+            else:
+                self._remove(unit)
+                refused.append(unit)
+        return refused
 
     def _look(self) -> None:
         """Note where the members are."""

@@ -5,7 +5,8 @@ the preemptor's own and none that is terminating is in any, and units come in an
 has no part in.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import heapq
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +18,9 @@ from stellwerk.plugins.preemption.victim_order import started_at
 from stellwerk.world.world import World
 
 PAUSE_UNITS: Final = 50
-"""Of so many units, others have a moment before the next."""
+"""Of so many units that leave or come back, others have a moment before the next."""
+_PAUSE_LOOKS: Final = 1000
+"""The same of pods that are only looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +59,9 @@ def come_back(world: World, units: Iterable[Unit]) -> Iterator[None]:
             world.cache.set_pod(pod)
 
 
-def units_beside(world: World, own: PodGroupKey) -> Iterator[Unit]:
+def units_beside(world: World, own: PodGroupKey) -> Generator[None, None, list[Unit]]:
     """Everything that could be evicted for a group: groups that go whole, every other pod alone."""
-    book = world.pod_groups
+    book, found = world.pod_groups, list[Unit]()
     in_groups: set[str] = set()
     for members in book.groups.values():
         group = members.group
@@ -71,21 +74,45 @@ def units_beside(world: World, own: PodGroupKey) -> Iterator[Unit]:
         )
         in_groups.update(members.pods)
         if pods and members.key != own:
-            yield Unit(pods, priority_of(members), is_group=True)
-    for pod in world.cache.pods():
+            found.append(Unit(pods, priority_of(members), is_group=True))
+    for number, pod in enumerate(world.cache.pods()):
+        if number % _PAUSE_LOOKS == _PAUSE_LOOKS - 1:
+            yield
         if pod.uid not in in_groups and not pod.terminating and book.key_of.get(pod.uid) != own:
-            yield Unit((pod,), pod.priority, is_group=False)
+            found.append(Unit((pod,), pod.priority, is_group=False))
+    return found
 
 
-def in_order(world: World, units: Sequence[Unit], *, budgets: bool) -> list[Unit]:
+def in_order(
+    world: World, units: Sequence[Unit], *, budgets: bool
+) -> Generator[None, None, list[Unit]]:
     """The order in which they are spared: budget violations first, then by importance.
 
     What ends by itself violates no budgets.
     """
-    ranked = sorted(units, key=lambda unit: unit.importance)
+    ranked = yield from _ranked(units)
     if not budgets:
         return ranked
     pods = [pod for unit in ranked for pod in unit.pods]
     over = DisruptionBudgets(world.objects).violating(pods)
     violating = {pod.uid for pod, is_over in zip(pods, over, strict=True) if is_over}
+    yield
+    if not violating:
+        return ranked
     return sorted(ranked, key=lambda unit: not any(pod.uid in violating for pod in unit.pods))
+
+
+def _ranked(units: Sequence[Unit]) -> Generator[None, None, list[Unit]]:
+    """The most important first; sorted part by part."""
+    parts = []
+    for begin in range(0, len(units), _PAUSE_LOOKS):
+        part = units[begin : begin + _PAUSE_LOOKS]
+        keyed = ((unit.importance, begin + at, unit) for at, unit in enumerate(part))
+        parts.append(sorted(keyed))
+        yield
+    ranked = []
+    for number, (_, _, unit) in enumerate(heapq.merge(*parts)):
+        if number % _PAUSE_LOOKS == _PAUSE_LOOKS - 1:
+            yield
+        ranked.append(unit)
+    return ranked
