@@ -5,6 +5,7 @@ traceback.
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -51,6 +52,8 @@ _COMMANDS: Final = {
     "plan": plan,
 }
 """Each module has HELP, `add_arguments` and `run`, and imports what is heavy only when it runs."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+"""What a disk answers that takes no more."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,9 +73,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _end_output()
         return 0
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _end_output()
+        print(f"stellwerk: cannot write the output: {error.strerror}", file=sys.stderr)
+        return 1
     return status
+
+
+def _end_output() -> None:
+    """Let what is left in the buffer go nowhere: nothing can be written any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def build_parser() -> argparse.ArgumentParser:

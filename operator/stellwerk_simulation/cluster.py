@@ -20,16 +20,20 @@ from stellwerk.clock import VirtualClock
 from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
-from stellwerk.models.pod import PodInfo, parse_pod
+from stellwerk.models.pod import PodInfo, ResolvePriority, parse_pod
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.offline import offline_profile
 from stellwerk.world.profiles import Profiles, RecordedRandom
 from stellwerk.world.world import World
+from stellwerk_simulation.surroundings import Surroundings
 from stellwerk_simulation.trace import TraceNode, TracePod
 from stellwerk_simulation.virtual_background import VirtualBackground
 
 PODS_PER_NODE = 1001
 """More than any node of the traces is ever given."""
+
+_OF_THE_PAST = frozenset({"annotations", "resourceVersion"})
+"""What the metadata of a manifest says about the pod's life in another cluster."""
 
 
 class ActivePods:
@@ -52,14 +56,16 @@ def make_world(
     profile: LoadedProfile,
     seed: int,
     active: ActivePods,
+    surroundings: Surroundings | None = None,
     clock: VirtualClock | None = None,
     plan_seconds: float = 0.0,
 ) -> World:
     """A World with these nodes and nothing on them, in virtual time.
 
-    `plan_seconds`: how long work in the background takes there.
+    `surroundings`: what else there is; `plan_seconds`: how long work in the background takes there.
 
     Raises:
+        ConfigurationError: an object of the surroundings is wrong.
         ProfileError: a plugin of the profile refuses its arguments.
     """
     profiles, nominator = Profiles(), Nominator()
@@ -76,6 +82,8 @@ def make_world(
     )
     for node in nodes:
         world.cache.set_node(parse_node(node.manifest or node_manifest(node)))
+    if surroundings is not None:
+        surroundings.load(world)
     served = offline_profile(
         profile,
         world.cache,
@@ -109,8 +117,12 @@ def node_manifest(node: TraceNode) -> JsonObject:
 class PodMaker:
     """Pods of a trace as the scheduler sees them; those that ask the same are parsed once."""
 
-    def __init__(self, scheduler_name: str) -> None:
+    def __init__(
+        self, scheduler_name: str, resolve_priority: ResolvePriority | None = None
+    ) -> None:
+        """`resolve_priority`: the priority of a class, for pods whose manifests name one."""
         self._name = scheduler_name
+        self._resolve_priority = resolve_priority
         self._parsed = cache(lambda kind: parse_pod(pod_manifest(kind, scheduler_name)))
 
     def pod(self, pod: TracePod) -> PodInfo:
@@ -126,9 +138,10 @@ class PodMaker:
         """A pod with a manifest of its own, as it was before it had a node."""
         spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
         metadata = {
-            key: value for key, value in manifest["metadata"].items() if key != "annotations"
+            key: value for key, value in manifest["metadata"].items() if key not in _OF_THE_PAST
         }
-        made = parse_pod({"metadata": metadata, "spec": spec | {"schedulerName": self._name}})
+        bare = {"metadata": metadata, "spec": spec | {"schedulerName": self._name}}
+        made = parse_pod(bare, self._resolve_priority)
         made.uid = pod.name
         return made
 

@@ -43,8 +43,8 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
             name,
             metavar="FILE",
             type=Path,
-            help=f"{text}: CSV as the openb GPU traces are published, also .xz; or manifests, "
-            ".yaml or .json, as kubectl get prints them",
+            help=f"{text}: CSV as the openb GPU traces are published, also .xz; manifests, .yaml "
+            "or .json, as kubectl get prints them; or a recording, .journal",
         )
     parser.add_argument(
         "--kubeconfig",
@@ -177,7 +177,6 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
     from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
     from stellwerk_simulation.html_report import page  # noqa: PLC0415
-    from stellwerk_simulation.manifests import pods_in  # noqa: PLC0415
     from stellwerk_simulation.plot import plot  # noqa: PLC0415
     from stellwerk_simulation.report import (  # noqa: PLC0415 as above
         aligned,
@@ -186,6 +185,7 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         write_curves,
         write_whole,
     )
+    from stellwerk_simulation.sources import Objects, source_of  # noqa: PLC0415
 
     conduct = Conduct(
         timed=options.arrivals == "trace",
@@ -193,18 +193,18 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         plan_seconds=float(options.plan_seconds),
     )
     if options.kubeconfig is not None:
-        objects = live(options.kubeconfig, options.context)
-        experiment = Experiment.of_objects(objects, options.inflate, conduct)
+        cluster = Objects(live(options.kubeconfig, options.context), "the cluster")
+        experiment = Experiment.of(cluster, cluster, options.inflate, conduct)
     else:
         experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
     if options.typical_pods is not None:
-        experiment = replace(experiment, expected=pods_in(options.typical_pods))
+        experiment = replace(experiment, expected=source_of(options.typical_pods).pods())
     if options.plot is not None and experiment.until_pct <= 1:
         raise ConfigurationError("--plot shows loads of GPUs, and these pods ask for none")
-    for remark in experiment.remarks():
-        print(f"stellwerk: {remark}", file=sys.stderr)
     seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
     profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
+    for remark in (*experiment.check_profiles(profiles), *experiment.remarks()):
+        print(f"stellwerk: {remark}", file=sys.stderr)
     results = experiment.run(profiles, seeds, options.jobs)
     tables = [("Runs", runs_table(results))]
     if options.compare:
@@ -243,19 +243,22 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigurationError("name --nodes and --pods, a --kubeconfig, or a --replay")
     if options.inflate is not None and options.arrivals == "trace":
         raise ConfigurationError("--inflate makes a list without times: not with --arrivals trace")
+    inputs = [path for path in (options.nodes, options.pods) if path is not None]
     if options.curve is not None:
-        _check_writable("--curve", options.curve, _CURVE_KINDS)
+        _check_writable("--curve", options.curve, _CURVE_KINDS, inputs)
     if options.html is not None:
-        _check_writable("--html", options.html, _PAGE_KINDS)
+        _check_writable("--html", options.html, _PAGE_KINDS, inputs)
     if options.plot is not None:
-        _check_writable("--plot", options.plot, _IMAGE_KINDS)
+        _check_writable("--plot", options.plot, _IMAGE_KINDS, inputs)
 
 
-def _check_writable(option: str, path: Path, kinds: Sequence[str]) -> None:
+def _check_writable(option: str, path: Path, kinds: Sequence[str], inputs: Sequence[Path]) -> None:
     if path.suffix not in kinds:
         raise ConfigurationError(f"{option} {path}: the name must end in {' or '.join(kinds)}")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigurationError(f"{option} {path}: cannot be written there")
+    if path.resolve() in {each.resolve() for each in inputs}:
+        raise ConfigurationError(f"{option} {path}: would overwrite what is read")
 
 
 def _share(text: str) -> float:

@@ -5,9 +5,12 @@ not on how many run at once.
 """
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +18,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from stellwerk.errors import ConfigurationError, ProfileError, SchedulerError
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import LoadedProfile
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import (
@@ -26,17 +28,13 @@ from stellwerk_simulation.arrivals import (
     typical_pods,
 )
 from stellwerk_simulation.conduct import Conduct
-from stellwerk_simulation.manifests import (
-    is_manifest_file,
-    nodes_of,
-    pods_in,
-    pods_of,
-    read_objects,
-)
+from stellwerk_simulation.hopeless import pods_that_fit_nowhere
 from stellwerk_simulation.progress import Progress
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.simulation import Simulation
-from stellwerk_simulation.trace import TraceNode, TracePod, read_nodes
+from stellwerk_simulation.sources import Source, source_of
+from stellwerk_simulation.surroundings import Surroundings, not_read
+from stellwerk_simulation.trace import TraceNode, TracePod
 
 if TYPE_CHECKING:
     from multiprocessing.sharedctypes import Synchronized
@@ -46,8 +44,8 @@ _LOOK_SECONDS: Final = 0.2
 _NAMED: Final = 3
 """So many of the pods that fit nowhere are named."""
 
-_arrived: "Synchronized[int] | None" = None
-"""In a worker process: arrivals of all processes together."""
+_shared: "_Shared | None" = None
+"""In a worker process: what it has in common with the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,10 @@ class Experiment:
     share: float | None
     """Of the GPUs that arriving pods ask for together; None: the list as it is."""
     conduct: Conduct = field(default_factory=Conduct)
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    """What else there is in the cluster."""
+    notes: Sequence[str] = ()
+    """What is odd about the input."""
     expected: Sequence[TracePod] | None = None
     """The pods that ready profiles expect; None: those that arrive."""
 
@@ -66,33 +68,34 @@ class Experiment:
     def read(
         cls, nodes: Path, pods: Path, share: float | None, conduct: Conduct | None = None
     ) -> Self:
-        """An experiment over files: CSV as traces are published, or manifests.
+        """An experiment over files: CSV as traces are published, manifests, or recordings.
 
         Raises:
-            ConfigurationError: a file cannot be used.
+            ConfigurationError, JournalError: a file cannot be used.
         """
-        listed = nodes_of(read_objects(nodes), str(nodes)) if is_manifest_file(nodes) else None
-        experiment = cls(
-            read_nodes(nodes) if listed is None else listed,
-            pods_in(pods),
-            share,
-            conduct or Conduct(),
-        )
-        experiment.check(f"in {nodes}", f"in {pods}")
-        return experiment
+        source = source_of(nodes)
+        return cls.of(source, source if pods == nodes else source_of(pods), share, conduct)
 
     @classmethod
-    def of_objects(
-        cls, objects: Sequence[JsonObject], share: float | None, conduct: Conduct
+    def of(
+        cls, nodes: Source, pods: Source, share: float | None, conduct: Conduct | None = None
     ) -> Self:
-        """An experiment over the nodes and pods of a cluster.
+        """An experiment over the nodes of one source and the pods of another.
 
         Raises:
-            ConfigurationError: there is no node, or no pod.
+            ConfigurationError: there is no node, or no pod, or one is wrong.
         """
-        name = "the cluster"
-        experiment = cls(nodes_of(objects, name), pods_of(objects, name), share, conduct)
-        experiment.check("there", "there")
+        sources = [nodes] if nodes is pods else [nodes, pods]
+        others = [obj for source in sources for obj in source.others]
+        unread = not_read(others)
+        notes = [source.note for source in sources if source.note]
+        if unread:
+            notes.append(f"simulated without {unread}: no decision reads them")
+        places = " and ".join(source.place for source in sources)
+        surroundings = Surroundings.among(others, places)
+        conduct = conduct or Conduct()
+        experiment = cls(nodes.nodes(), pods.pods(), share, conduct, surroundings, notes)
+        experiment.check(f"in {nodes.place}", f"in {pods.place}")
         return experiment
 
     def check(self, of_nodes: str, of_pods: str) -> None:
@@ -118,19 +121,22 @@ class Experiment:
 
     def remarks(self) -> list[str]:
         """What is odd about the trace, and what is done about it."""
-        shapes = {replace(node, name="", hourly_price=0.0) for node in self.nodes}
-        hopeless = [pod for pod in self.pods if not any(_fits(pod, shape) for shape in shapes)]
-        if not hopeless:
-            return []
-        names = ", ".join(pod.name for pod in hopeless[:_NAMED])
-        fate = "fit no node even if it is empty and are dropped"
-        return [f"{len(hopeless)} of {len(self.pods)} pods {fate}, {names} among them"]
+        found = [*self.notes]
+        hopeless = pods_that_fit_nowhere(self.pods, self.nodes)
+        if hopeless:
+            names = ", ".join(pod.name for pod in hopeless[:_NAMED])
+            fate = "wait to the end" if self.conduct.queues else "are dropped"
+            fate = f"fit no node even if it is empty and {fate}"
+            found.append(f"{len(hopeless)} of {len(self.pods)} pods {fate}, {names} among them")
+        return found
 
     def arrivals(self, seed: int) -> Arrivals:
         """The pods and the ranked nodes of a seed."""
         if self.share is None:
-            return as_listed(self.nodes, self.pods)
-        return inflated(self.nodes, self.pods, self.share, seed)
+            arrivals = as_listed(self.nodes, self.pods)
+        else:
+            arrivals = inflated(self.nodes, self.pods, self.share, seed)
+        return replace(arrivals, surroundings=self.surroundings)
 
     def _profile(self, name: str) -> LoadedProfile:
         expected = self.pods if self.expected is None else self.expected
@@ -155,6 +161,19 @@ class Experiment:
             raise SchedulerError(f"--profile {profile}: {failure}") from failure
         return replace(result, profile=profile)
 
+    def check_profiles(self, profiles: Sequence[str]) -> list[str]:
+        """What is odd about profiles, and what is done about it.
+
+        Raises:
+            ConfigurationError: a profile cannot be used.
+        """
+        loaded = {profile: self._profile(profile) for profile in profiles}
+        return [
+            f"--profile {name}: its extenders are not asked"
+            for name, profile in loaded.items()
+            if profile.spec.extenders
+        ]
+
     def run(self, profiles: Sequence[str], seeds: Sequence[int], jobs: int) -> list[RunResult]:
         """Every profile with every seed, in that order, with a progress bar on a terminal.
 
@@ -162,8 +181,7 @@ class Experiment:
             ConfigurationError: a profile cannot be used; nothing has been run then.
             SchedulerError: a run broke.
         """
-        for profile in profiles:
-            self._profile(profile)
+        self.check_profiles(profiles)
         runs = [(profile, seed) for profile in profiles for seed in seeds]
         lengths = {seed: len(self.arrivals(seed).pods) for seed in seeds}
         progress = Progress(sum(lengths[seed] for _, seed in runs))
@@ -183,16 +201,17 @@ class Experiment:
         self, runs: Sequence[tuple[str, int]], jobs: int, progress: Progress
     ) -> list[RunResult]:
         context = multiprocessing.get_context("spawn")
-        arrived = context.Value("q", 0)
+        shared = _Shared(context.Value("q", 0), context.Value("b", 0))
         executor = ProcessPoolExecutor(
-            min(jobs, len(runs)), context, initializer=_start_worker, initargs=(arrived,)
+            min(jobs, len(runs)), context, initializer=_start_worker, initargs=(shared,)
         )
         try:
-            futures = [executor.submit(_run_in_worker, self, *each) for each in runs]
+            with _interrupts_left_to_parent():
+                futures = [executor.submit(_run_in_worker, self, *each) for each in runs]
             pending: set[Future[RunResult]] = set(futures)
             while pending:
                 done, pending = wait(pending, timeout=_LOOK_SECONDS)
-                progress.show(arrived.value)
+                progress.show(shared.arrived.value)
                 for future in done:
                     future.result()  # a run that broke ends the others that have not begun
             return [future.result() for future in futures]
@@ -200,12 +219,40 @@ class Experiment:
             message = "cannot simulate: the process of a run was ended from outside"
             raise SchedulerError(message) from error
         finally:
+            shared.over.value = 1
             executor.shutdown(cancel_futures=True)
 
 
-def _start_worker(arrived: "Synchronized[int]") -> None:
-    global _arrived  # noqa: PLW0603 a worker process has one, handed over at its start
-    _arrived = arrived
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """What the processes of an experiment have in common."""
+
+    arrived: "Synchronized[int]"
+    """Arrivals of all runs together."""
+    over: "Synchronized[int]"
+    """1 as soon as no result is wanted any more."""
+
+
+class _NotWantedError(Exception):
+    """The experiment has ended before this run."""
+
+
+@contextmanager
+def _interrupts_left_to_parent() -> Iterator[None]:
+    """Processes that are started here do not hear Ctrl-C; this one ends them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _start_worker(shared: _Shared) -> None:
+    global _shared  # noqa: PLW0603 a worker process has one, handed over at its start
+    _shared = shared
 
 
 def _run_in_worker(experiment: Experiment, profile: str, seed: int) -> RunResult:
@@ -213,19 +260,11 @@ def _run_in_worker(experiment: Experiment, profile: str, seed: int) -> RunResult
 
     def tick(number: int) -> None:
         nonlocal counted
-        if _arrived is not None:
-            with _arrived.get_lock():
-                _arrived.value += number - counted
+        if _shared is not None:
+            if _shared.over.value:
+                raise _NotWantedError
+            with _shared.arrived.get_lock():
+                _shared.arrived.value += number - counted
         counted = number
 
     return experiment.run_one(profile, seed, tick)
-
-
-def _fits(pod: TracePod, node: TraceNode) -> bool:
-    """Whether an empty node takes the pod."""
-    return (
-        pod.cpu_millis <= node.cpu_millis
-        and pod.memory_mib <= node.memory_mib
-        and pod.devices <= node.devices
-        and (not pod.models or node.model in pod.models)
-    )

@@ -5,11 +5,10 @@ scheduler parses it; what is wrong is one message with the file and the object.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import yaml
 
@@ -19,7 +18,8 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.pod_resources import CPU, MEMORY
-from stellwerk_simulation.trace import TraceNode, TracePod, read_pods
+from stellwerk_simulation.mistakes import made, some
+from stellwerk_simulation.trace import Named, TraceNode, TracePod, since_the_first
 
 ARRIVES: Final = "simulation.stellwerk.dev/arrives-seconds"
 """The annotation of a pod: when it comes; without it, creationTimestamp says so."""
@@ -29,11 +29,10 @@ HOURLY_PRICE: Final = "simulation.stellwerk.dev/hourly-price"
 """The annotation of a node."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _LARGEST_FILE: Final = 1 << 30
-_FINISHED: Final = frozenset({"Succeeded", "Failed"})
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+"""The phases of a pod that is over."""
 _MIB: Final = 1 << 20
 _MOST_SECONDS: Final = 1e12
-
-Made = TypeVar("Made")
 
 
 def is_manifest_file(path: Path) -> bool:
@@ -50,7 +49,7 @@ def read_objects(path: Path) -> list[JsonObject]:
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise ConfigurationError(f"cannot read {path}: more than {_LARGEST_FILE >> 20} MiB")
-        text = path.read_text("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
         if path.suffix == ".json":
             documents: Iterable[Any] = [json.loads(text)]
         else:
@@ -60,9 +59,13 @@ def read_objects(path: Path) -> list[JsonObject]:
     except json.JSONDecodeError as error:
         place = f"{path}, line {error.lineno}, column {error.colno}"
         raise ConfigurationError(f"{place}: not JSON: {error.msg}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigurationError(f"{path}: not YAML: {reason}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}, line {line}: not UTF-8") from error
+    except RecursionError as error:
+        raise ConfigurationError(f"{path}: nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}{_place(error)}") from error
     return [
         each for document in documents if document is not None for each in _flat(path, document)
     ]
@@ -74,33 +77,33 @@ def nodes_of(objects: Iterable[JsonObject], source: str) -> list[TraceNode]:
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    found = [made(_node, obj, source) for obj in objects if obj.get("kind") == "Node"]
-    return _some(found, source, "Node")
-
-
-def pods_in(path: Path) -> Sequence[TracePod]:
-    """The pods of a file: CSV as traces are published, or manifests.
-
-    Raises:
-        ConfigurationError: the file cannot be used.
-    """
-    return pods_of(read_objects(path), str(path)) if is_manifest_file(path) else read_pods(path)
+    found = [made(node_of, obj, source) for obj in objects if obj.get("kind") == "Node"]
+    return _each_once(some(found, source, "Node"), source, "Node")
 
 
 def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:
-    """The pods among objects that have not finished, at least one, in the order of their arrival.
+    """The pods among objects that are not at their end, at least one, in the order of arrival.
 
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    found = [
-        made(_pod, obj, source)
-        for obj in objects
-        if obj.get("kind") == "Pod" and (obj.get("status") or {}).get("phase") not in _FINISHED
-    ]
-    first = min((pod.arrives_seconds for pod in _some(found, source, "Pod")), default=0.0)
-    found = [replace(pod, arrives_seconds=pod.arrives_seconds - first) for pod in found]
-    return sorted(found, key=lambda pod: (pod.arrives_seconds, pod.name))
+    found = [made(pod_of, obj, source) for obj in objects if _is_staying_pod(obj)]
+    found = _each_once(some(found, source, "Pod"), source, "Pod")
+    return sorted(since_the_first(found), key=lambda pod: (pod.arrives_seconds, pod.name))
+
+
+def any_pod(objects: Iterable[JsonObject]) -> bool:
+    """Whether there is a pod among them that is not at its end."""
+    return any(map(_is_staying_pod, objects))
+
+
+def _place(error: yaml.YAMLError) -> str:
+    """Where a file is no YAML, and why."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return f": not YAML: {' '.join(str(error).split())}"
+    problem = getattr(error, "problem", None) or "cannot be read"
+    return f", line {mark.line + 1}, column {mark.column + 1}: not YAML: {problem}"
 
 
 def _flat(path: Path, document: object) -> Iterator[JsonObject]:
@@ -116,37 +119,33 @@ def _flat(path: Path, document: object) -> Iterator[JsonObject]:
         yield document
 
 
-def made(make: Callable[[JsonObject], Made], obj: JsonObject, source: str) -> Made:
-    """What is made of an object.
-
-    Raises:
-        ConfigurationError: the object is wrong; names it and the source.
-    """
-    try:
-        return make(obj)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{source}, {_name(obj)}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ConfigurationError(f"{source}, {_name(obj)}: {_reason(error)}") from error
-
-
-def _reason(error: Exception) -> str:
-    return f"there is no field {error}" if isinstance(error, KeyError) else str(error)
-
-
-def _name(obj: JsonObject) -> str:
-    metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    return f"{obj.get('kind', 'object')} {name or 'without a name'}"
-
-
-def _some(found: list[Made], source: str, kind: str) -> list[Made]:
-    if not found:
-        raise ConfigurationError(f"{source}: there is no {kind}")
+def _each_once(found: list[Named], source: str, kind: str) -> list[Named]:
+    names: set[str] = set()
+    for each in found:
+        if each.name in names:
+            raise ConfigurationError(f"{source}: {kind} {each.name} stands there twice")
+        names.add(each.name)
     return found
 
 
-def _node(obj: JsonObject) -> TraceNode:
+def _is_staying_pod(obj: JsonObject) -> bool:
+    """Whether it is a pod that has not finished and is not being deleted."""
+    status, metadata = obj.get("status"), obj.get("metadata")
+    finished = isinstance(status, dict) and status.get("phase") in FINISHED
+    deleted = isinstance(metadata, dict) and "deletionTimestamp" in metadata
+    return obj.get("kind") == "Pod" and not finished and not deleted
+
+
+def node_of(obj: JsonObject) -> TraceNode:
+    """The node of a manifest.
+
+    Raises:
+        ConfigurationError, KeyError, TypeError, ValueError, AttributeError: it is malformed.
+    """
+    status = obj.get("status") or {}
+    if "allocatable" not in status and "capacity" in status:
+        # As the API server does.
+        obj = {**obj, "status": {**status, "allocatable": status["capacity"]}}
     node = parse_node(obj)
     labels = obj["metadata"].get("labels") or {}
     return TraceNode(
@@ -160,14 +159,18 @@ def _node(obj: JsonObject) -> TraceNode:
     )
 
 
-def _pod(obj: JsonObject) -> TracePod:
+def pod_of(obj: JsonObject) -> TracePod:
+    """The pod of a manifest, as it was before it had a node.
+
+    Raises:
+        ConfigurationError, KeyError, TypeError, ValueError, AttributeError: it is malformed.
+    """
     pod = parse_pod(obj)
     requests = pod.amounts.requests
     gpu = gpu_request(requests) or GpuRequest(0, 0)
     arrives = _seconds(obj, ARRIVES)
     if arrives is None:
-        created = obj["metadata"].get("creationTimestamp")
-        arrives = datetime.fromisoformat(str(created)).timestamp() if created else 0.0
+        arrives = _created(obj["metadata"].get("creationTimestamp"))
     return TracePod(
         pod.key,
         requests.get(CPU, 0),
@@ -179,6 +182,16 @@ def _pod(obj: JsonObject) -> TracePod:
         _seconds(obj, RUNS),
         obj,
     )
+
+
+def _created(timestamp: object) -> float:
+    if not timestamp:
+        return 0.0
+    try:
+        return datetime.fromisoformat(str(timestamp)).timestamp()
+    except (ValueError, OverflowError) as error:
+        text = f"{str(timestamp)[:40]!r} is not a time such as 2026-01-01T00:00:00Z"
+        raise ConfigurationError(f"creationTimestamp: {text}") from error
 
 
 def _seconds(obj: JsonObject, annotation: str) -> float | None:

@@ -41,12 +41,13 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
     from stellwerk.models.name_syntax import suggestion  # noqa: PLC0415 as what follows
     from stellwerk.models.profile import API_VERSION, KIND  # noqa: PLC0415 the scheduler
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy, too
-    from stellwerk_simulation.manifests import pods_in, pods_of  # noqa: PLC0415 as above
+    from stellwerk_simulation.manifests import pods_of  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import (  # noqa: PLC0415 as above
         READY,
         profile_of,
         ready_manifest,
     )
+    from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
     if (options.pods is None) == (not options.kubeconfig):
         raise ConfigurationError("name the pods: --for FILE, or a --kubeconfig")
@@ -54,7 +55,7 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         near = suggestion(options.name, READY) or f"; ready are {', '.join(READY)}"
         raise ConfigurationError(f"there is no ready profile {options.name}{near}")
     if options.pods is not None:
-        pods = pods_in(options.pods)
+        pods = source_of(options.pods).pods()
     else:
         pods = pods_of(live(options.kubeconfig, options.context), "the cluster")
     typical = typical_pods(pods)

@@ -9,16 +9,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a plan is repeatable
 
-from stellwerk.explain.decide import OBJECT_KINDS
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import LoadedProfile
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.world import World
 from stellwerk_simulation.cluster import ActivePods, make_world
-from stellwerk_simulation.manifests import made, nodes_of
-
-_KINDS = frozenset(OBJECT_KINDS.values())
+from stellwerk_simulation.manifests import nodes_of
+from stellwerk_simulation.mistakes import made
+from stellwerk_simulation.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +109,8 @@ def standing_of(objects: Sequence[JsonObject], profile: LoadedProfile, source: s
         ConfigurationError: there is no node, or an object is wrong.
         ProfileError: a plugin of the profile refuses its arguments.
     """
-    world = make_world(nodes_of(objects, source), profile, 0, ActivePods())
-    for obj in objects:
-        kind = str(obj.get("kind"))
-        if kind == "PriorityClass":
-            made(world.priority_classes.set, obj, source)
-        elif kind in _KINDS:
-            made(partial(world.objects.set, kind), obj, source)
-        if kind == "Namespace":
-            made(partial(_set_namespace, world), obj, source)
+    surroundings = Surroundings.among(objects, source)
+    world = make_world(nodes_of(objects, source), profile, 0, ActivePods(), surroundings)
     manifests: dict[str, JsonObject] = {}
     waiting = 0
     for obj in objects:
@@ -138,11 +130,6 @@ def _pod(world: World, manifest: JsonObject) -> PodInfo:
     pod = parse_pod(manifest, world.priority_classes.resolve)
     pod.uid = pod.uid or pod.key
     return pod
-
-
-def _set_namespace(world: World, manifest: JsonObject) -> None:
-    metadata = manifest["metadata"]
-    world.cache.set_namespace(metadata["name"], metadata.get("labels") or {})
 
 
 def _ties(decision: Decision) -> tuple[str, ...]:

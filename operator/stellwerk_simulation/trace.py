@@ -8,7 +8,8 @@ import csv
 import io
 import lzma
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -22,6 +23,7 @@ Row = TypeVar("Row")
 
 _LARGEST_FILE: Final = 1 << 30
 _MOST_DEVICES: Final = 64
+_LONGEST_NAME: Final = 253
 _PRICE: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _LARGEST: Final = 1 << 50
 """Of an amount; far beyond any machine, and far from the end of an int64 when summed."""
@@ -90,8 +92,12 @@ def read_pods(path: Path) -> list[TracePod]:
         ConfigurationError: the file cannot be read, or a row is no pod.
     """
     columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
-    pods = _unique(path, _rows(path, columns, _pod))
-    first = min(pod.arrives_seconds for pod in pods)
+    return since_the_first(_unique(path, _rows(path, columns, _pod)))
+
+
+def since_the_first(pods: Sequence[TracePod]) -> list[TracePod]:
+    """The same pods, the first of which arrives at 0."""
+    first = min((pod.arrives_seconds for pod in pods), default=0.0)
     return [replace(pod, arrives_seconds=pod.arrives_seconds - first) for pod in pods]
 
 
@@ -108,7 +114,10 @@ class _Fields:
 
     def name(self, column: str) -> str:
         """A name, which must not be empty."""
-        return self.text(column) or self.refuse(column, "is empty")
+        text = self.text(column) or self.refuse(column, "is empty")
+        if len(text) > _LONGEST_NAME or not text.isprintable():
+            self.refuse(column, f"{text[:80]!r} cannot be a name")
+        return text
 
     def number(self, column: str, most: int = _LARGEST) -> int:
         """A whole number from 0 on."""
@@ -187,11 +196,9 @@ def _rows(
     path: Path, columns: tuple[str, ...], parse: Callable[[_Fields], Row]
 ) -> Iterator[tuple[int, Row]]:
     """(line, row) of a file."""
-    reader = csv.DictReader(io.StringIO(_text(path), newline=""), restval="")
+    reader = csv.DictReader(io.StringIO(_text(path), newline=""), restval="", strict=True)
     try:
-        missing = [column for column in columns if column not in (reader.fieldnames or ())]
-        if missing:
-            raise ConfigurationError(f"{path}, line 1: there is no column {missing[0]}")
+        _check_head(path, reader.fieldnames or (), columns)
         for values in reader:
             if None in values:
                 message = f"{path}, line {reader.line_num}: more fields than columns"
@@ -199,6 +206,16 @@ def _rows(
             yield reader.line_num, parse(_Fields(f"{path}, line {reader.line_num}", values))
     except csv.Error as error:
         raise ConfigurationError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _check_head(path: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a first line without one of the columns, or with one of them twice."""
+    for column in wanted:
+        if column not in found:
+            raise ConfigurationError(f"{path}, line 1: there is no column {column}")
+    for column, times in Counter(found).items():
+        if column and times > 1:
+            raise ConfigurationError(f"{path}, line 1: the column {column[:80]} stands there twice")
 
 
 def _unique(path: Path, rows: Iterator[tuple[int, "Named"]]) -> list["Named"]:

@@ -19,7 +19,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
 from stellwerk.world.decide import decide
-from stellwerk.world.gangs.attempt import decided_at_once
+from stellwerk.world.gangs.attempt import answered
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.builders import make_node, make_pod
@@ -71,19 +71,17 @@ def decided(operator: InProcess, made: JsonObject, members: list[PodInfo]) -> Co
     profile = world.profiles.served[SCHEDULER]
     world.cache.update_snapshot()
     decide(world, members[0], profile)
-    deciding = decide_group(world, profile, GroupRequest(parse_pod_group(made), members, [], 0))
+    steps = answered(decide_group(world, profile, GroupRequest(parse_pod_group(made), members)))
     longest = 0.0
     began = before = time.process_time()
-    try:
-        ask = next(deciding)
-        while True:
-            answer = decided_at_once(ask)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
             now = time.process_time()
-            longest, before = max(longest, now - before), now
-            ask = deciding.send(answer)
-    except StopIteration as ended:
+            return Cost(now - began, max(longest, now - before), ended.value)
         now = time.process_time()
-        return Cost(now - began, max(longest, now - before), ended.value)
+        longest, before = max(longest, now - before), now
 
 
 def gang_of(size: int, *, unlike: bool = False) -> list[PodInfo]:

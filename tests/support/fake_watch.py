@@ -32,6 +32,8 @@ class FakeKind:
         self.misses = 0
         """How many times more discovery does not name it."""
         self.listed_as = f"{watched.kind}List"
+        self.watch_refusal: int | None = None
+        """The status that is answered in place of a stream, if any."""
         self.fail_pages_from: int | None = None
         """Answer 410 from this page on (0 is the first) until it is None again."""
 
@@ -198,6 +200,8 @@ class FakeWatchApi:
 
     async def _watch(self, kind: FakeKind, request: web.Request) -> web.StreamResponse:
         kind.watches += 1
+        if (code := kind.watch_refusal) is not None:
+            return web.json_response({"kind": "Status", "code": code, "message": "no"}, status=code)
         response = web.StreamResponse()
         response.content_type = "application/json"
         await response.prepare(request)

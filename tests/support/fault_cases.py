@@ -58,6 +58,14 @@ CASES: Final[dict[str, Case]] = {
     "gangs-killed": Case(
         "killed, pods in gangs of four", disruptions=(Disruption("kill", (4, 7)),), group_size=4
     ),
+    "preemption": replace(
+        _BAD_DAY, title="everything at once, pods that preempt others", preempting=True
+    ),
+    "preemption-killed": Case(
+        "killed, pods that preempt others",
+        disruptions=(Disruption("kill", (4, 7)),),
+        preempting=True,
+    ),
     "recorded-and-shadowed": replace(
         _BAD_DAY,
         title="everything at once, recorded and shadowed",

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from typing_extensions import override
+
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.cluster import EmbeddedCluster
@@ -19,6 +21,7 @@ from tests.support.builders import make_pod
 from tests.support.pod_groups import make_group
 
 PROFILE: Final = "default-scheduler"
+_HIGH: Final = "high"
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,14 @@ class Load:
     """Which part of the room is used at most."""
 
     @property
+    def room(self) -> int:
+        """How many pods the nodes have room for."""
+        return self.nodes * self.pods_a_node
+
+    @property
     def live(self) -> int:
         """How many pods there may be at once."""
-        return int(self.fill * self.nodes * self.pods_a_node)
+        return int(self.fill * self.room)
 
 
 class Workload:
@@ -96,12 +104,15 @@ class Workload:
             api.create(self._pods, "default", _as_sent(pod))
 
     def _make_room(self) -> bool:
-        if self._has_room():
-            return True
-        whole = [group for group, members in self._bound.items() if members == self._size]
-        if not whole:
-            return False
-        group = self._rng.choice(whole)
+        if not self._has_room() and (leaving := self._leaving()):
+            self._delete(self._rng.choice(leaving))
+        return self._has_room()
+
+    def _leaving(self) -> list[str]:
+        """Groups that may be deleted: all their members have a node."""
+        return [group for group, members in self._bound.items() if members == self._size]
+
+    def _delete(self, group: str) -> None:
         for member in range(self._size):
             key = ("default", f"{group}-{member}")
             try:
@@ -109,10 +120,54 @@ class Workload:
             except StatusError:
                 self._nodes.discard(key[1])
         del self._bound[group]
-        return self._has_room()
 
     def _has_room(self) -> bool:
         return len(self._live) + self._size <= self._load.live
+
+
+class PreemptingWorkload(Workload):
+    """Pods that find every node full, and take the room of others that matter less.
+
+    What is preempted does not come again; in the end so many go that the rest has room.
+    """
+
+    def __init__(self, cluster: EmbeddedCluster, load: Load, rng: random.Random) -> None:
+        super().__init__(cluster, load, rng)
+        kind = cluster.api.kinds.resource("priorityclasses", "scheduling.k8s.io")
+        cluster.api.create(kind, "", {"metadata": {"name": _HIGH}, "value": 100})
+        self._high: set[str] = set()
+        """Groups that may preempt others, and never be preempted."""
+
+    @override
+    def _create(self, group: str) -> None:
+        pod = make_pod(f"{group}-0", cpu="1", scheduler_name=PROFILE)
+        pod["spec"]["terminationGracePeriodSeconds"] = 0
+        if len(self._live) >= self._load.room:
+            pod["spec"]["priorityClassName"] = _HIGH
+            self._high.add(group)
+        self._cluster.api.create(self._pods, "default", _as_sent(pod))
+
+    @override
+    def _has_room(self) -> bool:
+        """Whether half of the room is free, or can be preempted."""
+        return len(self._high) < self._load.room // 2
+
+    @override
+    def _leaving(self) -> list[str]:
+        return [group for group in super()._leaving() if group in self._high]
+
+    @override
+    def _delete(self, group: str) -> None:
+        super()._delete(group)
+        self._high.discard(group)
+
+    @override
+    async def run(self) -> None:
+        await super().run()
+        while len(self._live) > self._load.live:
+            for group in super()._leaving()[: len(self._live) - self._load.live]:
+                self._delete(group)
+            await asyncio.sleep(0.02)
 
 
 def _group_of(name: str) -> str:

@@ -26,7 +26,7 @@ from stellwerk_cluster.faults.plan import FaultPlan
 from stellwerk_cluster.faults.table import FaultTable
 from stellwerk_cluster.faults.table_file import read_fault_table
 from tests.support.builders import make_node
-from tests.support.fault_load import PROFILE, Load, Workload
+from tests.support.fault_load import PROFILE, Load, PreemptingWorkload, Workload
 from tests.support.fault_proxy import fault_proxy
 from tests.support.history import History, Judgement
 from tests.support.in_process import make_profile
@@ -75,6 +75,8 @@ class Case:
     """Whether a shadow profile decides beside the one that serves."""
     group_size: int = 1
     """Of gangs that the pods come in; 1: each for itself."""
+    preempting: bool = False
+    """Whether pods come to full nodes, and preempt others."""
     recovery_seconds: float = 60.0
     """From the end of the faults until everything must be well again."""
     audit_seconds: float = 15.0
@@ -162,7 +164,7 @@ async def run_case(
             _operators(case, cluster, plan, directory, arguments, seed)
         )
         await _until(lambda: is_active(cluster, PROFILE), _START_SECONDS, *operators)
-        workload = Workload(cluster, load, rng, case.group_size)
+        workload = _workload(case, cluster, load, rng)
         plan.arm()
         disrupting = [
             asyncio.create_task(_disrupt(operators, each, rng, disrupted))
@@ -202,6 +204,12 @@ async def run_case(
     )
     logger.info("%s", outcome)
     return outcome
+
+
+def _workload(case: Case, cluster: EmbeddedCluster, load: Load, rng: random.Random) -> Workload:
+    if case.preempting:
+        return PreemptingWorkload(cluster, load, rng)
+    return Workload(cluster, load, rng, case.group_size)
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.pod_group import parse_pod_group
-from stellwerk.world.gangs.attempt import Ground, decided_at_once, take_back
+from stellwerk.world.gangs.attempt import Ground, answered, take_back
 from stellwerk.world.gangs.group_decision import Deciding, GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.in_process import InProcess, make_profile
@@ -44,13 +44,13 @@ class GroupWorld(InProcess):
 
 def driven(deciding: Deciding) -> GroupDecision:
     """The end of a decision whose questions are answered at once."""
-    try:
-        ask = next(deciding)
-        while True:
-            ask = deciding.send(decided_at_once(ask))
-    except StopIteration as ended:
-        result: GroupDecision = ended.value
-        return result
+    steps = answered(deciding)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: GroupDecision = ended.value
+            return result
 
 
 def nodes_of(decision: GroupDecision) -> dict[str, str]:

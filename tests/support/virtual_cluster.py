@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -19,6 +20,7 @@ from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
 from stellwerk.convert.conversion import convert_text
 from stellwerk.errors import api_error
+from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import ClusterClient
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
@@ -36,7 +38,7 @@ from stellwerk_cluster.registry.deletion import DeleteOptions, delete
 from stellwerk_cluster.registry.entries import StoreEvent
 from tests.support.in_process import Notes
 from tests.support.invariants import check_invariants, check_unaltered
-from tests.support.rights import granted
+from tests.support.rights import Right, granted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,14 +54,15 @@ class StoreClient(ClusterClient):
     It has the rights of the manifests' ClusterRole; the lease and Secrets are met over HTTP alone.
     """
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, also_granted: frozenset[Right] = frozenset()) -> None:
         self._api = api
+        self._granted = granted() | also_granted
 
     @override
     async def bind(self, namespace: str, name: str, uid: str, node_name: str) -> None:
         binding = {"metadata": {"name": name, "uid": uid}, "target": {"name": node_name}}
         with _translated(f"bind {namespace}/{name} to {node_name}"):
-            _check_right("", "pods/binding", "create")
+            self._check_right("", "pods/binding", "create")
             bind(self._api, self._api.kinds.resource("pods"), (namespace, name), binding)
 
     @override
@@ -68,7 +71,7 @@ class StoreClient(ClusterClient):
     ) -> None:
         pods = self._api.kinds.resource("pods")
         with _translated(f"patch the status of {namespace}/{name}"):
-            _check_right("", "pods/status", "patch")
+            self._check_right("", "pods/status", "patch")
             self._api.patch(
                 pods, (namespace, name), dict(patch), STRATEGIC_PATCH, subresource="status"
             )
@@ -77,7 +80,7 @@ class StoreClient(ClusterClient):
     async def delete_pod(self, namespace: str, name: str, uid: str) -> bool:
         pods = self._api.kinds.resource("pods")
         with _translated(f"delete {namespace}/{name}"):
-            _check_right("", "pods", "delete")
+            self._check_right("", "pods", "delete")
             return delete(self._api, pods, (namespace, name), DeleteOptions(uid=uid)).gone
 
     @override
@@ -139,24 +142,38 @@ class StoreClient(ClusterClient):
         if target is None:
             raise StatusError(404, "NotFound", f"{path} is not served")
         kind, part = target.kind, f"/{target.subresource}" if target.subresource else ""
-        _check_right(kind.group, f"{kind.plural}{part}", verb)
+        self._check_right(kind.group, f"{kind.plural}{part}", verb)
         return target
+
+    def _check_right(self, group: str, resource: str, verb: str) -> None:
+        """Refuse what neither the manifests allow nor the flow."""
+        if (group, resource, verb) not in self._granted:
+            text = f"the manifests give no right to {verb} {resource}.{group}"
+            raise StatusError(403, "Forbidden", text)
 
 
 class VirtualCluster:
     """A cluster with its operator; made by `open_virtual_cluster`."""
 
     def __init__(
-        self, clock: VirtualClock, nodes: Sequence[JsonObject], options: ClusterOptions
+        self,
+        clock: VirtualClock,
+        nodes: Sequence[JsonObject],
+        options: ClusterOptions,
+        numbers: Callable[[int | None], RandomNumbers] = Random,
+        also_granted: frozenset[Right] = frozenset(),
     ) -> None:
+        """`numbers` breaks ties; `also_granted`: rights of the operator beside the manifests'."""
         self.clock = clock
         self.cluster = EmbeddedCluster(nodes, clock=clock, options=options)
         self.api = self.cluster.api
         install_profiles(self.cluster)
         self._applied: dict[tuple[str, tuple[str, str]], JsonObject] = {}
         self.notes = Notes()
-        self.client = StoreClient(self.api)
-        self.operator = Operator(self.client, self.notes, Metrics(), clock, RunOptions())
+        self.client = StoreClient(self.api, also_granted)
+        self.operator = Operator(
+            self.client, self.notes, Metrics(), clock, RunOptions(), numbers=numbers
+        )
         served = {(kind.group, kind.plural) for kind in self.api.kinds}
         self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
         self._sinks = {
@@ -275,9 +292,12 @@ async def open_virtual_cluster(
     clock: VirtualClock,
     nodes: Iterable[JsonObject],
     options: ClusterOptions | None = None,
+    numbers: Callable[[int | None], RandomNumbers] = Random,
+    also_granted: frozenset[Right] = frozenset(),
 ) -> AsyncIterator[VirtualCluster]:
     """A cluster and its operator, both running until the block ends."""
-    world = VirtualCluster(clock, list(nodes), options or ClusterOptions(seed=1, heartbeats=False))
+    options = options or ClusterOptions(seed=1, heartbeats=False)
+    world = VirtualCluster(clock, list(nodes), options, numbers, also_granted)
     tasks = [
         asyncio.create_task(world.cluster.work.run(), name="controllers"),
         asyncio.create_task(world.operator.scheduler.run(), name="scheduler"),
@@ -325,13 +345,6 @@ def _with_removals(before: JsonObject, after: JsonObject) -> JsonObject:
         else:
             patch[key] = value
     return patch
-
-
-def _check_right(group: str, resource: str, verb: str) -> None:
-    """Refuse what the manifests do not allow."""
-    if (group, resource, verb) not in granted():
-        text = f"the manifests give no right to {verb} {resource}.{group}"
-        raise StatusError(403, "Forbidden", text)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from stellwerk.app import RunOptions
 from stellwerk.cli import USAGE_ERROR, build_parser, main
 
 
@@ -20,6 +21,14 @@ from stellwerk.cli import USAGE_ERROR, build_parser, main
 def test_durations(text: str, seconds: float) -> None:
     options = build_parser().parse_args(["run", "--plugin-timeout", text])
     assert options.plugin_timeout == pytest.approx(seconds)
+
+
+def test_the_limits_without_flags_are_those_that_docs_reliability_names() -> None:
+    options, inside = build_parser().parse_args(["run"]), RunOptions()
+    given = (options.plugin_timeout, options.foreign_time_share, options.audit_period)
+    assert given == (0.5, 0.2, 300.0)
+    assert given == (inside.plugin_limit_seconds, inside.foreign_share, inside.audit_seconds)
+    assert options.max_pod_complexity == inside.max_pod_complexity == 2_000
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5x", "nan", "inf", "0", "-1s", "1e400s"])

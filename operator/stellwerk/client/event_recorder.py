@@ -26,7 +26,7 @@ from stellwerk.framework.services import Recorder
 from stellwerk.models.foreign_text import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from datetime import datetime
 
     from stellwerk.client.fence import Fence
@@ -47,6 +47,7 @@ _REMEMBERED_OBJECTS: Final = 4_096
 _SPAM_BURST: Final = 25
 _SPAM_REFILL_SECONDS: Final = 300.0
 _WRITERS: Final = 32
+_EVENTS_PER_STEP: Final = 500
 _TRIES: Final = 12
 _TRY_AGAIN_SECONDS: Final = 10.0
 
@@ -248,14 +249,21 @@ class EventRecorder(Recorder):
 
     def maintain(self) -> None:
         """Drop events that are not repeated, and queue series whose count is due to be written."""
+        for _ in self._maintained():
+            pass
+
+    def _maintained(self) -> Iterator[None]:
+        """The same in steps of a millisecond or so."""
         now_seconds = self._clock.monotonic()
-        for identity, event in list(self._remembered.items()):
+        for number, (identity, event) in enumerate(list(self._remembered.items()), 1):
             ended = now_seconds - event.seen_at_seconds >= SERIES_END_SECONDS
             stale = now_seconds - event.written_at_seconds >= SERIES_REFRESH_SECONDS
             if (ended or stale) and event.count > max(1, event.written_count):
                 self._enqueue(event)
-            if ended:
+            if ended and self._remembered.get(identity) is event:
                 del self._remembered[identity]
+            if number % _EVENTS_PER_STEP == 0:
+                yield
 
     def _repeat(self, event: _Event, now_seconds: float) -> None:
         event.count += 1
@@ -318,7 +326,8 @@ class EventRecorder(Recorder):
     async def _maintain_forever(self) -> None:
         while True:
             await asyncio.sleep(MAINTENANCE_SECONDS)
-            self.maintain()
+            for _ in self._maintained():
+                await asyncio.sleep(0)
 
     async def _write(self, event: _Event) -> None:
         """Write the event, or its series; hold on while the API cannot be reached."""

@@ -21,6 +21,13 @@ def print_group(explanation: Json, to: Console) -> None:
         to.print(f"  {explanation['waitsFor']}")
     for problem in explanation.get("problems", ()):
         to.print(f"  not usable: {problem}")
+    if "roomIsKeptSeconds" in explanation:
+        left = explanation["roomIsKeptSeconds"]
+        until = "while it is the first of its queue" if left is None else f"for {left} s more"
+        to.print(f"  room is kept for it, {until}")
+    if "givenBackAfterSeconds" in explanation:
+        after = explanation["givenBackAfterSeconds"]
+        to.print(f"  pods are given back {after} s after too few could be bound")
     would = explanation.get("wouldHappen") or {}
     _print_members(explanation, would, to)
     if would.get("message"):

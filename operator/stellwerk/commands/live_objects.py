@@ -1,7 +1,8 @@
 """The objects of a live cluster that decisions read, as one list.
 
-`stellwerk decide --kubeconfig` reads them. Invariant: it only lists; kinds that the cluster lacks,
-or does not show this user, are left out with a warning.
+`stellwerk decide --kubeconfig` reads them. Invariant: it only lists; kinds beside nodes and pods
+that the cluster lacks, or does not show this user, are left out and named in one warning (but for
+profiles where Stellwerk is not installed).
 """
 
 import asyncio
@@ -35,6 +36,7 @@ _PATHS: Final = {
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     KIND: f"/apis/{API_VERSION}/{PLURAL}",
 }
+_INDISPENSABLE: Final = frozenset({"Node", "Pod"})
 
 
 def read_live_objects(kubeconfig: str, context: str | None) -> list[JsonObject]:
@@ -49,11 +51,19 @@ def read_live_objects(kubeconfig: str, context: str | None) -> list[JsonObject]:
 
 async def _read(client: KubernetesClient) -> list[JsonObject]:
     found: list[JsonObject] = []
+    absent: list[str] = []
     for kind, path in _PATHS.items():
         try:
             items, _ = await client.list(path)
         except (NotFound, Forbidden) as error:
-            logger.warning("decided without any %s: %s", kind, error)
+            if kind in _INDISPENSABLE:
+                raise
+            logger.info("decided without any %s: %s", kind, error)
+            if kind != KIND or isinstance(error, Forbidden):
+                absent.append(kind)
             continue
         found += ({**item, "kind": kind} for item in items)
+    if absent:
+        why = "the cluster lacks them, or this user may not list them"
+        logger.warning("decided without any %s: %s", ", ".join(absent), why)
     return found

@@ -14,10 +14,10 @@ from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.gangs.attempt import Ground, decided_at_once, take_back
+from stellwerk.world.gangs.attempt import Ground, answered, take_back
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import keeps_room, why_held
+from stellwerk.world.gangs.turns import gang_args, is_first, keeps_room, why_held
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -91,6 +91,7 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
     if closed or held:
         result["waitsFor"] = closed or held
     if group is not None:
+        result |= _limits(world, members)
         if group.queue:
             result["queue"] = group.queue
         result["topology"] = list(group.topology)
@@ -100,6 +101,20 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
             for each in group.conditions
         ]
     return result
+
+
+def _limits(world: World, members: GroupMembers) -> JsonObject:
+    """How long room is kept for the group, and when what it has is given back."""
+    found: JsonObject = {}
+    group, since = members.group, members.reserved_since
+    profile = next(filter(None, map(world.profiles.of, members.pods.values())), None)
+    if group is not None and profile is not None and since is not None:
+        limit = group.schedule_timeout_seconds or gang_args(profile).reservation_seconds
+        left = max(0.0, since + limit - world.clock.monotonic())
+        found["roomIsKeptSeconds"] = None if is_first(world, members) else round(left)
+    if group is not None and group.give_back_seconds is not None:
+        found["givenBackAfterSeconds"] = group.give_back_seconds
+    return found
 
 
 def _member(world: World, pod: PodInfo) -> JsonObject:
@@ -132,16 +147,7 @@ def _decided(
     world: World, profile: ServedProfile, request: GroupRequest
 ) -> Generator[None, None, GroupDecision]:
     """What the group cycle would decide."""
-    deciding = decide_group(world, profile, request)
-    try:
-        ask = next(deciding)
-        while True:
-            decision = decided_at_once(ask)
-            yield
-            ask = deciding.send(decision)
-    except StopIteration as ended:
-        result: GroupDecision = ended.value
-        return result
+    return (yield from answered(decide_group(world, profile, request)))
 
 
 def _outcome(decision: GroupDecision) -> JsonObject:

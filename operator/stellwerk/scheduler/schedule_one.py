@@ -28,6 +28,7 @@ from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
 from stellwerk.scheduler.gangs.group_reports import GroupReports
+from stellwerk.scheduler.gangs.hand_over import HandOver
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
@@ -76,17 +77,18 @@ class ScheduleOne:
         """Both are read by explanations."""
         self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
         """What follows a decision; a recording operator takes it down before."""
-        self.groups = GroupCycle(
+        evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
+        hand_over = HandOver(
             world,
-            loader,
-            self._outbox,
             bindings,
             binding_cycle,
             failures,
             reports,
-            GroupEvictions(world, self._outbox, binding_cycle.preemption),
+            evictions,
+            self._outbox,
             self.records,
         )
+        self.groups = GroupCycle(world, loader, self._outbox, metrics, failures, reports, hand_over)
 
     async def schedule_one(self, queued: QueuedPod) -> None:
         """Decide for one pod, or for the group that it belongs to; bindings go on in tasks."""

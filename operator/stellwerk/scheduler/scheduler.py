@@ -137,7 +137,7 @@ class Scheduler:
                 tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
             await self._preemption.close()
-            await self.groups.evictions.close()
+            await self.groups.hand_over.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
 
     async def _schedule_forever(self) -> None:

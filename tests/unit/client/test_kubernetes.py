@@ -12,7 +12,7 @@ import pytest
 from stellwerk.client.credentials import load_credentials
 from stellwerk.client.kubernetes import KubernetesClient
 from stellwerk.client.transport import RetryPolicy
-from stellwerk.clock import SystemClock
+from stellwerk.clock import SystemClock, VirtualClock
 from stellwerk.errors import (
     ApiError,
     ConfigurationError,
@@ -29,6 +29,7 @@ from tests.support.fake_api import (
     Asked,
     FakeApi,
     client_of,
+    credentials_for,
     fake_api,
     kubeconfig,
     refusal,
@@ -356,3 +357,30 @@ async def test_a_refused_token_without_a_newer_one_is_told(api: FakeApi, tmp_pat
     async with client_of(api, tmp_path) as client:
         with pytest.raises(ApiError, match="cannot bind default/web to node-7: 401 Unauthorized"):
             await bind(client)
+
+
+async def test_events_and_conditions_of_a_flood_leave_the_line_to_bindings(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    clock, ahead = VirtualClock(), list[int]()
+
+    def decide(asked: Asked) -> None:
+        clock.advance(0.002)  # one line for all: each in it makes the others wait
+        if asked.path.endswith("/binding"):
+            ahead.append(api.concurrent)
+
+    api.decide = decide
+    credentials = await credentials_for(api, tmp_path)
+    async with (
+        KubernetesClient(
+            credentials, clock=clock, metrics=Metrics(), jitter=lambda: 0.0, retry=FAST
+        ) as client,
+        asyncio.TaskGroup() as flood,
+    ):
+        await bind(client)
+        for number in range(300):
+            flood.create_task(client.write_event("flood", {"metadata": {"name": str(number)}}))
+            flood.create_task(client.patch_pod_status("flood", "p", {}, urgent=False))
+        while len(api.asked) < 500:
+            await bind(client)
+    assert max(ahead[-10:]) <= 5

@@ -1,6 +1,7 @@
 """What is said of a group: its members, what it waits for, and what would make it fit."""
 
 from stellwerk.explain.pod_groups import explain_group
+from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node
 from tests.support.group_decisions import GroupWorld
@@ -42,6 +43,18 @@ def test_how_many_more_nodes_would_do() -> None:
 def test_where_no_number_of_such_nodes_helps_none_is_named() -> None:
     large = [make_member("p", "g", cpu="9")]
     assert explained(make_node("n", cpu="2"), make_group("g", 1), *large)["wouldFit"] == []
+
+
+def test_how_long_room_is_kept_is_shown() -> None:
+    annotations = {"scheduling.stellwerk.dev/give-back-seconds": "60"}
+    world = GroupWorld(make_node("n", cpu="2"), make_group("g", 3, annotations), *members(3))
+    (group,) = world.world.pod_groups.groups.values()
+    group.reserved_since = world.clock.monotonic()
+    world.clock.advance(100)
+    steps = explain_group(world.world, "default", "g")
+    assert steps is not None
+    found = finished(steps)
+    assert (found["roomIsKeptSeconds"], found["givenBackAfterSeconds"]) == (200, 60)
 
 
 def test_a_placed_group_is_one() -> None:

@@ -292,6 +292,27 @@ async def test_kopfs_own_path_goes_on_after_an_error_in_the_stream_and_leaves_no
 
 
 @both_paths
+@pytest.mark.parametrize("code", [400, 401, 403, 410, 418])
+async def test_a_watch_that_fails_before_its_stream_begins_ends_nothing(
+    api: FakeWatchApi,
+    pods: FakeKind,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    *,
+    fast: bool,
+) -> None:
+    monkeypatch.setattr("stellwerk.handlers.lifecycle._LOGIN_PAUSE_SECONDS", 0.1)
+    pods.watch_refusal = code
+    async with operator(api, tmp_path, PODS, fast=fast) as events:
+        await eventually(lambda: events.synced and pods.watches)
+        pods.watch_refusal = None
+        await eventually(lambda: pods.watchers)
+        pods.put("after")
+        await eventually(lambda: events.live() == {"after"})
+
+
+@both_paths
 async def test_a_list_that_is_none_is_refused_until_it_is_one(
     api: FakeWatchApi, pods: FakeKind, tmp_path: Path, *, fast: bool
 ) -> None:

@@ -4,10 +4,12 @@ A signal ends a wait at activeQ without a pod.
 """
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
+from stellwerk.client.extender import HttpExtender
 from stellwerk.clock import VirtualClock
 from stellwerk.scheduler import scheduler
 from stellwerk.scheduler.binding_tasks import BindingTasks
@@ -62,6 +64,22 @@ async def test_waiting_for_a_slot_is_not_death(monkeypatch: pytest.MonkeyPatch) 
         assert world.queue.pending()["active"]
         world.clock.advance(60)
         await eventually(lambda: world.operator.scheduler.heartbeat() == world.clock.monotonic())
+
+
+def test_waiting_for_an_extender_is_not_death(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HttpExtender, "filter", lambda *_: asyncio.Event().wait())
+
+    async def flow(clock: VirtualClock) -> None:
+        async with running(clock) as world:
+            extender: dict[str, Any] = {"urlPrefix": "http://gone.example", "filterVerb": "filter"}
+            extender["nodeCacheCapable"] = True
+            world.apply(make_profile("stellwerk", extenders=[extender]), make_node("n1"))
+            world.apply(make_pod("web", scheduler_name="stellwerk"))
+            await asyncio.sleep(60)
+            assert world.operator.scheduler.deciding == "uid-default-web", "it hangs"
+            assert clock.monotonic() - world.operator.scheduler.heartbeat() <= 2
+
+    run_skipping(flow)
 
 
 async def test_nothing_is_decided_while_a_later_list_is_being_applied() -> None:

@@ -1,7 +1,13 @@
 """`stellwerk simulate`: its output, its files, and its one-line mistakes."""
 
+import contextlib
 import csv
 import json
+import os
+import pty
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +17,7 @@ from tests.support.repository import ROOT
 
 DATA = ROOT / "tests" / "data" / "simulation"
 TRACE = ("--nodes", str(DATA / "nodes.csv"), "--pods", str(DATA / "pods.csv"))
+COMMAND = (sys.executable, "-m", "stellwerk", "simulate")
 
 
 def simulate(*arguments: str) -> int:
@@ -92,6 +99,32 @@ def test_numbers_are_checked(
     assert f"argument {arguments[0]}" in capsys.readouterr().err
 
 
+def test_what_is_read_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pods = tmp_path / "pods.csv"
+    pods.write_bytes((DATA / "pods.csv").read_bytes())
+    command = ["simulate", "--nodes", str(DATA / "nodes.csv"), "--pods", str(pods)]
+    assert (
+        main([*command, "--profile", "fgd", "--curve", f"{tmp_path}/../{tmp_path.name}/pods.csv"])
+        == 2
+    )
+    assert "would overwrite what is read" in capsys.readouterr().err
+    assert pods.read_bytes() == (DATA / "pods.csv").read_bytes()
+
+
+def test_extenders_are_not_asked_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "own.yaml"
+    path.write_text(
+        "kind: SchedulerProfile\nmetadata: {name: own}\nspec:\n  schedulerName: own\n"
+        "  extenders: [{urlPrefix: 'http://127.0.0.1:1', filterVerb: filter}]\n"
+    )
+    assert simulate("--profile", str(path)) == 0
+    assert f"--profile {path}: its extenders are not asked" in capsys.readouterr().err
+
+
 def test_a_page_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "out.html"
     arguments = ("--compare", "best-fit", "fgd", "--inflate", "0.5", "--html", str(path))
@@ -118,3 +151,47 @@ def test_what_does_not_go_together(
 ) -> None:
     assert simulate(*arguments) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_an_output_that_takes_no_more_is_one_line(tmp_path: Path) -> None:
+    curve = ("--curve", str(tmp_path / "out.csv"))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, *TRACE, "--profile", "best-fit", "--jobs", "1", *curve],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.stderr == "stellwerk: cannot write the output: No space left on device\n"
+    assert done.returncode == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_run_leaves_nothing_behind(jobs: str, tmp_path: Path) -> None:
+    pods = tmp_path / "pods.csv"
+    head, *rows = (DATA / "pods.csv").read_text().splitlines()
+    pods.write_text("\n".join([head, *(f"x{n}{row}" for n in range(300) for row in rows)]))
+    trace = ("--nodes", str(DATA / "nodes.csv"), "--pods", str(pods), "--profile", "fgd")
+    files = ("--curve", str(tmp_path / "out.csv"), "--html", str(tmp_path / "out.html"))
+    terminal, error = pty.openpty()
+    running = subprocess.Popen(
+        [*COMMAND, *trace, "--seed", "1", "--seed", "2", "--jobs", jobs, *files],
+        stdout=subprocess.PIPE,
+        stderr=error,
+        process_group=0,
+    )
+    os.close(error)
+    while "pods/s" not in (shown := os.read(terminal, 4096).decode()):
+        pass
+    os.killpg(running.pid, signal.SIGINT)
+    output, _ = running.communicate(timeout=300)
+    with contextlib.suppress(OSError):  # what a terminal says when the last process has left it
+        while said := os.read(terminal, 4096):
+            shown += said.decode()
+    os.close(terminal)
+    assert "Traceback" not in shown
+    assert (output, running.returncode) == (b"", 130)
+    assert [each.name for each in tmp_path.iterdir()] == ["pods.csv"]

@@ -44,6 +44,21 @@ def test_a_cluster_as_kubectl_prints_it(tmp_path: Path) -> None:
     assert len(pods_of(objects, "x")) == 12
 
 
+def test_pods_at_their_end_are_left_out() -> None:
+    done, going = make_pod("done"), make_pod("going")
+    done["status"]["phase"] = "Succeeded"
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    objects = listed("Pod", done, going, make_pod("stays"))["items"]
+    assert [pod.name for pod in pods_of(objects, "x")] == ["default/stays"]
+
+
+def test_yaml_that_is_none_is_named_with_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "pods.yaml"
+    path.write_text("kind: Pod\nmetadata: [\n")
+    with pytest.raises(ConfigurationError, match=r"pods\.yaml, line 3, column 1: not YAML: "):
+        read_objects(path)
+
+
 def test_two_profiles_on_a_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(a_cluster(tmp_path))
     packing = tmp_path / "packing.yaml"
@@ -94,11 +109,22 @@ def test_arrivals_and_departures_of_manifests(tmp_path: Path) -> None:
             r"pods\.json, Pod a: annotation .*'long' is not a number",
         ),
         ('{"kind": "Pod", "metadata": {"name": "a"}}', r"pods\.json, Pod a: "),
+        ('{"kind": "Pod", "metadata": "a"}', r"pods\.json, Pod without a name: "),
+        ("[" * 100_000, r"pods\.json: nested too deeply"),
+        ("\udcff", r"pods\.json, line 1: not UTF-8"),
+        (
+            '{"kind": "Pod", "metadata": {"name": "a", "creationTimestamp": "now"}, "spec": {}}',
+            r"Pod a: creationTimestamp: 'now' is not a time",
+        ),
+        (
+            json.dumps({"kind": "PodList", "items": [make_pod("a"), make_pod("a")]}),
+            r"pods\.json: Pod default/a stands there twice",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_line(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "pods.json"
-    path.write_text(text)
+    path.write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(ConfigurationError, match=problem) as found:
         pods_of(read_objects(path), str(path))
     assert "\n" not in str(found.value)

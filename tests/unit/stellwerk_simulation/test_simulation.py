@@ -1,15 +1,24 @@
 """Time in a simulation: pods wait, leave, are evicted, and cost money."""
 
-import pytest
+from typing import Any
 
+import pytest
+from typing_extensions import override
+
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.registry import known_plugins
+from stellwerk.scheduler import scheduler
+from stellwerk_simulation import simulation, turns
 from stellwerk_simulation.account import RunResult
 from stellwerk_simulation.arrivals import as_listed, typical_pods
 from stellwerk_simulation.conduct import Conduct
+from stellwerk_simulation.manifests import nodes_of
 from stellwerk_simulation.ready_profiles import profile_of
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TraceNode, TracePod
+from tests.support.builders import make_node, make_pod
 
 NODE = TraceNode("n", 4000, 8192, 0, "", hourly_price=3.0)
 
@@ -24,8 +33,8 @@ def simulate(
     typical = typical_pods(pods)
     conduct = Conduct(timed=True, queues=queues)
     profile = profile_of("best-fit", typical)
-    simulation = Simulation(as_listed(nodes, pods), profile, typical, 1, conduct)
-    return simulation.run(pods, lambda _: None)
+    begun = Simulation(as_listed(nodes, pods), profile, typical, 1, conduct)
+    return begun.run(pods, lambda _: None)
 
 
 def test_a_pod_that_waits_is_bound_when_another_leaves() -> None:
@@ -78,3 +87,52 @@ def test_a_pod_of_higher_priority_evicts() -> None:
         pods, lambda _: None
     )
     assert (result.placed, result.preempted) == (2, 1)
+
+
+def of_manifest(name: str, arrives: float, **fields: Any) -> TracePod:
+    manifest = make_pod(name, **fields)
+    return TracePod(f"default/{name}", 0, 0, 0, 0, (), arrives, None, manifest)
+
+
+def in_order(pods: list[TracePod], nodes: list[JsonObject]) -> list[str]:
+    """The pods under the default profile, by name, in the order in which they are bound."""
+    bound: list[str] = []
+
+    class Noting(Simulation):
+        @override
+        def on_bound(self, pod: PodInfo) -> None:
+            super().on_bound(pod)
+            bound.append(f"{pod.name} on {pod.node_name}")
+
+    arrivals = as_listed(nodes_of(nodes, "nodes"), pods)
+    conduct = Conduct(timed=True, queues=True)
+    Noting(arrivals, profile_of("default", []), [], 1, conduct).run(pods, lambda _: None)
+    return bound
+
+
+def required(app: str) -> dict[str, Any]:
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": app}},
+    }
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def test_a_pod_that_wants_another_one_beside_it_is_bound_as_soon_as_that_is() -> None:
+    follower = of_manifest("follower", 0, affinity=required("db"))
+    pods = [follower, of_manifest("db", 2, labels={"app": "db"}), of_manifest("late", 100)]
+    nodes = [{**make_node("n"), "kind": "Node"}]
+    assert in_order(pods, nodes) == ["db on n", "follower on n", "late on n"]
+
+
+def test_pods_that_come_together_are_decided_by_their_priority() -> None:
+    pods = [of_manifest("low", 3, cpu="2"), of_manifest("high", 3, cpu="2", priority=9)]
+    nodes = [{**make_node("n", cpu="2"), "kind": "Node"}]
+    assert in_order(pods, nodes) == ["high on n"]
+
+
+def test_turns_are_those_of_the_scheduling_coroutine() -> None:
+    assert turns.TURN_DECISIONS == scheduler.TURN_DECISIONS
+    assert turns.TURN_SECONDS == scheduler.TURN_SECONDS
+    assert simulation.BACKOFF_FLUSH_SECONDS == scheduler.BACKOFF_FLUSH_SECONDS
+    assert simulation.UNSCHEDULABLE_FLUSH_SECONDS == scheduler.UNSCHEDULABLE_FLUSH_SECONDS

@@ -32,6 +32,13 @@ def test_nodes_and_pods(tmp_path: Path) -> None:
     ]
 
 
+def test_fields_in_quotes_and_files_with_a_byte_order_mark(tmp_path: Path) -> None:
+    text = '\ufeff"name","cpu_milli",memory_mib,num_gpu,gpu_milli,gpu_spec\r\n'
+    text += '"a, b",1000,"2048",1,460,"V100M16|V100M32"\r\n\r\n'
+    [pod] = read_pods(written(tmp_path / "pods.csv", text))
+    assert pod == TracePod("a, b", 1000, 2048, 1, 460, ("V100M16", "V100M32"))
+
+
 def test_xz_files_are_unpacked(tmp_path: Path) -> None:
     packed = tmp_path / "nodes.csv.xz"
     packed.write_bytes(lzma.compress(NODES.encode()))
@@ -52,6 +59,10 @@ def test_xz_files_are_unpacked(tmp_path: Path) -> None:
         (NODES + ",1,1,1,T4\n", "line 4, column sn: is empty"),
         (NODES + "n3,1,1,1,T 4\n", "line 4, column model: 'T 4' cannot be the value of a label"),
         (NODES + "n3,1,1,1,T4,more\n", "line 4: more fields than columns"),
+        (NODES + "n\0,1,1,1,T4\n", "line 4, column sn: 'n\\x00' cannot be a name"),
+        (NODES + "n" * 254 + ",1,1,1,T4\n", "column sn: 'nnn"),
+        ("sn," + NODES, "line 1: the column sn stands there twice"),
+        (NODES + '"n3,1,1,1,T4\n', "unexpected end of data"),
     ],
 )
 def test_a_mistake_is_named_with_file_line_and_column(

@@ -6,6 +6,11 @@ can arrive, none is.
 """
 
 import asyncio
+from collections import deque
+from typing import Final
+
+LET_THROUGH_AT_ONCE: Final = 32
+"""So many bindings go on in one turn of the loop; others have theirs before the next."""
 
 
 class BindingQuorum:
@@ -15,26 +20,44 @@ class BindingQuorum:
         """`needed`: of these members, so many are bound or none."""
         self._left, self._needed = members, min(needed, members)
         self._ready = 0
-        self._answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._answer: str | None = None
+        """Why none is bound, or an empty text; None: that is not decided."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
         self._look()
 
     @property
     def is_decided(self) -> bool:
         """Whether `arrive` answers without waiting."""
-        return self._answer.done()
+        return self._answer is not None
 
     async def arrive(self) -> str:
         """One member is ready: wait for enough others; why it is not bound, or an empty text."""
         self._ready += 1
         self._look()
-        return await asyncio.shield(self._answer)
+        if self._answer is None:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        return self._answer or ""
 
     def lose(self, reason: str) -> None:
         """One member will not arrive."""
         self._left -= 1
-        if self._left < self._needed and not self._answer.done():
-            self._answer.set_result(reason)
+        if self._left < self._needed and self._answer is None:
+            self._decide(reason)
 
     def _look(self) -> None:
-        if self._ready >= self._needed and not self._answer.done():
-            self._answer.set_result("")
+        if self._ready >= self._needed and self._answer is None:
+            self._decide("")
+
+    def _decide(self, answer: str) -> None:
+        self._answer = answer
+        self._let_through()
+
+    def _let_through(self) -> None:
+        for _ in range(min(LET_THROUGH_AT_ONCE, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._let_through)

@@ -22,6 +22,8 @@ from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
+AT_ONCE: Final = 32
+"""So many victims are evicted at the same time."""
 _REASON: Final = "PreemptionByScheduler"
 _ACCOMMODATES: Final = "preempting to accommodate a higher priority podgroup"
 
@@ -73,8 +75,10 @@ class GroupEvictions:
         missed = False
         try:
             *others, last = eviction.victims
-            answers = await asyncio.gather(*(self._evict(eviction, each) for each in others))
-            missed = not all([*answers, await self._evict(eviction, last)])
+            for part in range(0, len(others), AT_ONCE):
+                evicting = (self._evict(eviction, each) for each in others[part : part + AT_ONCE])
+                missed |= not all(await asyncio.gather(*evicting))
+            missed |= not await self._evict(eviction, last)
         except SchedulerError as failure:
             logger.warning("preemption for %s: %s", eviction.group.key.shown, failure)
             missed = True

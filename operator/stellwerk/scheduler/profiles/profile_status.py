@@ -36,6 +36,8 @@ COUNTS_SECONDS: Final = 3.0
 """How often counts are written, while they change."""
 FAILURE_SECONDS: Final = 30.0
 """How long a status that could not be written is left alone."""
+_PODS_PER_TURN: Final = 500
+"""How many are counted in a row: of a flood there are tens of thousands."""
 _CONTROLLER: Final = "stellwerk"
 _QUEUES: Final = {
     Place.ACTIVE: "active",
@@ -88,7 +90,7 @@ class ProfileStatusWriter:
         self._written = {_uid(each): self._written.get(_uid(each), _Written()) for each in entries}
         now = self.world.clock.monotonic()
         due = {_uid(each) for each in entries if self._written[_uid(each)].due_seconds <= now}
-        pending = self._pending() if due else {}
+        pending = await self._pending() if due else {}
         for entry in entries:
             if self._written[_uid(entry)].retry_seconds <= now:
                 await self._write(entry, pending if _uid(entry) in due else None)
@@ -185,17 +187,19 @@ class ProfileStatusWriter:
             counts["lastDecisionTime"] = _timestamp(clock.now() - ago)
         return counts
 
-    def _pending(self) -> Mapping[str, Mapping[str, int]]:
-        """Pending pods by schedulerName of their profile, and queue."""
+    async def _pending(self) -> Mapping[str, Mapping[str, int]]:
+        """Pending pods by schedulerName of their profile, and queue; counted with turns between."""
         served, queue = self.world.profiles.served, self.world.queue
         if len(served) == 1:
             # Every pod in the queue is of this profile: no need to look at each.
             return {name: queue.pending() for name in served}
         pending: dict[str, Counter[str]] = {}
-        for entry in queue.entries.values():
+        for number, entry in enumerate(tuple(queue.entries.values()), 1):
             if entry.place in _QUEUES:
                 by_queue = pending.setdefault(entry.profile_name, Counter())
                 by_queue[_QUEUES[entry.place]] += 1
+            if number % _PODS_PER_TURN == 0:
+                await asyncio.sleep(0)
         return pending
 
     def _report(

@@ -8,7 +8,7 @@ and each was decided on columns written right before.
 
 from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -96,7 +96,9 @@ class Attempt:
         return sum(each.assumed is not None for each in self.verdicts)
 
 
-Steps = Generator[Ask, Decision, Attempt]
+Result = TypeVar("Result")
+Steps: TypeAlias = Generator[Ask | None, Decision, Result]
+"""Asks for decisions, and where it yields None only leaves a moment to others; gives a result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +115,7 @@ def place(
     members: Sequence[PodInfo],
     placement: Placement = EVERYWHERE,
     nodes: Mapping[str, str] | None = None,
-) -> Steps:
+) -> Steps[Attempt]:
     """Place members in this order; one without a node does not keep the next from being tried.
 
     `nodes` are those that members may be placed on, by uid, where only one will do.
@@ -129,7 +131,7 @@ def place(
 
 def _place_each(
     ground: Ground, members: Sequence[PodInfo], attempt: Attempt, nodes: Mapping[str, str] | None
-) -> Generator[Ask, Decision, None]:
+) -> Steps[None]:
     refused: dict[Hashable, Verdict] = {}
     for pod in members:
         state = CycleState()
@@ -163,15 +165,44 @@ def _place_each(
             refused[key] = verdict
 
 
+def answered(steps: Steps[Result]) -> Generator[None, None, Result]:
+    """The steps with each question answered at once; what drives it has a moment between two."""
+    try:
+        ask = next(steps)
+        while True:
+            decision = None if ask is None else decided_at_once(ask)
+            yield
+            ask = next(steps) if decision is None else steps.send(decision)
+    except StopIteration as ended:
+        result: Result = ended.value
+        return result
+    finally:
+        steps.close()
+
+
 def take_back(ground: Ground, attempt: Attempt) -> None:
     """Undo what an attempt has assumed, the last first; its verdicts stay."""
-    for verdict in reversed(attempt.verdicts):
+    take_back_each(ground, attempt.verdicts)
+
+
+def take_back_each(ground: Ground, verdicts: Sequence[Verdict]) -> None:
+    """Undo what led to some verdicts, the last first."""
+    for verdict in reversed(verdicts):
         if verdict.assumed is not None:
             framework = ground.profile.framework
             _, failures = release(ground.world, framework, verdict.state, verdict.assumed)
             verdict.plugin_failures += tuple(failures)
             if verdict.nominated_to:
                 ground.world.nominator.nominate(verdict.pod, verdict.nominated_to)
+
+
+def nodes_of(attempt: Attempt) -> dict[str, str]:
+    """The node name of each member that has one, by uid."""
+    return {
+        each.pod.uid: each.assumed.node_name
+        for each in attempt.verdicts
+        if each.assumed is not None
+    }
 
 
 def _assume(ground: Ground, verdict: Verdict, decision: Decision) -> None:

@@ -12,11 +12,13 @@ from typing import Final
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.interface import Reuse
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import PODS
-from stellwerk.snapshot.columns import IntColumn
+from stellwerk.snapshot.columns import IntColumn, Mask
+from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 from stellwerk.world.gangs.attempt import Ground
 
@@ -31,32 +33,62 @@ class Capacity:
     per_row: IntColumn
     """(N,) int64, members that fit on the row if they were all as small as the smallest."""
     exact: bool
-    """Whether the members are alike, and only the row matters to every filter."""
+    """Whether the members are alike, and only the node and its resources matter to filters."""
 
 
 def capacity(ground: Ground, members: Sequence[PodInfo]) -> Capacity:
     """What each row of the snapshot as it is could hold."""
     world, profile, first = ground.world, ground.profile, members[0]
-    resources = _counted(ground, members)
+    resources = counted_resources(ground, members)
     per_row = _per_row(world.cache.snapshot, members, resources)
     asked = first.amounts.requests.keys() - {PODS}
-    if not all_alike(members) or profile.extenders is not None or not asked <= resources:
+    if profile.extenders is not None or not asked <= resources:
         return Capacity(per_row, exact=False)
-    filtering, state = profile.framework.filtering, CycleState()
-    fits = filtering.find_feasible(first, state, sample=False).fits
-    if not profile.framework.filters.is_row_local(state, first):
+    if not counts_exactly(ground, members):
         return Capacity(per_row, exact=False)
-    return Capacity(np.where(fits, per_row, 0), exact=True)
+    return Capacity(np.where(rows_but_for_resources(ground, first), per_row, 0), exact=True)
+
+
+def counts_exactly(ground: Ground, members: Sequence[PodInfo]) -> bool:
+    """Whether members are alike, and nothing but the node and its resources matters to filters.
+
+    On the snapshot as it is; with fewer pods in it, nothing else matters, either.
+    """
+    if not all_alike(members):
+        return False
+    framework, state = ground.profile.framework, CycleState()
+    framework.filtering.find_feasible(members[0], state, sample=False)
+    return framework.filters.is_row_local(state, members[0]) and all(
+        plugin.name == _FIT or plugin.filter_reuse is Reuse.NODE
+        for plugin, _ in framework.filters.active(state)
+    )
+
+
+def rows_but_for_resources(ground: Ground, pod: PodInfo) -> Mask:
+    """(N,) bool, rows that take the pod if they have room: what every filter but one lets pass."""
+    framework, state = ground.profile.framework, CycleState()
+    snapshot, filters = ground.world.cache.snapshot, framework.filters
+    found = framework.filtering.find_feasible(pod, state, sample=False)
+    if not found.pre_filter.ok:
+        return np.zeros(snapshot.size, np.bool_)
+    candidates = found.candidate_rows(snapshot)
+    rows: Mask = snapshot.alive.copy()
+    if candidates is not None:
+        rows &= candidates
+    for call in filters.active(state):
+        if call[0].name != _FIT:
+            rows &= filters.codes(call, state, pod, NodeView(snapshot)) == 0
+    return rows
 
 
 def holds(ground: Ground, members: Sequence[PodInfo], needed: int) -> bool:
     """Whether so many of the members could be placed at all, each resource taken by itself."""
-    snapshot, resources = ground.world.cache.snapshot, _counted(ground, members)
+    snapshot, resources = ground.world.cache.snapshot, counted_resources(ground, members)
     if int(_per_row(snapshot, members, resources).sum()) < needed:
         return False
     for resource in resources:
         requests = sorted(pod.amounts.requests.get(resource, 0) for pod in members)
-        if sum(requests[:needed]) > int(_free(snapshot, resource).sum()):
+        if sum(requests[:needed]) > int(free(snapshot, resource).sum()):
             return False
     return True
 
@@ -75,7 +107,7 @@ def all_alike(members: Sequence[PodInfo]) -> bool:
     )
 
 
-def _counted(ground: Ground, members: Sequence[PodInfo]) -> set[str]:
+def counted_resources(ground: Ground, members: Iterable[PodInfo]) -> set[str]:
     """The resources whose room NodeResourcesFit alone decides; none if the profile lacks it."""
     filters = ground.profile.framework.plugins.get(ExtensionPoint.FILTER, ())
     if _FIT not in {plugin.name for plugin in filters}:
@@ -100,13 +132,13 @@ def _per_row(snapshot: Snapshot, members: Sequence[PodInfo], resources: Iterable
     for resource in resources:
         least = min(pod.amounts.requests.get(resource, 0) for pod in members)
         if least:
-            np.minimum(held, _free(snapshot, resource) // least, out=held)
+            np.minimum(held, free(snapshot, resource) // least, out=held)
     if resources:
-        np.minimum(held, _free(snapshot, PODS), out=held)
+        np.minimum(held, free(snapshot, PODS), out=held)
     return held
 
 
-def _free(snapshot: Snapshot, resource: str) -> IntColumn:
+def free(snapshot: Snapshot, resource: str) -> IntColumn:
     """(N,) int64, what is left of a resource on each row."""
     index = snapshot.resource_index(resource)
     if index is None:

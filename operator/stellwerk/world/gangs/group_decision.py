@@ -5,20 +5,19 @@ that the group is placed, the members with nodes are assumed there, and they are
 the World is as it was.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
-from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.attempt import (
     HAS_CONSTRAINTS,
     PREEMPTED_BY_GROUP,
-    Ask,
     Attempt,
     Ground,
+    Steps,
     place,
     take_back,
 )
@@ -26,14 +25,14 @@ from stellwerk.world.gangs.group_preemption import GroupPreemption, preempt, res
 from stellwerk.world.gangs.group_request import GroupRequest
 from stellwerk.world.gangs.placement_choice import PlacementChoice
 from stellwerk.world.gangs.placements import Domains, UndeterminedDomainError, domains
-from stellwerk.world.gangs.second_look import SecondLook
+from stellwerk.world.gangs.second_look import look_again
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 UNSCHEDULABLE_GROUP: Final = "pod group is unschedulable"
 NO_PLACEMENTS: Final = "no feasible placements found"
 
-Deciding: TypeAlias = Generator[Ask, Decision, "GroupDecision"]
+Deciding: TypeAlias = Steps["GroupDecision"]
 
 
 @dataclass(slots=True)
@@ -138,17 +137,10 @@ def _best_of(ground: Ground, request: GroupRequest, found: Domains) -> Deciding:
 
 def _look_again(ground: Ground, first: GroupDecision) -> Deciding:
     """Try other orders where the first attempt came closest; the first decision if none helps."""
-    request, last = first.request, first.attempt
-    look = SecondLook(ground, request.members, request.budget_seconds)
-    if not look.is_worth_it(request.needed):
-        return first
-    while (order := look.next(last)) is not None:
-        last = yield from place(ground, order, first.attempt.placement)
-        first.attempts += 1
-        if request.is_met_by(last):
-            return replace(first, attempt=last, placed=True, message="")
-        take_back(ground, last)
-    return first
+    request = first.request
+    met, tried = yield from look_again(ground, request, first.attempt, request.budget_seconds)
+    first.attempts += tried
+    return first if met is None else replace(first, attempt=met, placed=True, message="")
 
 
 def _decision(request: GroupRequest, attempt: Attempt, found: Domains) -> GroupDecision:

@@ -6,18 +6,27 @@ stays, the preemptor's own members are never among the victims, and pods that ar
 as gone.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from stellwerk.backend.pod_groups import priority_of
+from stellwerk.framework.cycle_state import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER
-from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
-from stellwerk.plugins.preemption.victim_order import started_at
-from stellwerk.world.decide import Decision
-from stellwerk.world.gangs.attempt import Ask, Attempt, Ground, place, take_back
+from stellwerk.world.gangs.attempt import Attempt, Ground, Steps, nodes_of, place, take_back
+from stellwerk.world.gangs.bounds import counts_exactly
 from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.gangs.reprieve import Reprieve
+from stellwerk.world.gangs.room import Room
+from stellwerk.world.gangs.second_look import look_again
+from stellwerk.world.gangs.victim_units import (
+    PAUSE_UNITS,
+    Unit,
+    come_back,
+    in_order,
+    leave,
+    units_beside,
+)
 from stellwerk.world.world import World
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
@@ -25,26 +34,8 @@ NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
 NOT_WITH_CONSTRAINTS: Final = (
     "workload aware preemption is not supported for pod groups with scheduling constraints"
 )
+TOO_MANY: Final = "too many pods would have to be looked at to find out which can be spared"
 NOT_EVEN_WITHOUT: Final = "pod group is unschedulable even without any pod of lower priority"
-MAX_TRIALS: Final = 64
-"""So many times the whole group is placed anew to spare a unit; after that, units are spared only
-where no member is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """Pods that are evicted together or not at all."""
-
-    pods: tuple[PodInfo, ...]
-    priority: int
-    is_group: bool
-
-    @property
-    def importance(self) -> tuple[int, bool, int, float, str]:
-        """A sort key: the most important first; equal ones by uid."""
-        start = min(map(started_at, self.pods))
-        size = len(self.pods) if self.is_group else 0
-        return (-self.priority, not self.is_group, -size, start, min(pod.uid for pod in self.pods))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +52,7 @@ class GroupPreemption:
     """Uids of the pods that may be among them, as of when room began to be kept."""
 
 
-Preempting: TypeAlias = Generator[Ask, Decision, GroupPreemption | str]
+Preempting: TypeAlias = Steps[GroupPreemption | str]
 """Gives what makes room, or why nothing does."""
 
 
@@ -75,10 +66,15 @@ def reserve(ground: Ground, request: GroupRequest) -> Preempting:
     if request.group.topology:
         return NOT_WITH_CONSTRAINTS
     priority = min(_priority(request), *(pod.priority for pod in request.members))
-    units = [each for each in _units(ground.world, request) if each.priority <= priority]
+    base = _fork(ground)
+    others = yield from units_beside(base.world, request.group.key)
+    units = [each for each in others if each.priority <= priority]
+    found: GroupPreemption | str = NO_VICTIMS
     for ending in (request.ending, frozenset(_uids(units))):
-        older = [each for each in units if ending is not None and ending.issuperset(_uids([each]))]
-        found = yield from _choose(_fork(ground), request, older, budgets=False)
+        if ending is None:
+            continue
+        older = [each for each in units if ending.issuperset(_uids([each]))]
+        found = yield from _choose(_fork(base), request, older, budgets=False)
         if not isinstance(found, str):
             return GroupPreemption((), found.nodes, is_reservation=True, ending=ending)
     return found
@@ -91,19 +87,28 @@ def preempt(ground: Ground, request: GroupRequest) -> Preempting:
     if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod in request.members):
         return NEVER
     priority = _priority(request)
-    units = [each for each in _units(ground.world, request) if each.priority < priority]
-    leaving = [pod for pod in ground.world.cache.pods() if pod.terminating]
-    if not units and not leaving:
+    if not _may_help(ground.world, priority):
         return NO_VICTIMS
     fork = _fork(ground)
+    yield None
+    others = yield from units_beside(fork.world, request.group.key)
+    units = [each for each in others if each.priority < priority]
+    leaving = [pod for pod in fork.world.cache.pods() if pod.terminating]
     for pod in leaving:
         fork.world.cache.remove_pod(pod.uid)
     if leaving:
-        attempt = yield from place(fork, request.members)
-        if request.is_met_by(attempt):
+        attempt = yield from _in_any_order(fork, request)
+        if attempt is not None:
             return GroupPreemption((), nodes_of(attempt))
-        take_back(fork, attempt)
     return (yield from _choose(fork, request, units))
+
+
+def _may_help(world: World, priority: int) -> bool:
+    """Whether there is any pod whose end could help; a fork for none would be dear."""
+    groups = (each.group for each in world.pod_groups.groups.values())
+    return any(group is not None and group.evicted_whole for group in groups) or any(
+        pod.terminating or pod.priority < priority for pod in world.cache.pods()
+    )
 
 
 def _fork(ground: Ground) -> Ground:
@@ -118,15 +123,78 @@ def _choose(
     """The victims among these units, on a fork where what is terminating has gone."""
     if not units:
         return NO_VICTIMS
-    for unit in units:
-        _remove(fork.world, unit)
-    attempt = yield from place(fork, request.members)
-    if not request.is_met_by(attempt):
+    members = request.members
+    row_local = yield from _only_rows_matter(fork, members)
+    alike = row_local and counts_exactly(fork, members)
+    ordered = yield from in_order(fork.world, units, budgets=budgets)
+    yield from leave(fork.world, ordered)
+    room = Room(fork, members, request.needed, alike=alike)
+    if not room.is_enough:
         return NOT_EVEN_WITHOUT
-    reprieve = _Reprieve(fork, request, attempt)
-    victims = yield from reprieve.run(_in_order(fork.world, units, budgets=budgets))
-    pods = tuple(pod for unit in victims for pod in unit.pods)
-    return GroupPreemption(pods, nodes_of(reprieve.attempt))
+    if room.is_exact:
+        found = yield from _counted(fork, request, ordered, room)
+        if found is not None:
+            return found
+    attempt = yield from _in_any_order(fork, request)
+    if attempt is None:
+        return NOT_EVEN_WITHOUT
+    reprieve = Reprieve(fork, request, attempt, room, row_local=row_local)
+    victims = yield from reprieve.run(ordered)
+    return TOO_MANY if victims is None else _found(victims, reprieve.attempt)
+
+
+def _in_any_order(fork: Ground, request: GroupRequest) -> Steps[Attempt | None]:
+    """The group placed on the fork; None: it is not, and nothing is assumed."""
+    attempt = yield from place(fork, request.members)
+    if request.is_met_by(attempt):
+        return attempt
+    take_back(fork, attempt)
+    return (yield from look_again(fork, request, attempt, request.budget_seconds))[0]
+
+
+def _only_rows_matter(fork: Ground, members: Sequence[PodInfo]) -> Steps[bool]:
+    """Whether pods on other nodes matter to no member; with fewer pods, they do not, either."""
+    framework = fork.profile.framework
+    fork.world.cache.update_snapshot()
+    for pod in {(pod.spec, pod.label_set): pod for pod in members}.values():
+        yield None
+        state = CycleState()
+        framework.filtering.find_feasible(pod, state, sample=False)
+        if not framework.filters.is_row_local(state, pod):
+            return False
+    return True
+
+
+def _counted(
+    fork: Ground, request: GroupRequest, units: Sequence[Unit], room: Room
+) -> Steps[GroupPreemption | None]:
+    """The victims as counted; None: members cannot be placed so, as where nominations matter.
+
+    Then the fork and the room are as they were.
+    """
+    victims: list[Unit] = []
+    spared: list[Unit] = []
+    for number, unit in enumerate(units):
+        if number % PAUSE_UNITS == 0:
+            yield None
+        (spared if room.takes_back(unit.pods) else victims).append(unit)
+    yield from come_back(fork.world, spared)
+    attempt = yield from place(fork, request.members)
+    if request.is_met_by(attempt):
+        return _found(victims, attempt)
+    take_back(fork, attempt)
+    yield from leave(fork.world, spared)
+    for unit in spared:
+        room.gives_up(unit.pods)
+    return None
+
+
+def _found(victims: Sequence[Unit], attempt: Attempt) -> GroupPreemption:
+    return GroupPreemption(tuple(pod for unit in victims for pod in unit.pods), nodes_of(attempt))
+
+
+def _uids(units: Sequence[Unit]) -> Iterator[str]:
+    return (pod.uid for unit in units for pod in unit.pods)
 
 
 def _priority(request: GroupRequest) -> int:
@@ -134,111 +202,3 @@ def _priority(request: GroupRequest) -> int:
     if request.group.priority is None:
         return min(pod.priority for pod in request.members)
     return request.group.priority
-
-
-class _Reprieve:
-    """Puts units back one by one, for as long as the group has its nodes."""
-
-    def __init__(self, ground: Ground, request: GroupRequest, attempt: Attempt) -> None:
-        self._ground, self._request = ground, request
-        self.attempt = attempt
-        """The members where they are now, assumed on the fork."""
-        self._trials = 0
-
-    def run(self, units: Sequence[Unit]) -> Generator[Ask, Decision, list[Unit]]:
-        """Spare what can be spared, in this order; returns the others."""
-        victims = []
-        for unit in units:
-            is_spared = yield from self._spare(unit)
-            if not is_spared:
-                victims.append(unit)
-        return victims
-
-    def _spare(self, unit: Unit) -> Generator[Ask, Decision, bool]:
-        """Put a unit back; if the group then has no nodes, take it away again."""
-        taken = {each.assumed.node_name for each in self.attempt.verdicts if each.assumed}
-        if self._is_apart(unit, taken):
-            _put_back(self._ground.world, unit)
-            return True
-        if self._trials >= MAX_TRIALS:
-            return False
-        self._trials += 1
-        before = self.attempt
-        take_back(self._ground, before)
-        _put_back(self._ground.world, unit)
-        attempt = yield from place(self._ground, self._request.members)
-        if self._request.is_met_by(attempt):
-            self.attempt = attempt
-            return True
-        take_back(self._ground, attempt)
-        _remove(self._ground.world, unit)
-        nodes = nodes_of(before)
-        members = [each.pod for each in before.verdicts]
-        self.attempt = yield from place(self._ground, members, before.placement, nodes)
-        return False
-
-    def _is_apart(self, unit: Unit, taken: set[str]) -> bool:
-        """Whether no member is where the unit's pods are, and only that could matter."""
-        if any(pod.node_name in taken for pod in unit.pods):
-            return False
-        filters = self._ground.profile.framework.filters
-        return all(
-            each.decision is not None and filters.is_row_local(each.state, each.pod)
-            for each in self.attempt.verdicts
-            if each.assumed is not None
-        )
-
-
-def _units(world: World, request: GroupRequest) -> Iterator[Unit]:
-    """Everything that could be evicted: groups that go whole, and every other pod alone."""
-    book, own = world.pod_groups, request.group.key
-    in_groups: set[str] = set()
-    for members in book.groups.values():
-        group = members.group
-        if group is None or not group.evicted_whole:
-            continue
-        pods = tuple(
-            placed
-            for uid in members.pods
-            if (placed := world.cache.pod(uid)) is not None and not placed.terminating
-        )
-        in_groups.update(members.pods)
-        if pods and members.key != own:
-            yield Unit(pods, priority_of(members), is_group=True)
-    for pod in world.cache.pods():
-        if pod.uid not in in_groups and not pod.terminating and book.key_of.get(pod.uid) != own:
-            yield Unit((pod,), pod.priority, is_group=False)
-
-
-def _uids(units: Sequence[Unit]) -> Iterator[str]:
-    return (pod.uid for unit in units for pod in unit.pods)
-
-
-def _in_order(world: World, units: Sequence[Unit], *, budgets: bool) -> list[Unit]:
-    """The order in which they are spared: budget violations first, then by importance."""
-    ranked = sorted(units, key=lambda unit: unit.importance)
-    if not budgets:
-        return ranked
-    pods = [pod for unit in ranked for pod in unit.pods]
-    over = DisruptionBudgets(world.objects).violating(pods)
-    violating = {pod.uid for pod, is_over in zip(pods, over, strict=True) if is_over}
-    return sorted(ranked, key=lambda unit: not any(pod.uid in violating for pod in unit.pods))
-
-
-def _remove(world: World, unit: Unit) -> None:
-    for pod in unit.pods:
-        world.cache.remove_pod(pod.uid)
-
-
-def _put_back(world: World, unit: Unit) -> None:
-    for pod in unit.pods:
-        world.cache.set_pod(pod)
-
-
-def nodes_of(attempt: Attempt) -> dict[str, str]:
-    """The node name of each member that has one, by uid."""
-    return {
-        each.pod.uid: each.assumed.node_name
-        for each in attempt.verdicts
-        if each.assumed is not None
-    }

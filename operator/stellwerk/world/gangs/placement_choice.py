@@ -62,8 +62,12 @@ class PlacementChoice:
             self.closest = attempt
         if not met or self._exact:
             return
-        snapshot = self._ground.world.cache.update_snapshot()
-        full = int(fullness(snapshot, self._found, self._resources, {})[index])
+        found, snapshot = self._found, self._ground.world.cache.update_snapshot()
+        # Nodes may have come or gone since the placements were found.
+        rows = found.placements[index].rows(snapshot)
+        of_row = np.where(snapshot.alive if rows is None else rows, 0, -1)
+        here = Domains((found.placements[index],), of_row)
+        full = int(fullness(snapshot, here, self._resources, {})[0])
         placed = [each.assumed for each in attempt.verdicts if each.assumed is not None]
         self._chosen.append(
             Chosen(

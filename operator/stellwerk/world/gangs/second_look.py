@@ -8,11 +8,31 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from stellwerk.models.pod import PodInfo
-from stellwerk.world.gangs.attempt import Attempt, Ground
+from stellwerk.world.gangs.attempt import Attempt, Ground, Steps, place, take_back
 from stellwerk.world.gangs.bounds import all_alike, holds
+from stellwerk.world.gangs.group_request import GroupRequest
 
 DEFAULT_BUDGET_SECONDS: Final = 0.05
 MAX_ORDERS: Final = 24
+
+
+def look_again(
+    ground: Ground, request: GroupRequest, last: Attempt, budget_seconds: float
+) -> Steps[tuple[Attempt | None, int]]:
+    """Try other orders where the last one failed: (what meets the request, how many were tried).
+
+    What was tried in vain is taken back; None: all of it.
+    """
+    look, tried = SecondLook(ground, request.members, budget_seconds), 0
+    if not look.is_worth_it(request.needed):
+        return None, tried
+    while (order := look.next(last)) is not None:
+        last = yield from place(ground, order, last.placement)
+        tried += 1
+        if request.is_met_by(last):
+            return last, tried
+        take_back(ground, last)
+    return None, tried
 
 
 class SecondLook:

@@ -111,7 +111,8 @@ def test_members_of_a_group_whose_object_goes_are_gated_again() -> None:
         world.delete("PodGroup", "g")
         await asyncio.sleep(3)
         assert world.queue.pending()["gated"] == 2
-        assert (world.condition("p1") or ("",))[0] == "WaitingForPods"
+        reason = ("WaitingForPods", 'waiting for the pod group "g" to exist')
+        assert world.condition("p1") == reason
 
     story(play)
 
@@ -321,6 +322,21 @@ def test_a_group_without_a_placement_waits_for_labels() -> None:
         assert bound(world, "p") == 1
 
     story(play)
+
+
+def test_room_is_kept_no_longer_than_its_time() -> None:
+    async def play(world: InProcess) -> None:
+        keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
+        world.apply(make_node("n", cpu="2"), make_pod("v", cpu="1", node_name="n"))
+        world.apply(make_group("g", 1, keeps), make_member("p", "g", cpu="2"))
+        world.apply(make_pod("small", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(30)
+        assert bound(world, "small") == 0
+        await asyncio.sleep(1000)
+        assert bound(world, "small") == 1
+
+    args = {"reservationSeconds": 60}
+    story(play, pluginConfig=[{"name": "GangScheduling", "args": args}])
 
 
 def test_room_is_kept_for_a_blocked_group_that_asks_for_it() -> None:

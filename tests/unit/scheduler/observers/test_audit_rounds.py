@@ -136,6 +136,18 @@ def test_the_rounds_go_on_after_one_that_could_not_read(monkeypatch: pytest.Monk
     play(flow)
 
 
+def test_by_default_there_is_an_audit_every_few_minutes() -> None:
+    async def flow(world: InProcess) -> None:
+        miss_a_bound_pod(world)
+        default_seconds = world.operator.audit_rounds.period_seconds
+        going = asyncio.create_task(rounds(world, default_seconds).run())
+        await asyncio.sleep(600)
+        assert world.cache.pod(uid(world, "bound")) is not None
+        going.cancel()
+
+    play(flow)
+
+
 def test_without_a_period_nothing_is_read() -> None:
     async def flow(world: InProcess) -> None:
         miss_a_bound_pod(world)

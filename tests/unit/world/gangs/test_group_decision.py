@@ -6,6 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import parse_pod
+from stellwerk.models.pod_group import parse_pod_group
+from stellwerk.world.gangs.attempt import answered
+from stellwerk.world.gangs.group_decision import decide_group
+from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld, nodes_of
 from tests.support.pod_groups import constrained_to, make_group, make_member
@@ -157,3 +162,25 @@ def test_a_member_beyond_the_limit_of_complexity_has_no_node() -> None:
     (huge,) = [each for each in decision.attempt.verdicts if each.pod.name == "huge"]
     assert huge.decision is None
     assert huge.failure is not None
+
+
+def test_nodes_may_come_while_placements_are_tried() -> None:
+    world = GroupWorld(*(node(f"n{n}", "2", f"z{n % 2}") for n in range(2)))
+    group = parse_pod_group(make_group("g", 2, schedulingConstraints=constrained_to(ZONE)))
+    pods = [parse_pod(each) for each in members("1", "1")]
+    steps = answered(decide_group(world.world, world.served, GroupRequest(group, pods)))
+    decision, added = None, 0
+    while decision is None:
+        try:
+            next(steps)
+            world.apply(node(f"later-{added}", "1", "z1"))
+            added += 1
+        except StopIteration as ended:
+            decision = ended.value
+    assert decision.placed
+    assert added >= 4
+    zones = {
+        world.cache.snapshot.node_at(world.cache.snapshot.row_of[name]).labels[ZONE]
+        for name in nodes_of(decision).values()
+    }
+    assert len(zones) == 1

@@ -7,7 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.models.json_values import JsonObject
-from stellwerk.world.gangs.group_preemption import NEVER, NO_VICTIMS
+from stellwerk.models.pod import parse_pod
+from stellwerk.models.pod_group import parse_pod_group
+from stellwerk.world.gangs import reprieve
+from stellwerk.world.gangs.attempt import answered, decided_at_once
+from stellwerk.world.gangs.group_decision import decide_group
+from stellwerk.world.gangs.group_preemption import NEVER, NO_VICTIMS, TOO_MANY
+from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
 from tests.support.pod_groups import make_group, make_member
@@ -61,6 +67,34 @@ def test_a_group_with_disruption_mode_goes_whole() -> None:
     group = make_group("w", 2, disruptionMode="PodGroup", priority=5)
     pods = [make_member(f"w{n}", "w", cpu="1", node_name=f"n{n}") for n in range(2)]
     assert victims_of(GroupWorld(*nodes, group, *pods), 1) == ["w0", "w1"]
+
+
+def test_of_groups_that_go_whole_the_one_whose_pod_began_first_stays() -> None:
+    objects: list[JsonObject] = [make_node(f"n{n}", cpu="1") for n in range(4)]
+    starts = {"a0": "05", "a1": "00", "b0": "01", "b1": "02"}
+    for number, (name, minute) in enumerate(starts.items()):
+        pod = make_member(name, name[0], cpu="1", node_name=f"n{number}", priority=0)
+        pod["status"] = {"startTime": f"2026-01-01T00:{minute}:00Z"}
+        objects.append(pod)
+    objects += [make_group(name, 2, disruptionMode="PodGroup", priority=0) for name in "ab"]
+    assert victims_of(GroupWorld(*objects), 1) == ["b0", "b1"]
+
+
+def test_constraints_that_constrain_nothing_do_not_keep_a_group_from_preempting() -> None:
+    world = GroupWorld(make_node("n0", cpu="1"), victim("v", "n0"))
+    assert victims_of(world, 1, schedulingConstraints={}) == ["v"]
+
+
+def test_what_a_preemption_costs_does_not_grow_with_the_pods_that_could_go() -> None:
+    def steps(nodes: int) -> int:
+        pods = [victim(f"v{n}", f"n{n // 4}") for n in range(nodes * 4)]
+        world = GroupWorld(*(make_node(f"n{n}", cpu="4") for n in range(nodes)), *pods)
+        assert len(victims_of(world, 4)) == 4
+        pending = [parse_pod(each) for each in members(4)]
+        request = GroupRequest(parse_pod_group(make_group("g", 4, priority=HIGH)), pending)
+        return sum(1 for _ in answered(decide_group(world.world, world.served, request)))
+
+    assert steps(20) < 2 * steps(4)
 
 
 def test_terminating_pods_count_as_gone() -> None:
@@ -118,3 +152,74 @@ def test_without_any_one_victim_there_would_be_no_room(priorities: list[int], wa
     assert len(chosen) == wanted
     least = sorted(priorities)[:wanted]
     assert sorted(priorities[int(name[1:])] for name in chosen) == least
+
+
+def crowd(nodes: int, **spec: Any) -> GroupWorld:
+    """Nodes of four cores, each with four pods."""
+    objects = [make_node(f"n{n}", cpu="4", zone=f"z{n % 3}") for n in range(nodes)]
+    pods = [victim(f"v{n}", f"n{n % nodes}", priority=n % 2, **spec) for n in range(4 * nodes)]
+    return GroupWorld(*objects, *pods)
+
+
+def preempted(world: GroupWorld, count: int, **spec: Any) -> tuple[list[int], int]:
+    """(priorities of the victims, how many decisions on members it took)."""
+    group = parse_pod_group(make_group("g", count, priority=HIGH))
+    pods = [parse_pod(each) for each in members(count, cpu="2", labels={"app": "g"}, **spec)]
+    steps = decide_group(world.world, world.served, GroupRequest(group, pods))
+    asked, decision = 0, None
+    ask = next(steps)
+    while decision is None:
+        asked += ask is not None
+        try:
+            ask = next(steps) if ask is None else steps.send(decided_at_once(ask))
+        except StopIteration as ended:
+            decision = ended.value
+    assert decision.preemption is not None
+    return [pod.priority for pod in decision.preemption.victims], asked
+
+
+def test_of_many_pods_no_more_go_than_must() -> None:
+    priorities, asked = preempted(crowd(40), 20)
+    assert priorities == [0] * 40
+    assert asked < 3 * 20
+
+
+def test_of_many_pods_no_more_go_than_must_where_members_are_spread() -> None:
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "g"}},
+    }
+    priorities, _ = preempted(crowd(30), 6, topologySpreadConstraints=[constraint])
+    assert priorities == [0] * 12
+
+
+def test_what_cannot_be_found_out_in_time_evicts_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reprieve, "MOST_DECISIONS", 0)
+    keeps_away = {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"app": "g"}},
+                    "topologyKey": "topology.kubernetes.io/zone",
+                }
+            ]
+        }
+    }
+    pods = members(2, cpu="2", labels={"app": "g"})
+    decision = crowd(6, affinity=keeps_away).decide(make_group("g", 2, priority=HIGH), pods)
+    assert decision.message.endswith(TOO_MANY)
+    assert decision.preemption is None
+
+
+def test_victims_are_looked_for_in_other_orders_too() -> None:
+    world = GroupWorld(
+        make_node("n0", cpu="3"), make_node("n1", cpu="2"), victim("v", "n0", cpu="3")
+    )
+    pods = [
+        make_member(f"p{n}", "g", cpu=cpu, priority=HIGH) for n, cpu in enumerate(("1", "1", "3"))
+    ]
+    decision = world.decide(make_group("g", 3, priority=HIGH), pods)
+    assert decision.preemption is not None
+    assert [pod.name for pod in decision.preemption.victims] == ["v"]

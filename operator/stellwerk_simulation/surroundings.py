@@ -1,0 +1,79 @@
+"""The objects of a cluster that decisions read beside nodes and pods: classes, budgets, volumes.
+
+Simulations and plans of moves load them into their Worlds. Invariant: a kind is either loaded or
+named by `not_read`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Self
+
+from stellwerk.explain.decide import OBJECT_KINDS
+from stellwerk.models.json_values import JsonObject, text_map
+from stellwerk.models.profile import KIND as PROFILE
+from stellwerk.world.world import World
+from stellwerk_simulation.mistakes import made
+
+_PRIORITY_CLASS: Final = "PriorityClass"
+_NAMESPACE: Final = "Namespace"
+_NAME_LABEL: Final = "kubernetes.io/metadata.name"
+READ: Final = frozenset({*OBJECT_KINDS.values(), _PRIORITY_CLASS})
+"""The kinds that are loaded."""
+_ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
+"""Kinds that are read, or chosen, in another way."""
+
+
+def not_read(objects: Iterable[JsonObject]) -> str:
+    """What of the objects no decision reads, such as "2 ConfigMap, 1 Job"; empty: there is none."""
+    kinds = Counter(str(obj.get("kind") or "object without a kind") for obj in objects)
+    others = sorted(kinds.keys() - READ - _ELSEWHERE)
+    return ", ".join(f"{kinds[kind]} {kind}" for kind in others)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Such objects, and where they come from."""
+
+    objects: Sequence[JsonObject] = ()
+    source: str = ""
+
+    @classmethod
+    def among(cls, objects: Iterable[JsonObject], source: str) -> Self:
+        """Those of the objects that decisions read."""
+        return cls(tuple(obj for obj in objects if obj.get("kind") in READ), source)
+
+    def load(self, world: World) -> None:
+        """Put them into a World.
+
+        Raises:
+            ConfigurationError: one of them is wrong; names it and the source.
+        """
+        for obj in self.objects:
+            kind = str(obj.get("kind"))
+            made(_check, obj, self.source)
+            if kind == _PRIORITY_CLASS:
+                made(world.priority_classes.set, obj, self.source)
+            else:
+                made(partial(world.objects.set, kind), obj, self.source)
+            if kind == _NAMESPACE:
+                made(partial(_set_namespace, world), obj, self.source)
+
+
+def _check(obj: JsonObject) -> None:
+    """Refuse what no plugin could read.
+
+    Raises:
+        TypeError: a part of it is no object.
+    """
+    for part in ("metadata", "spec", "status"):
+        if not isinstance(obj.get(part) or {}, dict):
+            raise TypeError(f"{part} is no object")
+
+
+def _set_namespace(world: World, manifest: JsonObject) -> None:
+    """As the API server shows it, with its name among its labels."""
+    metadata = manifest["metadata"]
+    name = metadata["name"]
+    world.cache.set_namespace(name, {**text_map(metadata.get("labels")), _NAME_LABEL: name})

@@ -1,0 +1,113 @@
+"""`stellwerk simulate --kubeconfig` on a running cluster, by an account that may only list."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from stellwerk.cli import main
+from stellwerk.models.json_values import JsonObject
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from stellwerk_cluster.identity.rbac import RBAC_GROUP
+from tests.support.builders import make_node, make_pod
+from tests.support.rights import (
+    ENFORCED,
+    NAMESPACE,
+    access_manifests,
+    apply_access,
+    token_of,
+    with_token,
+)
+
+STILL = ClusterOptions(controllers=False, kubelet=None, heartbeats=False, identity=ENFORCED)
+READER = "reader"
+
+
+def rules(*groups_and_resources: tuple[str, list[str]]) -> list[JsonObject]:
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": ["list"]}
+        for group, resources in groups_and_resources
+    ]
+
+
+def kubeconfig_of_reader(cluster: EmbeddedCluster, path: Path, allowed: list[JsonObject]) -> str:
+    """The kubeconfig of an account with these rights and no others."""
+    api, metadata = cluster.api, {"name": READER}
+    apply_access(cluster, access_manifests())
+    role = {"kind": "ClusterRole", "name": READER, "apiGroup": RBAC_GROUP}
+    account = {"kind": "ServiceAccount", "name": READER, "namespace": NAMESPACE}
+    api.create(api.kinds.resource("serviceaccounts"), NAMESPACE, {"metadata": dict(metadata)})
+    for plural, fields in (
+        ("clusterroles", {"rules": allowed}),
+        ("clusterrolebindings", {"roleRef": role, "subjects": [account]}),
+    ):
+        kind = api.kinds.resource(plural, RBAC_GROUP)
+        api.create(kind, "", {"metadata": dict(metadata), **fields})
+    cluster.write_kubeconfig(path)
+    path.write_text(with_token(path.read_text(), token_of(cluster, READER)))
+    return str(path)
+
+
+def cluster_of_pods() -> EmbeddedCluster:
+    """Two nodes; the pods on them are of two priorities."""
+    cluster = EmbeddedCluster([make_node("n1"), make_node("n2")], options=STILL)
+    api = cluster.api
+    classes = api.kinds.resource("priorityclasses", "scheduling.k8s.io")
+    api.create(classes, "", {"metadata": {"name": "urgent"}, "value": 1000})
+    pods = api.kinds.resource("pods")
+    for number in range(6):
+        pod = make_pod(f"p{number}", cpu="1", node_name=f"n{number % 2 + 1}")
+        if number == 5:
+            pod["spec"]["priorityClassName"] = "urgent"
+        del pod["metadata"]["uid"]
+        api.create(pods, "default", pod)
+    return cluster
+
+
+def in_use(output: str) -> list[str]:
+    """The nodes in use of each run."""
+    head, *lines = (line.split("  ") for line in output.splitlines())
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in (head, *lines)]
+    column = cells[0].index("nodes in use")
+    return [line[column] for line in cells[1:]]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "left_out"),
+    [
+        pytest.param(rules(("", ["nodes", "pods"])), True, id="nodes and pods alone"),
+        pytest.param(rules(("*", ["*"])), False, id="everything"),
+    ],
+)
+async def test_who_may_list_may_simulate(
+    allowed: list[JsonObject],
+    left_out: bool,  # noqa: FBT001 as parametrized
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with cluster_of_pods() as cluster:
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", allowed)
+        before = cluster.api.store.revision
+        command = ["simulate", "--kubeconfig", kubeconfig, "--profile", "default", "--jobs", "1"]
+        status = await asyncio.to_thread(main, command)
+        assert cluster.api.store.revision == before
+    printed = capfd.readouterr()
+    assert status == 0, printed
+    assert in_use(printed.out) == ["2"]
+    warned = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert len(warned) == left_out, warned
+    assert all(each.startswith("decided without any Namespace, Service") for each in warned)
+
+
+async def test_who_may_not_list_pods_is_refused_in_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with cluster_of_pods() as cluster:
+        allowed = rules(("", ["nodes"]))
+        kubeconfig = kubeconfig_of_reader(cluster, tmp_path / "reader", allowed)
+        command = ["simulate", "--kubeconfig", kubeconfig, "--profile", "default"]
+        assert await asyncio.to_thread(main, command) == 1
+    error = capfd.readouterr().err
+    assert "cannot list /api/v1/pods: 403" in error
+    assert error.count("\n") == 1

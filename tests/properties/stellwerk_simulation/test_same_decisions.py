@@ -1,0 +1,223 @@
+"""A simulation and the operator on the embedded cluster, given the same arrivals, decide the same.
+
+Which node each pod gets, when and in which order, which pods are preempted for which, and so which
+pods never get a node: on random small clusters, under several profiles.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stellwerk.models.gpu import DEVICES, MILLI, MODEL_LABEL, WHOLE
+from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.manifests import ARRIVES, RUNS
+from tests.support.builders import make_node, make_pod
+from tests.support.same_workload import Workload, operated, simulated
+
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
+CLASSES = {"low": 10, "high": 1000}
+POLICIES = ["random", "gpu-clustering", "gpu-packing", "best-fit", "fgd"]
+
+APPS = st.sampled_from(["web", "db", "batch"])
+
+
+def dedicated(effect: str) -> JsonObject:
+    return {"key": "dedicated", "value": "batch", "effect": effect}
+
+
+def budget(app: str, **spec: Any) -> JsonObject:
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": app, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
+    }
+
+
+def priority_class(name: str) -> JsonObject:
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": name},
+        "value": CLASSES[name],
+        "globalDefault": name == "low",
+    }
+
+
+def profile_of_user(tie_break: str, *, packs: bool) -> JsonObject:
+    fit: dict[str, Any] = {
+        "scoringStrategy": {
+            "type": "MostAllocated" if packs else "LeastAllocated",
+            "resources": [{"name": "cpu", "weight": 1}, {"name": "memory", "weight": 2}],
+        }
+    }
+    return {
+        "spec": {
+            "schedulerName": "own",
+            "tieBreak": tie_break,
+            "plugins": {"multiPoint": {"enabled": [{"name": "NodeResourcesFit", "weight": 3}]}},
+            "pluginConfig": [{"name": "NodeResourcesFit", "args": fit}],
+        }
+    }
+
+
+@st.composite
+def nodes(draw: st.DrawFn, *, gpus: bool) -> list[JsonObject]:
+    made = []
+    for number in range(draw(st.integers(1, 5))):
+        devices = draw(st.sampled_from([0, 1, 2, 4])) if gpus else 0
+        allocatable = {DEVICES: str(devices), MILLI: str(devices * WHOLE)} if devices else {}
+        labels = {MODEL_LABEL: draw(st.sampled_from(["T4", "G2"]))} if devices else {}
+        effect = draw(st.sampled_from(["", "", "NoSchedule", "PreferNoSchedule"]))
+        made.append(
+            make_node(
+                f"n{number}",
+                cpu=draw(st.sampled_from(["2", "4", "8"])),
+                memory="16Gi",
+                pods=draw(st.sampled_from(["3", "110"])),
+                zone=draw(st.sampled_from(["a", "b"])),
+                allocatable=allocatable,
+                labels=labels,
+                taints=[dedicated(effect)] if effect else [],
+            )
+        )
+    return made
+
+
+def term(app: str, key: str) -> dict[str, Any]:
+    return {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}}
+
+
+@st.composite
+def affinities(draw: st.DrawFn) -> dict[str, Any]:
+    """One kind of (anti-)affinity, spread or node affinity, or none of them."""
+    app, key = draw(APPS), draw(st.sampled_from([ZONE, HOSTNAME]))
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term(app, key)]}
+    weighted = [{"weight": 7, "podAffinityTerm": term(app, key)}]
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": weighted}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": key,
+        "whenUnsatisfiable": draw(st.sampled_from(["DoNotSchedule", "ScheduleAnyway"])),
+        "labelSelector": {"matchLabels": {"app": app}},
+    }
+    in_zone = {"key": ZONE, "operator": "In", "values": [draw(st.sampled_from(["a", "b"]))]}
+    of_nodes = {
+        "preferredDuringSchedulingIgnoredDuringExecution": [
+            {"weight": 5, "preference": {"matchExpressions": [in_zone]}}
+        ]
+    }
+    kinds: list[dict[str, Any]] = [
+        {},
+        {},
+        {"affinity": {"podAffinity": required}},
+        {"affinity": {"podAntiAffinity": required}},
+        {"affinity": {"podAffinity": preferred}},
+        {"affinity": {"podAntiAffinity": preferred}},
+        {"affinity": {"nodeAffinity": of_nodes}},
+        {"topologySpreadConstraints": [spread]},
+        {"nodeSelector": {ZONE: "a"}},
+    ]
+    return draw(st.sampled_from(kinds))
+
+
+@st.composite
+def pods(draw: st.DrawFn, *, gpus: bool, apart: bool) -> list[JsonObject]:
+    """Pods with arrivals and run times.
+
+    Those whole seconds at which timers of the queue do something are left alone: what comes first
+    in such a moment is chance in the operator. `apart`: no two arrive together.
+    """
+    made = []
+    for number in range(draw(st.integers(1, 14))):
+        gpu = draw(st.sampled_from(["", "", MILLI, DEVICES])) if gpus else ""
+        amount = draw(st.sampled_from([200, 500, 800] if gpu == MILLI else [1, 2]))
+        optional: dict[str, Any] = {}
+        if draw(st.booleans()):
+            optional["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+        class_name = draw(st.sampled_from(["", "low", "high"]))
+        if class_name:
+            optional["priorityClassName"] = class_name
+        pod = make_pod(
+            f"p{number:02}",
+            cpu=draw(st.sampled_from(["500m", "1", "2", "4"])),
+            memory=draw(st.sampled_from(["1Gi", "4Gi"])),
+            requests={gpu: str(amount)} if gpu else {},
+            labels={"app": draw(APPS)},
+            **optional,
+            **draw(affinities()),
+        )
+        del pod["metadata"]["uid"]
+        arrives = number / 2 if apart else draw(st.integers(0, 12)) + 1 / 8
+        notes = {ARRIVES: str(arrives)}
+        if draw(st.booleans()):
+            notes[RUNS] = str(draw(st.integers(0, 9)) + (2 * number + 1) / 512)
+        pod["metadata"]["annotations"] = notes
+        made.append(pod)
+    return made
+
+
+BUDGETS = st.builds(budget, APPS, minAvailable=st.integers(0, 3)) | st.builds(
+    budget, APPS, maxUnavailable=st.sampled_from([1, "50%"])
+)
+
+
+def workloads(*, gpus: bool = False, queues: bool = True) -> st.SearchStrategy[Workload]:
+    own = st.builds(profile_of_user, st.sampled_from(["NodeRank", "Random"]), packs=st.booleans())
+    return st.builds(
+        Workload,
+        nodes(gpus=gpus),
+        pods(gpus=gpus, apart=not queues),
+        st.just([priority_class(name) for name in CLASSES]).flatmap(
+            lambda classes: st.lists(BUDGETS, max_size=1).map(lambda some: [*classes, *some])
+        ),
+        st.sampled_from(POLICIES) if gpus else st.just("default") | own,
+        st.just(queues),
+    )
+
+
+def the_same_happens(workload: Workload) -> None:
+    notes, ended_seconds = simulated(workload)
+    assert operated(workload, ended_seconds) == notes
+
+
+FEW = settings(
+    max_examples=3, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+MANY = settings(FEW, max_examples=100)
+
+
+@FEW
+@given(workloads())
+def test_pods_that_wait_are_preempted_and_leave(workload: Workload) -> None:
+    the_same_happens(workload)
+
+
+@FEW
+@given(workloads(gpus=True, queues=False))
+def test_pods_of_a_gpu_policy_that_are_given_up(workload: Workload) -> None:
+    the_same_happens(workload)
+
+
+@pytest.mark.long
+@MANY
+@given(workloads())
+def test_pods_that_wait_are_preempted_and_leave_often(workload: Workload) -> None:
+    the_same_happens(workload)
+
+
+@pytest.mark.long
+@MANY
+@given(workloads(queues=False))
+def test_pods_that_are_given_up_often(workload: Workload) -> None:
+    the_same_happens(workload)
+
+
+@pytest.mark.long
+@MANY
+@given(workloads(gpus=True) | workloads(gpus=True, queues=False))
+def test_gpu_policies_often(workload: Workload) -> None:
+    the_same_happens(workload)

@@ -1,0 +1,122 @@
+"""Objects beside nodes and pods: what decisions read, and what is named instead."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stellwerk.cli import main
+from stellwerk.errors import ConfigurationError
+from stellwerk.models.json_values import JsonObject
+from stellwerk_simulation.cluster import ActivePods, make_world
+from stellwerk_simulation.ready_profiles import profile_of
+from stellwerk_simulation.surroundings import Surroundings, not_read
+from tests.support.builders import make_node, make_pod
+
+
+def named(kind: str, name: str, **fields: Any) -> JsonObject:
+    return {"kind": kind, "metadata": {"name": name}, **fields}
+
+
+def simulate(tmp_path: Path, *objects: JsonObject) -> int:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "items": list(objects)}))
+    arguments = ("--nodes", str(path), "--pods", str(path), "--profile", "default", "--jobs", "1")
+    return main(["simulate", *arguments, "--on-failure", "queue"])
+
+
+def placed(output: str) -> int:
+    head, line = output.splitlines()[:2]
+    return int(line.split()[head.split().index("placed")])
+
+
+def preempted(output: str) -> str:
+    return output.splitlines()[1].split()[-1]
+
+
+def test_kinds_that_no_decision_reads_are_named() -> None:
+    objects = [named("Job", "a"), named("ConfigMap", "b"), named("Job", "c"), named("Pod", "d"), {}]
+    assert not_read(objects) == "1 ConfigMap, 2 Job, 1 object without a kind"
+    assert not_read([named("Node", "n"), named("Service", "s")]) == ""
+
+
+def test_they_are_named_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(tmp_path, make_node("n"), make_pod("p"), named("ConfigMap", "c")) == 0
+    error = capsys.readouterr().err
+    assert error == "stellwerk: simulated without 1 ConfigMap: no decision reads them\n"
+
+
+def test_priorities_come_from_classes_and_evict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    urgent = make_pod("urgent", cpu="4", priorityClassName="urgent")
+    urgent["metadata"]["creationTimestamp"] = "2026-01-01T00:00:09Z"
+    first = make_pod("first", cpu="4")
+    first["metadata"]["creationTimestamp"] = "2026-01-01T00:00:01Z"
+    cluster = (make_node("n", cpu="4"), urgent, first)
+    assert simulate(tmp_path, *cluster) == 0
+    assert preempted(capsys.readouterr().out) == "0"
+    assert simulate(tmp_path, *cluster, named("PriorityClass", "urgent", value=7)) == 0
+    assert preempted(capsys.readouterr().out) == "1"
+
+
+def test_a_bound_volume_says_where_its_pod_can_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    in_zone = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]}
+    terms = {"required": {"nodeSelectorTerms": [{"matchExpressions": [in_zone]}]}}
+    reference = {"namespace": "default", "name": "data", "uid": "claim"}
+    volume = named(
+        "PersistentVolume",
+        "disk",
+        spec={
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "nodeAffinity": terms,
+            "claimRef": reference,
+            "csi": {"driver": "d", "volumeHandle": "disk"},
+        },
+        status={"phase": "Bound"},
+    )
+    claim = named(
+        "PersistentVolumeClaim",
+        "data",
+        spec={"volumeName": "disk", "accessModes": ["ReadWriteOnce"]},
+        status={"phase": "Bound"},
+    )
+    claim["metadata"] |= {
+        "namespace": "default",
+        "uid": "claim",
+        "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+    }
+    uses = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    pods = [make_pod(f"p{number}", cpu="3", volumes=uses) for number in range(2)]
+    nodes = [make_node("n1", cpu="4", zone="a"), make_node("n2", cpu="4", zone="b")]
+    assert simulate(tmp_path, *nodes, *pods, volume, claim) == 0
+    assert placed(capsys.readouterr().out) == 1
+
+
+def test_namespaces_are_selected_by_their_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = {"kubernetes.io/metadata.name": "team"}
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "namespaceSelector": {"matchLabels": name},
+    }
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    first = make_pod("first", namespace="team", labels={"app": "web"})
+    second = make_pod("second", namespace="zone", affinity=apart)
+    cluster = make_node("n"), first, second, named("Namespace", "team")
+    assert simulate(tmp_path, *cluster) == 0
+    assert placed(capsys.readouterr().out) == 1
+
+
+def test_an_object_that_is_wrong_is_named() -> None:
+    surroundings = Surroundings((named("PriorityClass", "urgent", value="much"),), "x.yaml")
+    with pytest.raises(ConfigurationError, match=r"x\.yaml, PriorityClass urgent: .*much"):
+        make_world([], profile_of("default", []), 0, ActivePods(), surroundings)
