@@ -7,6 +7,7 @@ queue, or gone.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from stellwerk.backend.pod_groups import GroupMembers
@@ -52,6 +53,8 @@ class GroupCycle:
     hand_over: HandOver
     observer: GroupObserver | None = None
     """Is shown every decision before it has effects; None: nothing is."""
+    decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
+    """A recording operator takes down what goes into it, and what comes of it."""
 
     async def run(self, queued: QueuedPod, profile: ServedProfile) -> None:
         """Decide the group of a member that was popped."""
@@ -69,7 +72,7 @@ class GroupCycle:
         closed = world.pod_groups.why_closed(members)
         if differ:
             await self.hand_over.fail_all(taken, Failure.error(differ))
-        elif closed:
+        elif closed or self._lacks_members(taken):
             await self.hand_over.rest(taken)
         elif held := why_held(world, members):
             hold(world, self.reports, members, taken.queued.values(), held)
@@ -108,6 +111,11 @@ class GroupCycle:
             return ""
         shown = " and ".join(f'"{name}"' for name in sorted(names))
         return f"all pods in a single pod group should {rule}, got: {shown}"
+
+    def _lacks_members(self, taken: Taken) -> bool:
+        """Whether too few are in hand, as where plugins keep others from the queue."""
+        group, placed = taken.members.group, self.world.pod_groups.placed(taken.members)
+        return group is not None and len(taken.queued) + placed < group.min_count
 
     def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
@@ -178,7 +186,7 @@ class GroupCycle:
         metrics.podgroup_scheduling_attempt_duration.labels(*labels).observe(seconds)
 
     async def _decide(self, taken: Taken, request: GroupRequest) -> GroupDecision:
-        deciding = decide_group(self.world, taken.profile, request)
+        deciding = self.decide_group(self.world, taken.profile, request)
         try:
             if taken.profile.extenders is None:
                 return await self._in_slices(taken, deciding)

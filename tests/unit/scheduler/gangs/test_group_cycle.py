@@ -115,6 +115,7 @@ def test_members_of_a_group_whose_object_goes_are_gated_again() -> None:
         assert world.queue.pending()["gated"] == 2
         reason = ("WaitingForPods", 'waiting for the pod group "g" to exist')
         assert world.condition("p1") == reason
+        assert ("Warning", *reason) in world.notes.about("p1")
 
     story(play)
 

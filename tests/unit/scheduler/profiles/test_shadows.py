@@ -167,3 +167,18 @@ async def test_its_status_tells() -> None:
         assert status["shadow"]["compared"] == 3
         active = next(each for each in status["conditions"] if each["type"] == "Active")
         assert (active["reason"], active["status"]) == ("Shadowing", "True")
+
+
+async def test_why_there_is_nothing_to_shadow() -> None:
+    async with running() as world:
+        world.apply(make_profile("packing"), make_shadow("packin"))
+        refusal = 'spec.shadowOf: no SchedulerProfile "packin" serves; did you mean "packing"?'
+        assert refusal_of(world) == refusal
+        world.apply(make_shadow("next"))
+        refusal = 'spec.shadowOf: "next" schedules no pods: it cannot shadow itself'
+        assert refusal_of(world) == refusal
+        other = make_shadow("packing")
+        other["metadata"] = {**other["metadata"], "name": "other", "uid": "other"}
+        world.apply(other, make_shadow("other"))
+        refusal = 'spec.shadowOf: "other" schedules no pods: it is a shadow itself'
+        assert refusal_of(world) == refusal
