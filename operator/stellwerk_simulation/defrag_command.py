@@ -179,7 +179,7 @@ def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as run
 
     if not plan.moves:
-        return f"nothing has to move: {plan.frees[0]} has {goal.number} whole GPUs idle"
+        return f"nothing has to move: {plan.frees[0]} has {_whole_gpus(goal)} idle"
     lines = [("pod", "from", "expected on")]
     for move in plan.moves:
         ties = f" or {len(move.ties)} that score the same" if move.ties else ""
@@ -188,7 +188,7 @@ def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
     text = []
     if plan.cordons:
         text.append(f"cordon first: {', '.join(plan.cordons)}")
-    freed = "empty" if goal.kind == "nodes" else f"with {goal.number} whole GPUs idle"
+    freed = "empty" if goal.kind == "nodes" else f"with {_whole_gpus(goal)} idle"
     text += [
         aligned(lines),
         f"then {freed}: {', '.join(plan.frees)}. So it was in {SEEDS} simulations of the profile",
@@ -201,3 +201,7 @@ def _as_text(plan: "DefragPlan", goal: "Goal") -> str:
     if bare:
         text.append(f"{bare} of the pods have no controller: nothing makes them anew")
     return "\n".join(text)
+
+
+def _whole_gpus(goal: "Goal") -> str:
+    return "1 whole GPU" if goal.number == 1 else f"{goal.number} whole GPUs"

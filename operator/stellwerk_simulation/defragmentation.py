@@ -15,6 +15,7 @@ from typing_extensions import override
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.gpu import DEVICES, gpu_request
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo
 from stellwerk_simulation.movable import (
     EvictionBudgets,
@@ -112,6 +113,7 @@ class Defragmentation:
             ConfigurationError: none were found; says what holds the pods.
             PluginFailure: a plugin raised.
         """
+        self._check_reach()
         if self._goal.kind == GPUS and (free := self._with_idle_gpus(self._standing)):
             return self._as_plan(free[:1], (), ())
         number = self._goal.number if self._goal.kind == NODES else 1
@@ -129,6 +131,27 @@ class Defragmentation:
         self, frees: Sequence[str], cordons: Sequence[str], moves: Sequence[Landing]
     ) -> DefragPlan:
         return DefragPlan(frees, cordons, moves, self._held(), self._standing.waiting)
+
+    def _check_reach(self) -> None:
+        """Refuse what no moves could reach.
+
+        Raises:
+            ConfigurationError: there are too few nodes, or no node has so many GPUs.
+        """
+        nodes, goal = list(self._standing.world.cache.nodes()), self._goal
+        if goal.kind == NODES and goal.number > len(nodes) - self._empty:
+            there = f"of {len(nodes)} nodes {self._empty} are empty"
+            raise ConfigurationError(f"--free {goal}: {there}, so there are too few others")
+        if goal.kind == NODES:
+            return
+        most = max((node.allocatable.get(goal.resource, 0) for node in nodes), default=0)
+        if not most:
+            offered = {name for node in nodes for name in node.allocatable if "/" in name}
+            near = suggestion(goal.resource, offered)
+            raise ConfigurationError(f"--gpu-resource: no node offers {goal.resource}{near}")
+        if goal.number > most:
+            message = f"no node has so many {goal.resource}, the most is {most}"
+            raise ConfigurationError(f"--free {goal}: {message}")
 
     # --- what to begin with -----------------------------------------------------------------------
 

@@ -87,13 +87,14 @@ def pods_of(objects: Iterable[JsonObject], source: str) -> list[TracePod]:
     Raises:
         ConfigurationError: there is none, or one is wrong.
     """
-    found = [
-        made(pod_of, obj, source)
-        for obj in objects
-        if obj.get("kind") == "Pod" and not _is_ending(obj)
-    ]
+    found = [made(pod_of, obj, source) for obj in objects if _is_staying_pod(obj)]
     found = _each_once(some(found, source, "Pod"), source, "Pod")
     return sorted(since_the_first(found), key=lambda pod: (pod.arrives_seconds, pod.name))
+
+
+def any_pod(objects: Iterable[JsonObject]) -> bool:
+    """Whether there is a pod among them that is not at its end."""
+    return any(map(_is_staying_pod, objects))
 
 
 def _place(error: yaml.YAMLError) -> str:
@@ -127,11 +128,12 @@ def _each_once(found: list[Named], source: str, kind: str) -> list[Named]:
     return found
 
 
-def _is_ending(obj: JsonObject) -> bool:
-    """Whether a pod has finished, or is being deleted."""
+def _is_staying_pod(obj: JsonObject) -> bool:
+    """Whether it is a pod that has not finished and is not being deleted."""
     status, metadata = obj.get("status"), obj.get("metadata")
     finished = isinstance(status, dict) and status.get("phase") in FINISHED
-    return finished or (isinstance(metadata, dict) and "deletionTimestamp" in metadata)
+    deleted = isinstance(metadata, dict) and "deletionTimestamp" in metadata
+    return obj.get("kind") == "Pod" and not finished and not deleted
 
 
 def node_of(obj: JsonObject) -> TraceNode:
@@ -140,6 +142,10 @@ def node_of(obj: JsonObject) -> TraceNode:
     Raises:
         ConfigurationError, KeyError, TypeError, ValueError, AttributeError: it is malformed.
     """
+    status = obj.get("status") or {}
+    if "allocatable" not in status and "capacity" in status:
+        # As the API server does.
+        obj = {**obj, "status": {**status, "allocatable": status["capacity"]}}
     node = parse_node(obj)
     labels = obj["metadata"].get("labels") or {}
     return TraceNode(

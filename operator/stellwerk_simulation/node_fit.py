@@ -8,13 +8,14 @@ import copy
 import importlib
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from stellwerk.errors import ConfigurationError
+from stellwerk.framework.diagnosis import reason_counts
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import LoadedProfile
@@ -24,8 +25,10 @@ from stellwerk_simulation.cluster import ActivePods, PodMaker, make_world, node_
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.trace import TraceNode, TracePod
 
-_MOST_TRIALS: Final = 40
+_MOST_TRIALS: Final = 60
 _LEAST_STEP: Final = 0.01
+_TRIALS_BELOW: Final = 6
+"""So often less is tried again, between what was too little and what was enough."""
 _MOST_NODES: Final = 20_000
 _POD_COUNT: Final = "pods"
 _HOSTNAME: Final = "kubernetes.io/hostname"
@@ -40,8 +43,8 @@ class FitPlan:
     bound: float
     """No choice costs less; where no shape has a price, a node costs 1."""
     cost: float
-    homeless: Sequence[str]
-    """Pods that no shape takes even if it is empty."""
+    homeless: Mapping[str, str]
+    """Pods that no shape takes even if it is empty, and why."""
     placed: int
 
 
@@ -63,58 +66,124 @@ def fit(
     Raises:
         ConfigurationError: no shape takes any of the pods, or no plan was found in time.
     """
+    shapes = [_named(shape, shape.name) for shape in shapes]
     world = make_world(shapes, profile, 0, ActivePods())
     kinds, homeless = _kinds(world, pods, shapes, profile)
     if not kinds:
-        raise ConfigurationError("no shape takes any of the pods, even if it is empty")
-    left_out = set(homeless)
-    wanted = [pod for pod in pods if pod.name not in left_out]
-    offers = [_offer(shape) for shape in shapes]
-    prices = [shape.hourly_price for shape in shapes]
-    if not any(prices):
-        prices = [1.0] * len(shapes)
-    bound, surplus = 0.0, 0.0
-    for trial in range(_MOST_TRIALS):
-        counts, cost, least = _cheapest(kinds, offers, prices, 1 + surplus, seconds)
-        bound = bound if trial else least
-        placed = _simulated(wanted, shapes, counts, profile)
-        if placed == len(wanted):
-            return FitPlan(counts, bound, cost, homeless, placed)
-        # Room in sum is not room on one node: the demand is raised by what found none.
-        surplus += max(_LEAST_STEP, (len(wanted) - placed) / len(wanted) / 2)
-    message = f"no plan holds all {len(wanted)} pods after {_MOST_TRIALS} simulations"
-    raise ConfigurationError(message)
+        pod, reason = next(iter(homeless.items()))
+        message = "no shape takes any of the pods, even if it is empty"
+        raise ConfigurationError(f"{message}: {pod}: {reason}")
+    wanted = [pod for pod in pods if pod.name not in homeless]
+    search = _Search(wanted, shapes, kinds, profile, seconds)
+    counts, cost = search.run()
+    return FitPlan(counts, search.bound, cost, homeless, len(wanted))
+
+
+def nothing_to_do(shapes: Sequence[TraceNode]) -> FitPlan:
+    """The plan for no pods."""
+    return FitPlan([0] * len(shapes), 0.0, 0.0, {}, 0)
+
+
+class _Search:
+    """Nodes with enough room in sum, with more and more of it until a simulation places all."""
+
+    def __init__(
+        self,
+        pods: Sequence[TracePod],
+        shapes: Sequence[TraceNode],
+        kinds: Sequence[_Kind],
+        profile: LoadedProfile,
+        seconds: float,
+    ) -> None:
+        self._pods, self._shapes, self._kinds = pods, shapes, kinds
+        self._profile, self._seconds = profile, seconds
+        self._offers = [_offer(shape) for shape in shapes]
+        self._prices = [shape.hourly_price for shape in shapes]
+        if not any(self._prices):
+            self._prices = [1.0] * len(shapes)
+        self._placed: dict[tuple[int, ...], int] = {}
+        self.bound = 0.0
+
+    def run(self) -> tuple[Sequence[int], float]:
+        """The cheapest counts that held all, and their cost.
+
+        Raises:
+            ConfigurationError: none did.
+        """
+        too_little, demand = 1.0, 1.0
+        for trial in range(_MOST_TRIALS):
+            counts, cost, least = self._cheapest(demand)
+            self.bound = self.bound if trial else least
+            missing = len(self._pods) - self._simulated(counts)
+            if not missing:
+                return self._less(too_little, demand, (counts, cost)) if trial else (counts, cost)
+            # Room in sum is not room on one node: the demand is raised by what found none.
+            too_little = demand
+            demand *= 1 + max(_LEAST_STEP, missing / len(self._pods) / 2)
+        message = f"no plan holds all {len(self._pods)} pods after {_MOST_TRIALS} simulations"
+        raise ConfigurationError(message)
+
+    def _less(
+        self, too_little: float, enough: float, best: tuple[Sequence[int], float]
+    ) -> tuple[Sequence[int], float]:
+        """The cheapest of what holds all between two demands."""
+        for _ in range(_TRIALS_BELOW):
+            between = (too_little + enough) / 2
+            counts, cost, _ = self._cheapest(between)
+            if self._simulated(counts) < len(self._pods):
+                too_little = between
+                continue
+            enough = between
+            if cost < best[1]:
+                best = counts, cost
+        return best
+
+    def _cheapest(self, demand: float) -> tuple[list[int], float, float]:
+        return _cheapest(self._kinds, self._offers, self._prices, demand, self._seconds)
+
+    def _simulated(self, counts: Sequence[int]) -> int:
+        key = tuple(counts)
+        if key not in self._placed:
+            self._placed[key] = _simulated(self._pods, self._shapes, counts, self._profile)
+        return self._placed[key]
 
 
 def _kinds(
     world: World, pods: Sequence[TracePod], shapes: Sequence[TraceNode], profile: LoadedProfile
-) -> tuple[list[_Kind], list[str]]:
-    """Kinds by what they ask of the scheduler, and the pods that no shape takes."""
+) -> tuple[list[_Kind], dict[str, str]]:
+    """Kinds by what they ask of the scheduler, and the pods that no shape takes, with reasons."""
     maker = PodMaker(profile.scheduler_name)
     made = [maker.pod(pod) for pod in pods]
-    groups = Counter((pod.spec, tuple(sorted(pod.amounts.requests.items()))) for pod in made)
-    one_of = {(pod.spec, tuple(sorted(pod.amounts.requests.items()))): pod for pod in made}
-    fits = {key: _fits(world, one_of[key], shapes) for key in groups}
+    keys = [(pod.spec, tuple(sorted(pod.amounts.requests.items()))) for pod in made]
+    one_of = dict(zip(keys, made, strict=True))
+    answers = {key: _fits(world, pod, shapes) for key, pod in one_of.items()}
     kinds = [
-        _Kind(dict(key[1]), fits[key], count) for key, count in groups.items() if any(fits[key])
+        _Kind(dict(key[1]), answers[key][0], count)
+        for key, count in Counter(keys).items()
+        if any(answers[key][0])
     ]
-    homeless = [
-        pod.uid
-        for pod in made
-        if not any(fits[pod.spec, tuple(sorted(pod.amounts.requests.items()))])
-    ]
+    homeless = {
+        pod.uid: answers[key][1]
+        for key, pod in zip(keys, made, strict=True)
+        if not any(answers[key][0])
+    }
     return kinds, homeless
 
 
-def _fits(world: World, pod: PodInfo, shapes: Sequence[TraceNode]) -> tuple[bool, ...]:
-    """Which empty nodes pass the profile's filters, by shape."""
+def _fits(world: World, pod: PodInfo, shapes: Sequence[TraceNode]) -> tuple[tuple[bool, ...], str]:
+    """Which empty nodes pass the profile's filters, by shape, and why none does."""
     profile = world.profiles.of(pod)
     if profile is None:
         raise LookupError(f"no profile serves {pod.key}")
     world.cache.update_snapshot()
-    found = profile.framework.filtering.find_feasible(pod, sample=False).fits
+    filtering = profile.framework.filtering
+    found = filtering.find_feasible(pod, sample=False)
     rows = world.cache.snapshot.row_of
-    return tuple(bool(found[rows[shape.name]]) for shape in shapes)
+    fits = tuple(bool(found.fits[rows[shape.name]]) for shape in shapes)
+    if any(fits):
+        return fits, ""
+    reasons = dict(reason_counts(filtering.diagnose(found, pod).statuses))
+    return fits, ", ".join(reasons) or found.pre_filter.message
 
 
 def _offer(shape: TraceNode) -> dict[str, int]:
@@ -191,11 +260,12 @@ def _simulated(
 
 
 def _numbered(shape: TraceNode, number: int) -> TraceNode:
-    name = f"{shape.name}-{number}"
-    manifest = copy.deepcopy(shape.manifest)
-    if manifest is not None:
-        manifest["metadata"] |= {"name": name, "uid": name}
-        labels = manifest["metadata"].setdefault("labels", {})
-        if _HOSTNAME in labels:
-            labels[_HOSTNAME] = name
+    return _named(shape, f"{shape.name}-{number}")
+
+
+def _named(shape: TraceNode, name: str) -> TraceNode:
+    """A node of the shape with a hostname, as every kubelet gives its node one."""
+    manifest = copy.deepcopy(shape.manifest or node_manifest(shape))
+    labels = (manifest["metadata"].get("labels") or {}) | {_HOSTNAME: name}
+    manifest["metadata"] |= {"name": name, "uid": name, "labels": labels}
     return replace(shape, name=name, manifest=manifest)

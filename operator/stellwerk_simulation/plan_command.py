@@ -4,7 +4,9 @@ Called by the command line. Invariant: what is printed was simulated; planning c
 """
 
 import argparse
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 PENDING: Final = "pending"
 _SECONDS: Final = 20
 _NAMED: Final = 3
+_DECIMALS: Final = 6
+_MOST_SECONDS: Final = 3600.0
 LiveObjects: TypeAlias = Callable[[str, str | None], Sequence[JsonObject]]
 
 
@@ -56,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_argument(
         "--seconds",
         metavar="SECONDS",
-        type=float,
+        type=_seconds,
         default=float(_SECONDS),
         help=f"for each search (default: {_SECONDS})",
     )
@@ -84,18 +88,19 @@ def run(options: argparse.Namespace, live: LiveObjects, carry_out: CarryOut) -> 
     if options.plan == profile_command.NAME:
         return profile_command.run(options, live)
     from stellwerk_simulation.arrivals import typical_pods  # noqa: PLC0415 NumPy and the scheduler
-    from stellwerk_simulation.node_fit import fit  # noqa: PLC0415 as above
+    from stellwerk_simulation.node_fit import fit, nothing_to_do  # noqa: PLC0415 as above
     from stellwerk_simulation.ready_profiles import profile_of  # noqa: PLC0415 as above
 
     pods, shapes = _pods(options, live), _shapes(options.shapes)
     profile = profile_of(options.profile, typical_pods(pods), pods)
-    plan = fit(pods, shapes, profile, options.seconds)
+    plan = fit(pods, shapes, profile, options.seconds) if pods else nothing_to_do(shapes)
     print(_as_json(plan, shapes) if options.output == "json" else _as_text(plan, shapes))
     return 0
 
 
 def _pods(options: argparse.Namespace, live: LiveObjects) -> Sequence["TracePod"]:
     from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
+        any_pod,
         is_manifest_file,
         pods_of,
         read_objects,
@@ -106,31 +111,47 @@ def _pods(options: argparse.Namespace, live: LiveObjects) -> Sequence["TracePod"
     if options.pods == PENDING:
         if not options.kubeconfig:
             raise ConfigurationError("--for pending asks a cluster: name its --kubeconfig")
-        return pods_of(_waiting(live(options.kubeconfig, options.context)), "pods without a node")
+        waiting = _waiting(live(options.kubeconfig, options.context))
+        return pods_of(waiting, "the cluster") if any_pod(waiting) else []
     if is_manifest_file(path):
         return pods_of(_waiting(read_objects(path)), f"{path}, pods without a node")
     return read_pods(path)
 
 
 def _shapes(path: Path) -> Sequence["TraceNode"]:
-    from stellwerk_simulation.manifests import (  # noqa: PLC0415 as above
-        is_manifest_file,
-        nodes_of,
-        read_objects,
-    )
-    from stellwerk_simulation.trace import read_nodes  # noqa: PLC0415 as above
+    from stellwerk_simulation.sources import source_of  # noqa: PLC0415 as above
 
-    return nodes_of(read_objects(path), str(path)) if is_manifest_file(path) else read_nodes(path)
+    shapes = source_of(path).nodes()
+    [(name, number)] = Counter(shape.name for shape in shapes).most_common(1)
+    if number > 1:
+        raise ConfigurationError(f"{path}: {number} shapes have the name {name}")
+    free = [shape.name for shape in shapes if not shape.hourly_price]
+    if free and len(free) < len(shapes):
+        message = f"{path}, {free[0]}: no hourly price, where other shapes have one"
+        raise ConfigurationError(message)
+    return shapes
+
+
+def _seconds(text: str) -> float:
+    """A number above 0."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= _MOST_SECONDS:
+        message = f"{text!r} is not a number above 0 and up to {_MOST_SECONDS:.0f}"
+        raise argparse.ArgumentTypeError(message)
+    return seconds
 
 
 def _as_json(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
     counts = zip(shapes, plan.counts, strict=True)
     answer = {
         "nodes": {shape.name: count for shape, count in counts if count},
-        "cost": plan.cost,
-        "bound": plan.bound,
+        "cost": round(plan.cost, _DECIMALS),
+        "bound": round(plan.bound, _DECIMALS),
         "placed": plan.placed,
-        "homeless": list(plan.homeless),
+        "homeless": plan.homeless,
     }
     return orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode()
 
@@ -138,6 +159,8 @@ def _as_json(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
 def _as_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
     from stellwerk_simulation.report import aligned  # noqa: PLC0415 as above
 
+    if not plan.placed:
+        return "no pod waits for a node"
     lines = [("shape", "nodes", "price of one", "of all")]
     for shape, count in zip(shapes, plan.counts, strict=True):
         price = shape.hourly_price
@@ -148,9 +171,11 @@ def _as_text(plan: "FitPlan", shapes: Sequence["TraceNode"]) -> str:
     least = f"{unit}: {plan.cost:.2f}, and with these shapes no less than {plan.bound:.2f}"
     text = [aligned(lines), f"{shown}; {least}"]
     if plan.homeless:
-        names = ", ".join(plan.homeless[:_NAMED])
-        fate = "fit no shape even if it is empty and are left out"
-        text.append(f"{len(plan.homeless)} pods {fate}, {names} among them")
+        one = len(plan.homeless) == 1
+        fate = f"{'fits' if one else 'fit'} no shape even if it is empty:"
+        text.append(f"left out: {len(plan.homeless)} {'pod' if one else 'pods'}, which {fate}")
+        text += [f"  {pod}: {why}" for pod, why in islice(plan.homeless.items(), _NAMED)]
+        text += ["  …"] if len(plan.homeless) > _NAMED else []
     return "\n".join(text)
 
 

@@ -13,6 +13,7 @@ from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is 
 from typing import Any, Final, TypeVar
 
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.profile_manifests import ProfileManifests
 from stellwerk.journal.entries import Entry, Head, WatchEvent
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import KIND
@@ -90,15 +91,18 @@ class _NodesInUse:
 class AsRecorded:
     """What the recording itself says of its pods; the yardstick of the others."""
 
-    def __init__(self, scheduler_names: Sequence[str]) -> None:
+    def __init__(self, profiles: Sequence[JsonObject]) -> None:
+        """`profiles`: whose pods count."""
         self.outcomes = Outcomes()
-        self._scheduler_names = frozenset(scheduler_names)
+        self._whose = _profiles_of(profiles)
         self._arrived: dict[str, float] = {}
         self._use = _NodesInUse()
         self._now = 0.0
 
     def feed(self, entry: Entry) -> None:
         """Take one entry into account."""
+        if isinstance(entry, WatchEvent):
+            _note_namespace(self._whose, entry)
         if not isinstance(entry, WatchEvent) or entry.kind != "Pod":
             return
         self._now = entry.seconds
@@ -109,7 +113,7 @@ class AsRecorded:
         elif node_name and uid in self._arrived:
             self.outcomes.waited_seconds.append(self._now - self._arrived.pop(uid))
             self._use.placed(uid, node_name, self._now)
-        elif not node_name and uid not in self._arrived and self._is_served(entry.obj):
+        elif not node_name and uid not in self._arrived and self._whose.serve(entry.obj):
             self._arrived[uid] = self._now
             self.outcomes.arrived += 1
 
@@ -118,9 +122,6 @@ class AsRecorded:
         self.outcomes.nodes_in_use = self._use.mean(self._now)
         self.outcomes.most_nodes_in_use = self._use.most
         return self.outcomes
-
-    def _is_served(self, obj: JsonObject) -> bool:
-        return _scheduler_name(obj) in self._scheduler_names
 
 
 class Rerun:
@@ -136,6 +137,9 @@ class Rerun:
             self._handlers.on_object(KIND, None, profile)
         self.refusals = dict(self._world.profiles.refusals)
         """Why a profile cannot serve, by schedulerName."""
+        self._whose = _profiles_of(profiles)
+        self._others: dict[str, JsonObject] = {}
+        """Pods that a selector may have later, by uid."""
         self._origin_seconds: float | None = None
         self._flushed = self._flushed_unschedulable = 0.0
         self._pending: dict[str, JsonObject] = {}
@@ -153,6 +157,7 @@ class Rerun:
         if self._origin_seconds is None:
             self._origin_seconds = entry.seconds
         self._pass_until(entry.seconds - self._origin_seconds)
+        _note_namespace(self._whose, entry)
         if entry.kind == "Pod":
             self._pod(entry)
         else:
@@ -201,16 +206,24 @@ class Rerun:
             if not _node_name(obj):
                 self._pending[uid] = _unscheduled(obj)
                 self._handlers.on_pod("MODIFIED", self._pending[uid])
-        elif not _node_name(obj) and _scheduler_name(obj) in self._world.profiles.served:
-            self._pending[uid] = _unscheduled(obj)
-            self._arrived[uid] = self._clock.monotonic()
-            self.outcomes.arrived += 1
+        elif not _node_name(obj) and self._whose.serve(obj):
+            self._arrive(uid, _unscheduled(obj))
             self._handlers.on_pod("ADDED", self._pending[uid])
         else:
+            self._others.pop(uid, None)
+            if not _node_name(obj) and self._whose.may_serve(obj):
+                self._others[uid] = _unscheduled(obj)
             self._handlers.on_pod(event.event_type, obj)
+
+    def _arrive(self, uid: str, obj: JsonObject) -> None:
+        self._others.pop(uid, None)
+        self._pending[uid] = obj
+        self._arrived[uid] = self._clock.monotonic()
+        self.outcomes.arrived += 1
 
     def _end(self, uid: str, obj: JsonObject) -> None:
         self._pending.pop(uid, None)
+        self._others.pop(uid, None)
         self._placed.pop(uid, None)
         self._use.gone(uid, self._clock.monotonic())
         self._handlers.on_pod("DELETED", obj)
@@ -235,6 +248,9 @@ class Rerun:
         if profile is None:
             world.queue.delete(pod.uid)
             return
+        if pod.uid in self._others:
+            # The labels of its namespace are others now.
+            self._arrive(pod.uid, self._others[pod.uid])
         world.cache.update_snapshot()
         decision = decide(world, pod, profile)
         effects = apply(world, queued, decision)
@@ -285,8 +301,20 @@ def _node_name(obj: JsonObject) -> str:
     return str((obj.get("spec") or {}).get("nodeName") or "")
 
 
-def _scheduler_name(obj: JsonObject) -> str:
-    return str((obj.get("spec") or {}).get("schedulerName") or "default-scheduler")
+def _profiles_of(manifests: Sequence[JsonObject]) -> ProfileManifests:
+    profiles = ProfileManifests()
+    for each in manifests:
+        profiles.add(each)
+    return profiles
+
+
+def _note_namespace(profiles: ProfileManifests, event: WatchEvent) -> None:
+    if event.kind != "Namespace":
+        return
+    if event.event_type == "DELETED":
+        profiles.forget(str(event.obj["metadata"]["name"]))
+    else:
+        profiles.choose_by([event.obj])
 
 
 def _is_over(event: WatchEvent) -> bool:

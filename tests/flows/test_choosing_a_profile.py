@@ -1,6 +1,7 @@
-"""docs/choosing-a-profile.md: its profile, its command and its answer."""
+"""docs/choosing-a-profile.md: its profile, its commands on a live cluster, and their answers."""
 
-import json
+import asyncio
+import os
 import re
 import shlex
 from pathlib import Path
@@ -8,26 +9,47 @@ from pathlib import Path
 import pytest
 
 from stellwerk.cli import main
-from tests.support.example_cluster import kubectl_list
+from stellwerk_cluster.cluster import ClusterOptions, EmbeddedCluster
+from tests.support.example_cluster import nodes, pods
+from tests.support.kubectls import newest, program_of
 from tests.support.repository import ROOT
+from tests.support.shell_steps import Command, sections, shell
 
-PAGE = (ROOT / "docs" / "choosing-a-profile.md").read_text()
-
-
-def block(language: str, beginning: str) -> str:
-    """The block of the page that begins so."""
-    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
-    return next(each for each in blocks if each.startswith(beginning))
+DOCUMENT = ROOT / "docs" / "choosing-a-profile.md"
+STILL = ClusterOptions(controllers=False, kubelet=None, heartbeats=False)
 
 
-def test_the_page_tells_how_many_nodes_fewer_another_profile_would_use(
+def profile_of_the_page() -> str:
+    blocks: list[str] = re.findall(r"```yaml\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+    [profile] = blocks
+    return profile
+
+
+def steps_of_the_page() -> list[Command]:
+    steps = [step for section in sections(DOCUMENT).values() for step in section]
+    return [step for step in steps if isinstance(step, Command)]
+
+
+async def test_from_a_live_cluster_to_how_many_nodes_fewer_another_profile_would_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    program = program_of(newest())
     monkeypatch.chdir(tmp_path)
-    Path("cluster.json").write_text(json.dumps(kubectl_list()))
-    Path("packing.yaml").write_text(block("yaml", "apiVersion"))
-    program, *arguments = shlex.split(block("sh", "stellwerk simulate"))
-    assert program == "stellwerk"
-    assert main([*arguments, "--jobs", "1"]) == 0
-    _, answer = capsys.readouterr().out.split("\n\n")
-    assert answer == block("text", "figure")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "packing.yaml").write_text(profile_of_the_page())
+    (tmp_path / ".kube").mkdir()
+    async with EmbeddedCluster(nodes(), options=STILL) as cluster:
+        kind = cluster.api.kinds.resource("pods")
+        for pod in pods():
+            cluster.api.create(kind, "default", pod)
+        cluster.write_kubeconfig(tmp_path / ".kube" / "config")
+        written, *simulated = steps_of_the_page()
+        async with shell(tmp_path, {}, program) as opened:
+            await opened.take(written)
+        assert len(simulated) == 2
+        for step in simulated:
+            # In this process: two interpreters less, and as many for its runs.
+            name, *arguments = map(os.path.expanduser, shlex.split(step.text))
+            assert name == "stellwerk"
+            assert await asyncio.to_thread(main, [*arguments, "--jobs", "1"]) == 0
+            step.check(capsys.readouterr().out)

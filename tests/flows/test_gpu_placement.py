@@ -58,17 +58,9 @@ def is_decided(cluster: EmbeddedCluster, pod: TracePod) -> bool:
     return bool(obj["spec"].get("nodeName")) or "PodScheduled" in conditions
 
 
-@pytest.mark.parametrize(
-    ("profile", "typical"),
-    [
-        pytest.param("fgd", "named", id="fgd"),
-        pytest.param("fgd", "seen", id="fgd with the pods that it sees"),
-        pytest.param("gpu-packing", "", id="gpu-packing"),
-    ],
-)
-async def test_the_operator_places_as_a_simulation_does(
-    profile: str, typical: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("typical", ["named", "seen"])
+async def test_the_operator_places_as_a_simulation_does(typical: str, tmp_path: Path) -> None:
+    profile = "fgd"
     # Some of the nodes, so that pods of every kind are turned away, too.
     nodes = read_nodes(DATA / "nodes.csv")[3:11:2]
     arrivals = Arrivals(inflated(nodes, LISTED, 1.6, 1).pods, nodes)

@@ -155,3 +155,77 @@ async def test_a_real_kubectl_forwards_to_the_holder_s_pod_and_says_why_it_canno
         message = str(raised.value)
         assert message.startswith("cannot forward a port to pod stellwerk-7d-x2: "), message
         assert "ports to forward" in message
+
+
+BY_LABELS = """\
+apiVersion: scheduling.stellwerk.dev/v1alpha1
+kind: SchedulerProfile
+metadata: {name: batch}
+spec:
+  schedulerName: batch
+  selector:
+    namespaceSelector: {matchLabels: {team: batch}}
+---
+apiVersion: scheduling.stellwerk.dev/v1alpha1
+kind: SchedulerProfile
+metadata: {name: web}
+spec:
+  schedulerName: web
+  selector:
+    podSelector: {matchLabels: {app: web}}
+"""
+
+
+def pod_of(name: str, cpu: str = "1m", **labels: str) -> JsonObject:
+    """A pod that names no scheduler, as users write them."""
+    container = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": name, "labels": labels}
+    spec = {"containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+async def test_labels_say_which_profile_has_pods_that_name_none(tmp_path: Path) -> None:
+    async with EmbeddedCluster(1, options=ALONE) as cluster:
+        install(cluster)
+        kubectl = kubectl_on(cluster, tmp_path)
+
+        async def do(*arguments: str, stdin: str = "") -> str:
+            done = await run(kubectl, *arguments, stdin=stdin)
+            assert done.code == 0, done.stderr
+            return done.stdout
+
+        async def create(namespace: str, *pods: JsonObject) -> None:
+            text = yaml.safe_dump_all(pods)
+            await do("create", "--namespace", namespace, "-f", "-", stdin=text)
+
+        def count(profile: str, *fields: str) -> Any:
+            found: Any = profile_status(cluster, profile)
+            for field in fields:
+                found = found.get(field, {})
+            return found
+
+        async with operator_on(cluster, tmp_path):
+            await do("apply", "-f", "-", stdin=BY_LABELS)
+            await until(lambda: is_active(cluster, "batch") and is_active(cluster, "web"))
+            await do("create", "namespace", "jobs")
+            await create("jobs", pod_of("waits", cpu="1000"))
+            await do("label", "namespace", "jobs", "team=batch")
+            await create("jobs", pod_of("one"), pod_of("both", app="web"))
+            await create("default", pod_of("two", app="web"), pod_of("unserved"))
+            await until(lambda: count("batch", "scheduledPods") == 2)
+            await until(lambda: count("web", "scheduledPods") == 1)
+            assert count("batch", "pendingPods", "total") == 1
+            condition = '{.status.conditions[?(@.type=="Overlapping")].message}'
+            for profile, words in (
+                ("batch", 'the younger SchedulerProfile "web" matches 1 pod of this selector, too'),
+                ("web", 'the older SchedulerProfile "batch" got 1 pod of this selector'),
+            ):
+                await do("wait", "--for=condition=Overlapping", f"schedulerprofile/{profile}")
+                said = await do("get", "schedulerprofile", profile, "-o", f"jsonpath={condition}")
+                assert said == words
+            await do("label", "pod", "waits", "app=web", "--namespace", "jobs")
+            await do("label", "namespace", "jobs", "team-")
+            await until(lambda: count("web", "pendingPods", "total") == 1)
+            await until(lambda: count("batch", "pendingPods", "total") == 0)
+            assert (count("batch", "scheduledPods"), count("web", "scheduledPods")) == (2, 1)
+            await do("wait", "--for=condition=Overlapping=false", "schedulerprofile/batch")

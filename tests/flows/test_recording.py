@@ -1,17 +1,40 @@
 """A recorded run is decided again exactly; what ends a recording ends nothing else."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stellwerk.journal.entries import Decided
+from stellwerk.journal.entries import (
+    Answered,
+    Decided,
+    Entry,
+    GroupDecided,
+    Head,
+    Held,
+    Turn,
+    WatchEvent,
+)
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
-from tests.support.recorded_runs import record_run, replayed
+from stellwerk.scheduler.gangs import slices
+from stellwerk.world.extender_answers import is_failure
+from stellwerk_simulation.replaying import Replay
+from stellwerk_simulation.rerunning import AsRecorded, Rerun
+from tests.support.recorded_kinds import KINDS, RECORDINGS, record
+from tests.support.recorded_runs import packing, record_gangs, record_run, replayed
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("hashed", [False, True], ids=["names", "hashes"])
+@pytest.mark.parametrize(
+    ("seed", "hashed"),
+    [
+        pytest.param(1, False, id="names"),
+        pytest.param(2, True, id="hashes"),
+        pytest.param(3, False, id="names again", marks=pytest.mark.long),
+        pytest.param(4, True, id="hashes again", marks=pytest.mark.long),
+    ],
+)
 async def test_every_decision_comes_out_again(tmp_path: Path, seed: int, hashed: bool) -> None:  # noqa: FBT001 a parameter
     file = tmp_path / "journal"
     assert await record_run(JournalOptions(file, hashed=hashed), seed=seed) == []
@@ -38,6 +61,23 @@ async def test_profiles_by_namespace_come_out_again_though_labels_are_hashed(
     assert deciding == {"default-scheduler", "packing", "tight"}
     text = "".join(str(entry) for entry in open_journal(file))
     assert "'batch'" not in text
+
+
+async def test_what_a_selector_would_have_had_is_decided_by_its_profile(tmp_path: Path) -> None:
+    file, manifest = tmp_path / "journal", packing("packing", "batch")
+    await record_run(JournalOptions(file), pods=120, nodes=12, by_namespace=True)
+    recorded = AsRecorded([manifest])
+    rerun: Rerun | None = None
+    for entry in open_journal(file):
+        recorded.feed(entry)
+        if isinstance(entry, Head):
+            rerun = Rerun(entry, [manifest], seed=1)
+        elif rerun is not None:
+            rerun.feed(entry)
+    assert rerun is not None
+    arrived = [each.finish().arrived for each in (recorded, rerun)]
+    assert 0 < arrived[0] <= arrived[1] < 120, "pods come to it also while they wait"
+    assert 0 < rerun.outcomes.placed <= rerun.outcomes.arrived
 
 
 async def test_the_newest_part_alone_is_replayed_exactly(tmp_path: Path) -> None:
@@ -71,3 +111,66 @@ async def test_an_earlier_version_decided_the_same() -> None:
     assert journal.damage == ""
     assert replay.result.differences == []
     assert (replay.result.decisions, replay.result.equal) == (229, 229)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "hashed",
+    [pytest.param(False, id="names", marks=pytest.mark.long), pytest.param(True, id="hashes")],
+)
+def test_each_kind_of_decision_comes_out_again(tmp_path: Path, kind: str, hashed: bool) -> None:  # noqa: FBT001 a parameter
+    file = tmp_path / "journal"
+    record(kind, JournalOptions(file, hashed=hashed))
+    _check_kind(kind, file)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
+)
+async def test_what_came_between_the_members_of_a_group_comes_there_again(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    file = tmp_path / "journal"
+    await record_gangs(JournalOptions(file), seed=seed)
+    replay, journal = replayed(file)
+    assert (journal.damage, replay.result.differences, replay.result.unknown) == ("", [], 0)
+    assert replay.result.decisions == replay.result.equal
+    assert replay.result.groups > 10
+    assert sum(isinstance(entry, Turn) for entry in open_journal(file)) > 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_earlier_version_decided_each_kind_the_same(kind: str) -> None:
+    _check_kind(kind, RECORDINGS / f"{kind}.journal")
+
+
+def _check_kind(kind: str, file: Path) -> None:
+    async def replay() -> tuple[Replay, Journal]:
+        return replayed(file)
+
+    replay_, journal = asyncio.run(replay())
+    result = replay_.result
+    assert (journal.damage, result.differences, result.unknown) == ("", [], 0)
+    assert result.decisions == result.equal > 5
+    entries = list(open_journal(file))
+    for wanted, why in HAS[kind].items():
+        assert any(map(why, entries)), f"there is {wanted}"
+
+
+HAS: dict[str, dict[str, Callable[[Entry], bool]]] = {
+    "preemption": {"a victim": lambda each: isinstance(each, Decided) and bool(each.victims)},
+    "volumes": {
+        "a volume": lambda each: isinstance(each, WatchEvent) and each.kind == "PersistentVolume",
+    },
+    "devices": {"an allocation under way": lambda each: isinstance(each, Held)},
+    "gangs": {
+        "a placed group": lambda each: isinstance(each, GroupDecided) and each.placed,
+        "a group that evicts": lambda each: isinstance(each, GroupDecided) and bool(each.victims),
+        "another order": lambda each: isinstance(each, GroupDecided) and bool(each.overs),
+    },
+    "extenders": {
+        "an answer": lambda each: isinstance(each, Answered) and isinstance(each.answer, list),
+        "a failure": lambda each: isinstance(each, Answered) and is_failure(each.answer),
+    },
+}

@@ -34,8 +34,14 @@ class Policy(QueueingPolicy):
     backoffs: Backoff = field(default_factory=Backoff)
     gates: dict[str, str] = field(default_factory=dict)
     """uid → the plugin that gates the pod."""
+    profiles: dict[str, str] = field(default_factory=dict)
+    """uid → the profile of a pod that is not of the one that it names."""
     reversed_sort: bool = False
     ran_first: list[str] = field(default_factory=list)
+
+    @override
+    def profile_name(self, pod: PodInfo) -> str:
+        return self.profiles.get(pod.uid, pod.spec.scheduler_name)
 
     @override
     def sort_key(self, pod: PodInfo, queued_at_seconds: float) -> tuple[float, ...]:
@@ -48,8 +54,8 @@ class Policy(QueueingPolicy):
         return unschedulable(gate, "gated") if gate else OK
 
     @override
-    def hints(self, pod: PodInfo) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        assert pod.spec.scheduler_name
+    def hints(self, profile_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        assert profile_name
         return self.registered
 
     @override

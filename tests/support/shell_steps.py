@@ -26,6 +26,18 @@ class Command:
     text: str
     prints: list[str] = field(default_factory=list)
 
+    def check(self, output: str) -> None:
+        """Compare what it printed with the document.
+
+        Raises:
+            AssertionError: a line is missing, or not where the document has it.
+        """
+        rest = iter(output.splitlines())
+        for line in self.prints:
+            assert any(_is_like(line, each) for each in rest), (
+                f"$ {self.text}\ndoes not print {line!r} there:\n{output}"
+            )
+
 
 @dataclass(frozen=True)
 class Happening:
@@ -91,11 +103,7 @@ class Shell:
         """
         status, output = await self.run(command.text)
         assert status == 0, f"$ {command.text}\nended with {status}:\n{output}"
-        rest = iter(output.splitlines())
-        for line in command.prints:
-            assert any(_is_like(line, each) for each in rest), (
-                f"$ {command.text}\ndoes not print {line!r} there:\n{output}"
-            )
+        command.check(output)
 
 
 def _is_like(shown: str, printed: str) -> bool:

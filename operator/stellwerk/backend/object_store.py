@@ -7,7 +7,9 @@ Invariant: an assumption stands in for the stored object, in every answer and in
 until it is restored or the API shows another resourceVersion or a deletion.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 from typing_extensions import override
@@ -22,6 +24,8 @@ ObjectKey: TypeAlias = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 
 _KEPT_CHANGES: Final = 8192
+_LATEST_ASSUMED: Final = 256
+"""So many assumptions can be set aside for a moment: more than the volumes of a pod."""
 
 
 def _claim_of_volume(volume: JsonObject) -> str:
@@ -107,11 +111,18 @@ class _Table:
                 keys[key] = None
 
 
+_Assumed: TypeAlias = tuple[_Table, ObjectKey, JsonObject]
+"""Where something was assumed, and what readers saw there before."""
+
+
 class IndexedObjectStore(ObjectStore):
     """The objects of every kind in dictionaries, found by name, namespace or index."""
 
     def __init__(self) -> None:
         self._tables: dict[str, _Table] = {}
+        self.assumptions = 0
+        """How many were made so far."""
+        self._latest: deque[_Assumed] = deque(maxlen=_LATEST_ASSUMED)
 
     # --- what event handlers write --------------------------------------------------------------
 
@@ -208,8 +219,33 @@ class IndexedObjectStore(ObjectStore):
                 f'"{shown}" is out of sync '
                 f"(stored: {_resource_version(stored)}, assume: {_resource_version(obj)})"
             )
+        self.assumptions += 1
+        self._latest.append((table, key, table.objects[key]))
         table.replaced[key] = stored
         table.write(key, obj)
+
+    @contextmanager
+    def before(self, assumptions: int) -> Iterator[None]:
+        """For the time of a block, show everything as it was when so many had been made.
+
+        Nothing may be assumed or restored meanwhile.
+        """
+        made = self.assumptions - assumptions
+        latest = list(self._latest)[-made:] if made else []
+        again: list[tuple[_Table, ObjectKey, JsonObject, JsonObject]] = []
+        for table, key, shown in reversed(latest):
+            stored = table.replaced.get(key)
+            if stored is not None:
+                again.append((table, key, stored, table.objects[key]))
+                table.write(key, shown)
+                if shown is stored:
+                    del table.replaced[key]
+        try:
+            yield
+        finally:
+            for table, key, stored, assumed in reversed(again):
+                table.replaced[key] = stored
+                table.write(key, assumed)
 
     @override
     def restore(self, kind: str, obj: JsonObject) -> None:

@@ -82,6 +82,8 @@ class QueuedPod:
     attempts: int = 0
     initial_attempt_at: float | None = None
     """When it first reached activeQ: where scheduling latency starts."""
+    active_since: float | None = None
+    """When it last entered activeQ; None: an idle activeQ has taken it from backoffQ at once."""
     unschedulable_count: int = 0
     """Attempts that ended in a rejection; sets the backoff."""
     consecutive_errors: int = 0

@@ -165,6 +165,7 @@ class SchedulingQueue(QueueContents):
         entry = self._backoff_q.pop_backoff()
         if entry is None:
             return None
+        entry.active_since = None
         self._note(entry, "active", QueueEvent.POP_FROM_BACKOFF)
         return self._pop(entry)
 
@@ -312,6 +313,7 @@ class SchedulingQueue(QueueContents):
             if entry.pod.nominated_node_name:
                 # Never tried, it can have no other nomination than its status says.
                 self.nominator.add(entry.pod)
+        entry.active_since = now
         self._put(entry, Place.ACTIVE)
         self._note(entry, "active", event)
         self._push_active(entry, self._turn(entry, now))

@@ -7,12 +7,12 @@ cluster is done here and in `moving`.
 import argparse
 from typing import TYPE_CHECKING, Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk.commands.live_input import live_input
 
 if TYPE_CHECKING:
     from stellwerk_simulation.defragmentation import DefragPlan
 
-HELP: Final = "say how many nodes would hold the pods that wait, or which moves free whole nodes"
+HELP: Final = "say which nodes would hold what waits, which moves free nodes, or print a profile"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,13 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Plan, print the plan, and carry it out where that is asked for."""
     from stellwerk_simulation.plan_command import run as plan  # noqa: PLC0415
 
-    return plan(options, _live, _carry_out)
-
-
-def _live(kubeconfig: str, context: str | None) -> list[JsonObject]:
-    from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415 as run
-
-    return read_live_objects(kubeconfig, context)
+    return plan(options, live_input, _carry_out)
 
 
 def _carry_out(options: argparse.Namespace, plan: "DefragPlan") -> int:

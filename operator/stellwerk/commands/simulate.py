@@ -6,7 +6,7 @@ The command line calls it. Invariant: the simulation's own package does the work
 import argparse
 from typing import Final
 
-from stellwerk.models.json_values import JsonObject
+from stellwerk.commands.live_input import live_input
 
 HELP: Final = "run a trace against profiles, in virtual time"
 
@@ -23,10 +23,4 @@ def run(options: argparse.Namespace) -> int:
     """Simulate, and print the table."""
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
-    return simulate(options, _live)
-
-
-def _live(kubeconfig: str, context: str | None) -> list[JsonObject]:
-    from stellwerk.commands.live_objects import read_live_objects  # noqa: PLC0415 as run
-
-    return read_live_objects(kubeconfig, context)
+    return simulate(options, live_input)

@@ -18,6 +18,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from stellwerk.explain.device_text import device_lines
+from stellwerk.explain.gpu_report import gpu_lines
 
 _WIDTH: Final = 100
 """Where there is no terminal."""
@@ -62,8 +63,8 @@ def print_explanation(explanation: Json, to: Console) -> None:
         _print_decision(explanation["decision"], explanation.get("node", ""), to)
     if "queue" in explanation:
         _print_queue(explanation, to)
-    if "devices" in explanation and "verdicts" not in explanation:
-        _print_devices(explanation["devices"], to)
+    if "verdicts" not in explanation:
+        _print_devices(explanation, to)
     if "verdicts" in explanation:
         _print_verdicts(explanation, to)
 
@@ -209,8 +210,7 @@ def _print_verdicts(explanation: Json, to: Console) -> None:
                 for each in by_plugin["verdicts"]
             )
         )
-    if "devices" in explanation:
-        _print_devices(explanation["devices"], to)
+    _print_devices(explanation, to)
     if "wouldGetNode" in explanation:
         held_back = "gatedBy" in explanation.get("queue", {})
         when = "if it were not held back" if held_back else "now"
@@ -220,8 +220,10 @@ def _print_verdicts(explanation: Json, to: Console) -> None:
     _print_suggestions(explanation.get("wouldFit") or (), to)
 
 
-def _print_devices(devices: Json, to: Console) -> None:
-    for line in device_lines(devices):
+def _print_devices(explanation: Json, to: Console) -> None:
+    of_claims = device_lines(explanation["devices"]) if "devices" in explanation else ()
+    of_gpus = gpu_lines(explanation["gpus"]) if "gpus" in explanation else ()
+    for line in (*of_claims, *of_gpus):
         to.print(escape(line))
 
 

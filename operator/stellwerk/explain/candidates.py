@@ -233,7 +233,7 @@ class Candidates:
             if resource != PODS and left > 0:
                 words = f"request {amount_text(resource, left)} instead of "
                 words += amount_text(resource, wanted[resource])
-                yield EditPod(words, _with_request(resource, left))
+                yield EditPod(words, with_request(resource, left))
 
 
 def label_changes(selector: NodeSelector, node: NodeInfo) -> Iterator[Labels]:
@@ -336,7 +336,9 @@ def _without_resource_claim(name: str) -> Edit:
     return edit
 
 
-def _with_request(resource: str, amount: int) -> Edit:
+def with_request(resource: str, amount: int) -> Edit:
+    """The pod with another request of one resource."""
+
     def edit(pod: PodInfo) -> PodInfo:
         requests = {**pod.amounts.requests, resource: amount}
         amounts = replace(pod.amounts, requests=requests)

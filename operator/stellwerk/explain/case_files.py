@@ -13,6 +13,7 @@ import yaml
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.explain.decide import OBJECT_KINDS
+from stellwerk.explain.profile_manifests import ProfileManifests
 from stellwerk.models.profile import KIND
 
 Json = Mapping[str, Any]
@@ -101,23 +102,22 @@ def cases_of(documents: Iterable[object], pod_key: str = "") -> Iterator[Json]:
     """
     objects = list(chain.from_iterable(map(_objects_of, documents)))
     fields: dict[str, list[Json]] = {}
-    profiles: dict[str, Json] = {}
+    profiles = ProfileManifests()
     for obj in objects:
         kind = obj.get("kind")
         if kind == KIND:
-            spec = obj.get("spec") or {}
-            profiles[str(spec.get("schedulerName"))] = spec
+            profiles.add(obj)
         elif kind in _FIELD_OF:
             fields.setdefault(_FIELD_OF[str(kind)], []).append(obj)
+    profiles.choose_by(fields.get("namespaces", ()))
     pods = fields.pop("pods", [])
     wanted = [pod for pod in pods if (_key(pod) == pod_key if pod_key else _is_pending(pod))]
     if not wanted:
         raise ConfigurationError(f"pod {pod_key} is not there" if pod_key else "no pod is pending")
     for pod in wanted:
-        name = str((pod.get("spec") or {}).get("schedulerName") or "default-scheduler")
         yield {
             "id": _key(pod),
-            "profile": profiles.get(name, {}),
+            "profile": profiles.spec_for(pod),
             **fields,
             "pods": [other for other in pods if other is not pod],
             "pod": _without_node(pod),

@@ -17,11 +17,13 @@ import numpy as np
 from stellwerk.explain.candidates import Candidates
 from stellwerk.explain.changes import Change, DeletePod
 from stellwerk.explain.findings import Findings, findings
+from stellwerk.explain.gpu_changes import smaller_gpu_request
 from stellwerk.explain.held_claims import held_claims, release
 from stellwerk.explain.pods_in_the_way import PodsInTheWay
 from stellwerk.explain.suggestions import ClosedDomain, Proof, Suggestion, grouped
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_LOWER_PRIORITY, PREEMPT_NEVER
+from stellwerk.plugins.gpu_share import GpuShare
 from stellwerk.world.decide import decide, find_nodes
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -116,6 +118,8 @@ class Counterfactuals:
             *self._candidates.of_pod(),
             *self._candidates.smaller_request([rows[at] for at in nearest]),
         ]
+        if GpuShare.name in found.results:
+            edits += smaller_gpu_request(self._snapshot, self._pod, [rows[at] for at in near])
         for change in edits:
             self._try((change,))
             yield

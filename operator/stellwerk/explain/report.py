@@ -20,6 +20,7 @@ from stellwerk.explain.device_report import claims_report, device_report, search
 from stellwerk.explain.device_suggestions import device_suggestions
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.findings import Findings, findings
+from stellwerk.explain.gpu_report import gpu_report, held_gpus
 from stellwerk.explain.queue_facts import at, queue_facts, rfc3339
 from stellwerk.explain.queue_history import QueueHistory
 from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
@@ -74,7 +75,7 @@ class Explanations:
 
     def _bound(self, pod: PodInfo) -> Steps:
         yield
-        result = self._header(pod, "bound") | {"node": pod.node_name}
+        result = self._header(pod, "bound") | {"node": pod.node_name} | held_gpus(pod)
         claims = claims_report(self.world, pod)
         if claims:
             result["devices"] = {"claims": claims}
@@ -207,6 +208,7 @@ def explain_on(world: World, pod: PodInfo, profile: ServedProfile) -> Steps:
         yield
         result: JsonObject = {"verdicts": {"recomputedAt": computed} | verdicts(world, found)}
         result |= yield from device_report(world, pod, profile, found.found.state)
+        result |= gpu_report(world.cache.snapshot, pod, found)
         if found.fits.any():
             decision = decide(world, pod, profile, thorough=True)
             yield

@@ -140,7 +140,7 @@ class ScheduleOne:
             profile.framework.stopwatch.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
-        queued_at_seconds = queued.queued_at
+        active_since, assumptions = queued.active_since, world.objects.assumptions
         effects = self.apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
@@ -156,8 +156,9 @@ class ScheduleOne:
             self._bindings.start(pod.uid, self._binding_cycle.run(attempt))
         shadows = self._loader.shadows
         if shadows.by_name:
-            # The columns are still those of the decision.
-            shadows.look(pod, decision, started_seconds - queued_at_seconds)
+            # The columns are still those of the decision; what was assumed since is set aside.
+            waited_seconds = 0.0 if active_since is None else started_seconds - active_since
+            shadows.look(pod, decision, waited_seconds, assumptions)
 
     def _carry_out(
         self,

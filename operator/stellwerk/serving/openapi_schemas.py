@@ -125,6 +125,19 @@ _DEVICES: Final = _object(
         "poolsLeftOut": _list(_object({"pool": TEXT, "reason": TEXT})),
     },
 )
+_GPUS: Final = _object(
+    {"devices": NUMBER, "milliOfEach": NUMBER},
+    {
+        "numbers": _list(NUMBER),
+        "nodesWithGpus": NUMBER,
+        "idleMilli": NUMBER,
+        "mostFreeMilli": NUMBER,
+        "wholeDevicesIdle": NUMBER,
+        "nearest": _list(
+            _object({"node": TEXT, "freeMilli": _list(NUMBER), "rejectedByOthers": _TRUTH})
+        ),
+    },
+)
 _SCORE: Final = _object({"raw": NUMBER, "normalized": NUMBER, "weighted": NUMBER})
 _DECISION: Final = _object(
     {
@@ -196,6 +209,7 @@ _EXPLANATION: Final = _object(
         "lastAttempt": _object({"endedAt": _TIME}, {"message": TEXT}),
         "verdicts": _VERDICTS,
         "devices": _DEVICES,
+        "gpus": _GPUS,
         "wouldGetNode": TEXT,
         "wouldFit": _list(_SUGGESTION),
         "preemption": _map({}),
@@ -364,6 +378,7 @@ _GROUP: Final = _object(
     },
     {
         "waitsFor": TEXT,
+        "remarks": _list(TEXT),
         "queue": TEXT,
         "roomIsKeptSeconds": NUMBER | {"nullable": True},
         "givenBackAfterSeconds": NUMBER,

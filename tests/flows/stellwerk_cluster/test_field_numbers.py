@@ -14,9 +14,10 @@ from google.protobuf.message import DecodeError, Message
 
 from stellwerk_cluster.apimachinery import protobuf
 from stellwerk_cluster.apimachinery.messages import field_numbers, message_class
-from tests.support import go_types
-from tests.support.field_numbers import FILE, comment, printed
+from tests.support import field_numbers as numbers_script
+from tests.support import go_types as types_script
 from tests.support.go_structs import GoProgram
+from tests.support.go_walk import comment_of
 from tests.support.kubectls import installed, program_of
 from tests.support.recordings import TRANSCRIPTS
 
@@ -34,15 +35,17 @@ RENAMED = {
 
 
 def test_the_file_is_what_the_script_prints_for_the_newest_kubectl() -> None:
-    newest = max(installed(), default=0)
-    program = program_of(max(newest, 36))
-    assert comment() + printed(GoProgram(program)) == FILE.read_text()
+    script, program = numbers_script, GoProgram(newest_program())
+    assert comment_of(script.FILE) + script.printed(program) == script.FILE.read_text()
 
 
 def test_the_go_types_are_what_the_script_prints_for_the_newest_kubectl() -> None:
-    newest = max(installed(), default=0)
-    program = GoProgram(program_of(max(newest, 36)))
-    assert go_types.comment() + go_types.printed(program) == go_types.FILE.read_text()
+    script, program = types_script, GoProgram(newest_program())
+    assert comment_of(script.FILE) + script.printed(program) == script.FILE.read_text()
+
+
+def newest_program() -> Path:
+    return program_of(max(*installed(), 36))
 
 
 def described_messages(program: Path) -> dict[str, descriptor_pb2.DescriptorProto]:

@@ -194,3 +194,29 @@ def test_versions_of_a_fork_go_on_and_its_changes_begin_anew() -> None:
     fork.set("PersistentVolume", make_volume("w"))
     assert list(fork.changes("PersistentVolume").since(before) or ()) == [("", "w")]
     assert list(store.changes("PersistentVolume").since(before) or ()) == []
+
+
+def test_the_latest_assumptions_can_be_set_aside_for_a_moment() -> None:
+    store = IndexedObjectStore()
+    volume = make_volume("v")
+    store.set("PersistentVolume", volume)
+    for name in ("earlier", "later"):
+        store.set("PersistentVolumeClaim", make_claim(name))
+    earlier = make_claim("earlier", annotations={"chosen": "n1"})
+    store.assume("PersistentVolumeClaim", earlier)
+    made = store.assumptions
+    claimed = make_volume("v", claim="later")
+    store.assume("PersistentVolume", claimed)
+    again = make_claim("earlier", annotations={"chosen": "n2"})
+    store.assume("PersistentVolumeClaim", again)
+    with store.before(made):
+        assert store.get("PersistentVolume", "", "v") == volume
+        assert list(store.list_by("PersistentVolume", "claim", "default/later")) == []
+        assert store.get("PersistentVolumeClaim", "default", "earlier") == earlier
+    assert store.get("PersistentVolume", "", "v") == claimed
+    assert list(store.list_by("PersistentVolume", "claim", "default/later")) == [claimed]
+    assert store.get("PersistentVolumeClaim", "default", "earlier") == again
+    store.restore("PersistentVolume", claimed)
+    store.restore("PersistentVolumeClaim", again)
+    assert store.get("PersistentVolume", "", "v") == volume
+    assert store.get("PersistentVolumeClaim", "default", "earlier") == make_claim("earlier")

@@ -673,3 +673,44 @@ def test_the_flush_of_the_forgotten_is_no_news_to_pods_in_flight(driver: QueueDr
     driver.queue.flush_unschedulable(driver.now + 301)
     assert driver.queue.place("uid-default-forgotten") is Place.ACTIVE
     assert driver.fail(entry, "Deaf") is Place.UNSCHEDULABLE
+
+
+# --- profiles -----------------------------------------------------------------------------------
+
+
+def test_a_rejected_pod_of_another_profile_now_is_tried_by_it_after_its_backoff(
+    driver: QueueDriver,
+) -> None:
+    entry = driver.reject(pod_info("p"), "Fit")
+    driver.queue.move_to_profile(entry, "other", driver.now)
+    assert (entry.place, entry.profile_name) == (Place.BACKOFF, "other")
+    assert +driver.observed.rejected_pods == {("Fit", "other"): 1}
+    driver.advance(5)
+    assert driver.drain() == ["p"]
+    assert not +driver.observed.rejected_pods
+
+
+def test_a_pod_that_its_former_profile_gated_is_asked_about_anew(driver: QueueDriver) -> None:
+    driver.policy.gates["uid-default-p"] = "Gate"
+    driver.add(pod_info("p"))
+    entry = driver.queue.entries["uid-default-p"]
+    assert entry.place is Place.GATED
+    driver.policy.gates.clear()
+    driver.queue.move_to_profile(entry, "other", driver.now)
+    assert (entry.place, entry.rejectors) == (Place.ACTIVE, frozenset())
+
+
+def test_a_pod_in_activeq_is_gated_where_its_new_profile_gates_it(driver: QueueDriver) -> None:
+    driver.add(pod_info("p"))
+    driver.policy.gates["uid-default-p"] = "Gate"
+    driver.queue.move_to_profile(driver.queue.entries["uid-default-p"], "other", driver.now)
+    assert driver.drain() == []
+    assert driver.queue.place("uid-default-p") is Place.GATED
+
+
+def test_a_pod_whose_profile_changed_during_its_attempt_is_tried_again(driver: QueueDriver) -> None:
+    driver.add(pod_info("p"))
+    entry = driver.pop_named("p")
+    driver.policy.profiles["uid-default-p"] = "other"
+    driver.fail(entry, "Fit")
+    assert (entry.place, entry.profile_name) == (Place.BACKOFF, "other")

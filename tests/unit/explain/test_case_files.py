@@ -78,3 +78,36 @@ def test_anything_else_is_refused(text: str, message: str) -> None:
 def test_an_unknown_pod_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="default/none is not there"):
         cases(json.dumps(LIST), "default/none")
+
+
+BATCH = {
+    "kind": "SchedulerProfile",
+    "metadata": {"name": "batch"},
+    "spec": {
+        "schedulerName": "batch",
+        "selector": {"namespaceSelector": {"matchLabels": {"team": "batch"}}},
+        "plugins": {"filter": {"disabled": [{"name": "NodeResourcesFit"}]}},
+    },
+}
+
+
+def with_namespace(**labels: str) -> str:
+    namespace = {"kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+    return yaml.safe_dump_all([*OBJECTS, BATCH, namespace])
+
+
+def test_a_selector_chooses_the_profile_as_in_the_operator() -> None:
+    def nodes(text: str) -> Any:
+        (case,) = cases(text, "default/two")
+        return decide(case)["selected"]
+
+    assert nodes(with_namespace(team="batch")) == ["a"], "the filter that refuses is disabled"
+    assert nodes(with_namespace(team="web")) == []
+
+
+def test_a_namespace_that_decides_must_be_among_the_objects() -> None:
+    with pytest.raises(ConfigurationError, match="depends on the labels of the namespace default"):
+        cases(yaml.safe_dump_all([*OBJECTS, BATCH]))
+    broken = {**BATCH, "spec": {"schedulerName": "batch", "selector": {}}}
+    with pytest.raises(ConfigurationError, match=r"SchedulerProfile batch: spec.selector: needs"):
+        cases(yaml.safe_dump_all([*OBJECTS, broken]))

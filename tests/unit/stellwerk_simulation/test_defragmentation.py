@@ -190,6 +190,22 @@ def test_what_is_free_already_needs_no_move(
     assert "nothing has to move: a has 3 whole GPUs idle" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        pytest.param(("--free", "gpus=5"), f"so many {DEVICES}, the most is 4", id="too many GPUs"),
+        pytest.param(
+            ("--free", "gpus=1", "--gpu-resource", DEVICES[:-1]),
+            f'did you mean "{DEVICES}"?',
+            id="a resource with a typo",
+        ),
+    ],
+)
+def test_gpus_that_no_node_has(plans: Plans, options: Sequence[str], message: str) -> None:
+    objects = [gpu_node("a", 4), replica("one", "a", requests={DEVICES: "1"})]
+    assert message in plans.refused(objects, *options)
+
+
 def test_the_plan_as_a_table(plans: Plans, capsys: pytest.CaptureFixture[str]) -> None:
     objects = [*two_nodes(cpu="3"), make_pod("waits", cpu="1")]
     assert plans.status(objects, "--free", "nodes=1", "--cordon") == 2
@@ -209,6 +225,8 @@ def test_the_plan_as_a_table(plans: Plans, capsys: pytest.CaptureFixture[str]) -
         pytest.param(("--free", "nodes=0"), "expected nodes=N or gpus=N", id="nothing to free"),
         pytest.param(("--free", "nodes=1", "--most-moves", "0"), "at least 1", id="no moves"),
         pytest.param(("--free", "nodes=1", "--apply"), "name its --kubeconfig", id="no cluster"),
+        pytest.param(("--free", "nodes=3"), "of 2 nodes 0 are empty", id="too few nodes"),
+        pytest.param(("--free", "gpus=1"), f"no node offers {DEVICES}", id="no GPUs"),
     ],
 )
 def test_wrong_options(plans: Plans, options: Sequence[str], message: str) -> None:

@@ -1,6 +1,8 @@
 """`stellwerk plan fit`: shapes, prices, and what fits none of them."""
 
+import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import yaml
 
 from stellwerk.cli import main
 from stellwerk_simulation.manifests import HOURLY_PRICE
+from stellwerk_simulation.plan_command import add_arguments, run
 from tests.support.builders import make_node, make_pod
 
 
@@ -63,7 +66,7 @@ def test_pods_that_fit_no_shape_are_named(
 ) -> None:
     pods = [make_pod("huge", cpu="90"), make_pod("small", cpu="1")]
     found = planned(tmp_path, capsys, pods, [shape("n", "4", "1")])
-    assert found["homeless"] == ["default/huge"]
+    assert found["homeless"] == {"default/huge": "Insufficient cpu"}
     assert found["nodes"] == {"n": 1}
 
 
@@ -82,4 +85,79 @@ def test_the_plan_as_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["plan", "fit", "--for", pods, "--shapes", shapes]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[1].split() == ["n", "1", "1.50", "1.50"]
-    assert out[-1].startswith("1 pods fit no shape")
+    assert out[-2] == "left out: 1 pod, which fits no shape even if it is empty:"
+    assert out[-1] == "  default/b: Insufficient cpu"
+
+
+def apart(name: str) -> dict[str, Any]:
+    """A pod that shares its node with none of its kind."""
+    pod = make_pod(name, cpu="10m", labels={"app": "x"})
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    pod["spec"]["affinity"] = {"podAntiAffinity": required}
+    return pod
+
+
+def test_pods_that_keep_apart_get_a_node_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = shape("n", "4", "1")
+    plain["metadata"]["labels"] = {}  # as people write shapes: the kubelet names its host
+    found = planned(tmp_path, capsys, [apart(f"p{number}") for number in range(25)], [plain])
+    assert found["nodes"] == {"n": 25}
+
+
+def test_a_shape_with_a_capacity_alone_offers_all_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = shape("n", "4", "1")
+    node["status"]["capacity"] = node["status"].pop("allocatable")
+    pods = [make_pod(f"p{number}", cpu="2") for number in range(4)]
+    assert planned(tmp_path, capsys, pods, [node])["nodes"] == {"n": 2}
+
+
+@pytest.mark.parametrize(
+    ("shapes", "problem"),
+    [
+        ([shape("a", "4", "1"), make_node("b")], "b: no hourly price, where other shapes have one"),
+        ([shape("a", "4", "1"), shape("a", "8", "2")], "Node a stands there twice"),
+        (
+            [shape("a", "100m", "1")],
+            "no shape takes any of the pods, even if it is empty: default/p: ",
+        ),
+    ],
+)
+def test_shapes_that_cannot_be_used(
+    shapes: list[dict[str, Any]],
+    problem: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pods = written(tmp_path / "p.yaml", [make_pod("p", cpu="1")], "Pod")
+    file = written(tmp_path / "s.yaml", shapes, "Node")
+    assert main(["plan", "fit", "--for", pods, "--shapes", file]) == 2
+    error = capsys.readouterr().err
+    assert problem in error
+    assert error.count("\n") == 1
+
+
+def test_without_the_solver_its_package_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    pods = written(tmp_path / "p.yaml", [make_pod("p", cpu="1")], "Pod")
+    file = written(tmp_path / "s.yaml", [shape("n", "4", "1")], "Node")
+    assert main(["plan", "fit", "--for", pods, "--shapes", file]) == 2
+    assert "pip install 'stellwerk[planning]'" in capsys.readouterr().err
+
+
+def test_where_no_pod_waits_nothing_is_to_be_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path / "s.yaml", [shape("n", "4", "1")], "Node")
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    asked = ["fit", "--for", "pending", "--kubeconfig", "there", "--shapes", file]
+    bound = {"kind": "Pod", **make_pod("there", node_name="n")}
+    done = run(parser.parse_args(asked), lambda *_: [bound], lambda *_: 1)
+    assert (done, capsys.readouterr().out) == (0, "no pod waits for a node\n")

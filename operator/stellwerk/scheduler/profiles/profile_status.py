@@ -22,7 +22,7 @@ from stellwerk.models.profile import API_VERSION, KIND, PLURAL, LoadedProfile
 from stellwerk.models.profile_spec import PROMOTION_ANNOTATION
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileEntry, ProfileLoader
-from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap
+from stellwerk.scheduler.profiles.selector_overlap import Statement, overlap, pods_of
 from stellwerk.scheduler.profiles.shadows import counts as shadow_counts
 from stellwerk.world.world import World
 
@@ -103,7 +103,7 @@ class ProfileStatusWriter:
         before = entry.obj.get("status") or {}
         if pending is not None:
             written.overlap = overlap(self.world.profiles, entry.serving)
-        after = verdict_status(entry, before, self.world.clock.now(), written.overlap)
+        after = self._verdict(entry, before, written.overlap)
         verdict_changed = any(before.get(key) != value for key, value in after.items())
         if pending is None and not verdict_changed:
             return
@@ -134,15 +134,40 @@ class ProfileStatusWriter:
 
     def described(self) -> list[JsonObject]:
         """The objects with their conditions as they are or are about to be written."""
-        now, profiles = self.world.clock.now(), self.world.profiles
         items = []
         for entry in self.loader.entries.values():
-            before, overlaps = entry.obj.get("status") or {}, overlap(profiles, entry.serving)
-            conditions = verdict_status(entry, before, now, overlaps)["conditions"]
-            items.append(
-                {"name": entry.name, "generation": entry.generation, "conditions": conditions}
-            )
+            overlaps = overlap(self.world.profiles, entry.serving)
+            verdict = self._verdict(entry, entry.obj.get("status") or {}, overlaps)
+            named = {"name": entry.name, "generation": entry.generation}
+            items.append({**named, "conditions": verdict["conditions"]})
         return items
+
+    def _verdict(
+        self, entry: ProfileEntry, before: JsonObject, overlaps: Statement | None
+    ) -> JsonObject:
+        """The part of a profile's status that depends on profiles, and what its selector meets."""
+        refusal, serving = entry.refusal, entry.serving
+        remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
+        accepted = (
+            (ACCEPTED, "True", "Valid", remarks)
+            if refusal is None
+            else (ACCEPTED, "False", refusal.reason, refusal.message)
+        )
+        pods = pods_of(self.world.profiles, serving) if serving is not None else ""
+        statements = (accepted, _activity(entry, serving, pods), overlaps)
+        now = self.world.clock.now()
+        status: JsonObject = {
+            "observedGeneration": entry.generation,
+            "conditions": [
+                _stated(each, entry.generation, before, now)
+                for each in statements
+                if each is not None
+            ],
+        }
+        if entry.good is not None:
+            status["lastGoodGeneration"] = entry.good.generation
+            status["lastGoodSpec"] = without_nulls(entry.good_spec)
+        return status
 
     def _counts(self, entry: ProfileEntry, pending: Mapping[str, Mapping[str, int]]) -> JsonObject:
         by_queue = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
@@ -203,32 +228,7 @@ class ProfileStatusWriter:
         )
 
 
-def verdict_status(
-    entry: ProfileEntry, before: JsonObject, now: datetime, overlaps: Statement | None = None
-) -> JsonObject:
-    """The part of a profile's status that depends on the profiles, and what its selector meets."""
-    refusal, serving = entry.refusal, entry.serving
-    remarks = "; ".join(entry.newest.remarks) if entry.newest else ""
-    accepted = (
-        (ACCEPTED, "True", "Valid", remarks)
-        if refusal is None
-        else (ACCEPTED, "False", refusal.reason, refusal.message)
-    )
-    status: JsonObject = {
-        "observedGeneration": entry.generation,
-        "conditions": [
-            _stated(each, entry.generation, before, now)
-            for each in (accepted, _activity(entry, serving), overlaps)
-            if each is not None
-        ],
-    }
-    if entry.good is not None:
-        status["lastGoodGeneration"] = entry.good.generation
-        status["lastGoodSpec"] = without_nulls(entry.good_spec)
-    return status
-
-
-def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> Statement:
+def _activity(entry: ProfileEntry, serving: LoadedProfile | None, pods: str) -> Statement:
     if serving is None:
         reason = entry.refusal.reason if entry.refusal else "NotServing"
         return ACTIVE, "False", reason, "no version of this profile schedules pods"
@@ -241,9 +241,7 @@ def _activity(entry: ProfileEntry, serving: LoadedProfile | None) -> Statement:
             return ACTIVE, "True", "PromotionUnfinished", message
         message = f'decides beside SchedulerProfile "{serving.spec.shadow_of}"'
         return ACTIVE, "True", "Shadowing", message
-    others = "" if serving.spec.selector is None else ", and those that its selector matches"
-    message = f'schedules pods with schedulerName "{serving.scheduler_name}"{others}'
-    return ACTIVE, "True", "Serving", message
+    return ACTIVE, "True", "Serving", f"schedules {pods}"
 
 
 def _stated(statement: Statement, generation: int, before: JsonObject, now: datetime) -> JsonObject:

@@ -1,5 +1,6 @@
-"""The condition Overlapping of profiles with a selector: pods that another selector has, too.
+"""Which pods a profile schedules, in words, and its condition Overlapping.
 
+The latter stands where a profile has a selector, and counts pods that another selector has, too.
 The status writer asks. Invariant: what it says of two profiles is the same number in both.
 """
 
@@ -15,6 +16,16 @@ _NAMED: Final = 3
 
 Statement: TypeAlias = tuple[str, str, str, str]
 """(type, status, reason, message) of a condition."""
+
+
+def pods_of(profiles: Profiles, serving: LoadedProfile) -> str:
+    """Which pods a profile schedules, in words."""
+    name, selector = serving.scheduler_name, serving.spec.selector
+    listing = profiles.selectors.by_scheduler_name.get(name, ())
+    others = any(each.profile_name != name for each in listing)
+    unless = ", unless the selector of another profile has them" if others else ""
+    too = "" if selector is None else ", and those that its selector matches"
+    return f'pods with schedulerName "{name}"{unless}{too}'
 
 
 def overlap(profiles: Profiles, serving: LoadedProfile | None) -> Statement | None:

@@ -71,6 +71,9 @@ class Shadow:
         self.differences: deque[Difference] = deque(maxlen=KEPT)
         spec = profile.loaded.spec
         self._sample_one_in = spec.sample_one_in or SAMPLE_ONE_IN
+        self._turn = 0
+        """Which of so many decisions in a row is the one; another one each time, since pods that
+        come in a rhythm would otherwise never be compared, or always."""
         seconds = spec.skip_if_waited_seconds
         self._most_wait_seconds = MOST_WAIT_SECONDS if seconds is None else float(seconds)
 
@@ -79,16 +82,30 @@ class Shadow:
         """By how much the shadow's totals differ, on the average of what was compared."""
         return self._gain / self.compared if self.compared else 0.0
 
-    def look(self, world: World, pod: PodInfo, decision: Decision, waited_seconds: float) -> str:
-        """Decide beside a decision, if it is its turn; what came of it, as the metric calls it."""
+    def look(
+        self,
+        world: World,
+        pod: PodInfo,
+        decision: Decision,
+        waited_seconds: float,
+        assumptions: int,
+    ) -> str:
+        """Decide beside a decision, if it is its turn; what came of it, as the metric calls it.
+
+        `assumptions`: how many objects had been assumed when the decision was made.
+        """
+        place = self.decisions % self._sample_one_in
         self.decisions += 1
-        if self.decisions % self._sample_one_in:
+        if place == 0:
+            self._turn = self.profile.random.randrange(self._sample_one_in)
+        if place != self._turn:
             return ""
         if waited_seconds > self._most_wait_seconds:
             self.skipped += 1
             return "skipped"
         try:
-            own = decide(world, pod, self.profile, CycleState())
+            with world.objects.before(assumptions):
+                own = decide(world, pod, self.profile, CycleState())
             difference = self._compared(world, decision, own)
         except Exception:
             self.failed += 1
@@ -126,19 +143,15 @@ class Shadow:
         self, now: datetime, key: str, decision: Decision, own: Decision
     ) -> Difference | None:
         """Both nodes fit: how much better the shadow's is, by its own scores."""
-        total, own_total = _total(own, decision.node_name), _total(own, own.node_name)
-        if total is None or own_total is None or total == own_total:
-            return None  # one of its best nodes, or a nomination that both follow
+        there, here = (_position(own, name) for name in (decision.node_name, own.node_name))
+        if there is None or here is None or own.total is None:
+            return None  # a nomination that both follow
+        total, own_total = int(own.total[there]), int(own.total[here])
+        if total == own_total:
+            return None  # one of its best nodes
         self._gain += own_total - total
-        return Difference(
-            now,
-            key,
-            decision.node_name,
-            own.node_name,
-            total,
-            own_total,
-            _most_different(own, decision.node_name),
-        )
+        plugin = _most_different(own, here, there)
+        return Difference(now, key, decision.node_name, own.node_name, total, own_total, plugin)
 
     def _rejection(self, own: Decision, row: int) -> tuple[str, str]:
         """(plugin, message) with which the shadow turns a node away."""
@@ -153,8 +166,10 @@ def _position(own: Decision, node_name: str) -> int | None:
     """Where a node stands among those that were scored."""
     if own.scores is None:
         return None
-    row = own.search.snapshot.row_of[node_name]
-    found = np.flatnonzero(own.scores.nodes.row_numbers() == row)
+    row, view = own.search.snapshot.row_of[node_name], own.scores.nodes
+    if view.whole:
+        return row
+    found = np.flatnonzero(view.row_numbers() == row)
     return int(found[0]) if len(found) else None
 
 
@@ -163,14 +178,11 @@ def _total(own: Decision, node_name: str) -> int | None:
     return None if position is None or own.total is None else int(own.total[position])
 
 
-def _most_different(own: Decision, node_name: str) -> str:
+def _most_different(own: Decision, here: int, there: int) -> str:
     """The plugin whose weighted score speaks most for the shadow's own node."""
-    here, there = _position(own, own.node_name), _position(own, node_name)
-    if own.scores is None or here is None or there is None:
-        return ""
     by_plugin = {
-        score.plugin: int(score.normalized[here] - score.normalized[there]) * score.weight
-        for score in own.scores.by_plugin
+        score.plugin: (score.normalized_at(here) - score.normalized_at(there)) * score.weight
+        for score in (own.scores.by_plugin if own.scores is not None else ())
     }
     return max(by_plugin, key=lambda plugin: by_plugin[plugin], default="")
 
@@ -204,13 +216,15 @@ class Shadows:
             self._of.setdefault(scheduler_name, []).append(shadow)
         return failures
 
-    def look(self, pod: PodInfo, decision: Decision, waited_seconds: float) -> None:
+    def look(
+        self, pod: PodInfo, decision: Decision, waited_seconds: float, assumptions: int
+    ) -> None:
         """Let the shadows of a decision's profile decide, too."""
         shadows = self._of.get(decision.search.profile.scheduler_name)
         if shadows is None:
             return
         for shadow in shadows:
-            outcome = shadow.look(self.world, pod, decision, waited_seconds)
+            outcome = shadow.look(self.world, pod, decision, waited_seconds, assumptions)
             if outcome:
                 name = shadow.profile.loaded.name
                 self.metrics.shadow_decisions.labels(name, outcome).inc()

@@ -8,6 +8,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.profiles.without_profile import GRACE_SECONDS
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
+from tests.support.pod_groups import make_group, make_member
 from tests.support.skipped_time import run_skipping
 
 Flow = Callable[[InProcess, VirtualClock], Awaitable[None]]
@@ -245,5 +246,70 @@ def test_the_status_counts_pods_that_wait_by_the_profile_that_serves_them() -> N
         await world.status.write_changed()
         assert world.profile("batch")["pendingPods"]["total"] == 2
         assert world.profile("default-scheduler")["pendingPods"]["total"] == 1
+
+    play(flow)
+
+
+def test_a_group_follows_its_namespace_and_is_scheduled_as_a_whole() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        world.apply(of_team("former", "a", gangScheduling=True))
+        world.apply(of_team("gangs", "b", gangScheduling=True))
+        world.apply(make_namespace("default", team="a"), make_group("g", 3))
+        world.apply(make_node("n", cpu="4"))
+        members = [
+            make_member(f"m{number}", "g", scheduler_name="default-scheduler")
+            for number in range(3)
+        ]
+        world.apply(*members[:2])
+        await quiet()
+        world.apply(make_namespace("default", team="b"))
+        await quiet()
+        assert served_by(world, "m0") == served_by(world, "m1") == "gangs"
+        world.apply(members[2])
+        await eventually(lambda: all(world.node_of(f"m{number}") == "n" for number in range(3)))
+        assert scheduled(world) == {"former": 0, "gangs": 3}
+
+    play(flow)
+
+
+def test_members_without_a_profile_do_not_count_until_their_labels_give_them_one() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        web = {"podSelector": {"matchLabels": {"app": "web"}}}
+        world.apply(make_profile("web", selector=web, gangScheduling=True))
+        world.apply(make_namespace("default"), make_node("n", cpu="4"), make_group("g", 2))
+        one, other = (make_member(f"m{n}", "g", scheduler_name="default-scheduler") for n in "12")
+        one["metadata"]["labels"] = {"app": "web"}
+        world.apply(one, other)
+        await quiet()
+        assert (served_by(world, "m1"), served_by(world, "m2")) == ("web", "")
+        assert world.queue.pending()["gated"] == 1
+        other["metadata"]["labels"] = {"app": "web"}
+        world.apply(other)
+        await eventually(lambda: world.node_of("m1") == world.node_of("m2") == "n")
+
+    play(flow)
+
+
+def test_a_group_that_selectors_part_fails_with_both_names() -> None:
+    async def flow(world: InProcess, _: VirtualClock) -> None:
+        web = {"podSelector": {"matchLabels": {"app": "web"}}}
+        world.apply(
+            make_profile("default-scheduler", gangScheduling=True), make_namespace("default")
+        )
+        world.apply(make_profile("web", created=1, selector=web, gangScheduling=True))
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        one, other = (make_member(f"m{n}", "g", scheduler_name="default-scheduler") for n in "12")
+        other["metadata"]["labels"] = {"app": "web"}
+        world.apply(one, other)
+        await eventually(lambda: world.condition("m1"))
+        reason, message = world.condition("m1") or ("", "")
+        assert reason == "SchedulerError"
+        assert message.endswith(
+            "be matched by the selector of the same SchedulerProfile, "
+            'got: "default-scheduler" and "web"'
+        )
+        other["metadata"]["labels"] = {}
+        world.apply({**world.pod("m2"), "metadata": other["metadata"]})
+        await eventually(lambda: world.node_of("m1") == world.node_of("m2") == "n")
 
     play(flow)

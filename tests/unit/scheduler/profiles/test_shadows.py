@@ -4,6 +4,7 @@ from typing import Any
 
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
+from tests.support.storage import claim_volume, make_claim, make_class
 
 PACKING = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
 
@@ -80,8 +81,8 @@ async def test_one_in_so_many_and_none_for_pods_that_waited() -> None:
     async with running() as world:
         world.apply(make_profile("s"), make_shadow(sampleOneIn=4))
         world.apply(*(make_node(f"n{number}", cpu="4") for number in range(5)))
-        await schedule(world, 17)
-        assert (found(world)["decisions"], found(world)["compared"]) == (17, 4)
+        await schedule(world, 16)
+        assert (found(world)["decisions"], found(world)["compared"]) == (16, 4)
     async with running() as world:
         world.apply(make_shadow(skipIfWaitedSeconds=2), make_node("n1"))
         world.apply(make_profile("s"))
@@ -89,6 +90,47 @@ async def test_one_in_so_many_and_none_for_pods_that_waited() -> None:
         world.clock.advance(3)
         await quiet(50)
         assert (found(world)["compared"], found(world)["skipped"]) == (0, 1)
+
+
+async def test_a_pod_that_was_unschedulable_for_long_has_not_waited_for_its_turn() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(skipIfWaitedSeconds=2))
+        world.apply(make_node("small", cpu="1m"), make_pod("p", cpu="1", schedulerName="s"))
+        await quiet(50)
+        world.clock.advance(30)
+        world.apply(make_node("n1", cpu="2"))
+        await quiet(50)
+        assert world.node_of("p") == "n1"
+        assert (found(world)["compared"], found(world)["skipped"]) == (2, 0)
+
+
+async def test_pods_that_come_in_a_rhythm_are_not_always_left_out() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(sampleOneIn=2, pluginConfig=PACKING))
+        world.apply(make_node("small", cpu="4"), make_node("large", cpu="64"))
+        for number in range(60):
+            world.apply(make_pod(f"p{number}", cpu=("0", "10m")[number % 2], schedulerName="s"))
+            await quiet(20)
+        rhythm = {int(each["pod"].rpartition("p")[2]) % 2 for each in found(world)["differences"]}
+        assert found(world)["compared"] == 30
+        assert rhythm == {0, 1}
+
+
+async def test_volumes_that_the_decision_has_reserved_are_still_free_for_the_shadow() -> None:
+    async with running() as world:
+        world.apply(make_profile("s"), make_shadow(pluginConfig=PACKING))
+        world.apply(make_node("full", cpu="4"), make_node("empty", cpu="4"))
+        world.apply(make_pod("there", cpu="2", node_name="full"))
+        handlers = world.operator.handlers
+        handlers.on_object("StorageClass", None, make_class("local"))
+        handlers.on_object("PersistentVolumeClaim", None, make_claim("data", storage_class="local"))
+        volumes = claim_volume("data")
+        world.apply(make_pod("p", cpu="500m", schedulerName="s", volumes=volumes))
+        while "uid-default-p" not in world.cache.assumed_pods:
+            await quiet(1)
+        await quiet(1)
+        (difference,) = found(world)["differences"]
+        assert (difference["node"], difference["shadowNode"]) == ("empty", "full")
 
 
 async def test_a_shadow_without_a_profile_to_shadow_says_so_and_recovers() -> None:
@@ -125,3 +167,18 @@ async def test_its_status_tells() -> None:
         assert status["shadow"]["compared"] == 3
         active = next(each for each in status["conditions"] if each["type"] == "Active")
         assert (active["reason"], active["status"]) == ("Shadowing", "True")
+
+
+async def test_why_there_is_nothing_to_shadow() -> None:
+    async with running() as world:
+        world.apply(make_profile("packing"), make_shadow("packin"))
+        refusal = 'spec.shadowOf: no SchedulerProfile "packin" serves; did you mean "packing"?'
+        assert refusal_of(world) == refusal
+        world.apply(make_shadow("next"))
+        refusal = 'spec.shadowOf: "next" schedules no pods: it cannot shadow itself'
+        assert refusal_of(world) == refusal
+        other = make_shadow("packing")
+        other["metadata"] = {**other["metadata"], "name": "other", "uid": "other"}
+        world.apply(other, make_shadow("other"))
+        refusal = 'spec.shadowOf: "other" schedules no pods: it is a shadow itself'
+        assert refusal_of(world) == refusal

@@ -1,0 +1,94 @@
+"""What an explanation says of GPUs that pods share, and what a plan-less decision does."""
+
+from typing import Any
+
+import pytest
+
+from stellwerk.explain.decide import Case, decide
+from stellwerk.explain.gpu_report import gpu_lines, held_gpus
+from stellwerk.explain.report import explain_on
+from stellwerk.explain.steps import finished
+from stellwerk.models.json_values import JsonObject
+from tests.support.gpu_cluster import gpu_node, gpu_pod, gpu_pod_info
+
+NODES = [gpu_node("full", 1), gpu_node("half", 2), gpu_node("none", 0), gpu_node("slivers", 4)]
+PODS = [
+    gpu_pod("p0", devices=1, on="full", ids="0"),
+    gpu_pod("p1", devices=1, on="half", ids="0"),
+    gpu_pod("p2", milli=600, on="half", ids="1"),
+    *(gpu_pod(f"s{device}", milli=800, on="slivers", ids=str(device)) for device in range(4)),
+]
+
+
+def profile(*names: str) -> JsonObject:
+    return {
+        "schedulerName": "default-scheduler",
+        "plugins": {"multiPoint": {"enabled": [{"name": name} for name in names]}},
+    }
+
+
+def case(pod: JsonObject, *plugins: str) -> JsonObject:
+    return {
+        "id": "gpu",
+        "profile": profile(*(plugins or ("GpuShare",))),
+        "nodes": NODES,
+        "pods": PODS,
+        "pod": pod,
+    }
+
+
+def explained(pod: JsonObject) -> dict[str, Any]:
+    loaded = Case(case(pod))
+    return finished(explain_on(loaded.world, loaded.pod, loaded.profile))
+
+
+def test_a_share_that_fits_nowhere_sees_the_room_on_each_device() -> None:
+    gpus = explained(gpu_pod("new", milli=700))["gpus"]
+    assert gpus["nearest"] == [
+        {"node": "half", "freeMilli": [0, 400], "rejectedByOthers": False},
+        {"node": "slivers", "freeMilli": [200] * 4, "rejectedByOthers": False},
+        {"node": "full", "freeMilli": [0], "rejectedByOthers": False},
+    ]
+    asked, nearest, *_ = gpu_lines(gpus)
+    assert asked == (
+        "It asks for 700 thousandths of one GPU. 3 nodes with GPUs: 1200 thousandths are idle "
+        "together, at most 400 of one device, and 0 whole devices."
+    )
+    assert nearest == "  half: 0, 400 free of its devices"
+
+
+def test_a_smaller_share_that_would_fit_is_suggested() -> None:
+    texts = [each["text"] for each in explained(gpu_pod("new", milli=700))["wouldFit"]]
+    milli = "gpu.stellwerk.dev/milli"
+    assert f"request 400 {milli} instead of 700 {milli}" in texts
+
+
+def test_nodes_that_others_turn_away_come_last() -> None:
+    pod = gpu_pod("new", milli=700)
+    pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "slivers"}
+    nearest = explained(pod)["gpus"]["nearest"]
+    assert [each["node"] for each in nearest if not each["rejectedByOthers"]] == ["slivers"]
+    assert nearest[0]["node"] == "slivers"
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [gpu_pod("new", milli=200), gpu_pod("cpu"), gpu_pod("both", milli=500, devices=1)],
+    ids=["fits somewhere", "asks for none", "asks for what no node can give"],
+)
+def test_nothing_is_said_without_need(pod: JsonObject) -> None:
+    assert "gpus" not in explained(pod)
+
+
+def test_a_pod_with_a_node_names_its_devices() -> None:
+    held = held_gpus(gpu_pod_info("p", devices=2, on="n", ids="1,3"))["gpus"]
+    assert list(gpu_lines(held)) == ["It holds 2 whole GPUs: number 1, 3."]
+    assert held_gpus(gpu_pod_info("p")) == {}
+
+
+def test_decisions_are_made_without_a_plan_and_without_typical_pods() -> None:
+    plugins = ("GpuShare", "FragmentationGradientDescent", "GpuPatternPlan")
+    (selected,) = decide(case(gpu_pod("new", milli=400), *plugins))["selected"]
+    assert selected == "half"
+    explanation = explained(gpu_pod("new", milli=400))
+    assert explanation["wouldGetNode"] == "half"
