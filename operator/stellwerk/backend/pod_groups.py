@@ -88,6 +88,12 @@ class GroupMembers:
             return 0
         return sum(phase == "Succeeded" for phase in self.finished.values())
 
+    @property
+    def is_partly_bound(self) -> bool:
+        """Whether some pods are on nodes, and fewer than are needed."""
+        group = self.group
+        return group is not None and 0 < self.bound < group.min_count - self.succeeded
+
     def of_role(self, role: str) -> int:
         """How many pods that count have a role."""
         return sum(pod.labels.get(ROLE_LABEL) == role for pod in self.pods.values() if counts(pod))

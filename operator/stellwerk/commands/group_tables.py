@@ -16,9 +16,12 @@ def print_group(explanation: Json, to: Console) -> None:
     """Print an explanation of a group."""
     counts = f"{explanation['placed']} placed of {explanation['minCount']} needed"
     headline = f"{explanation['podGroup']}: {explanation['state']} ({counts}, "
-    to.print(f"{headline}{explanation['exist']} exist, {explanation['running']} running)")
+    ended = f", {explanation['succeeded']} succeeded" if explanation["succeeded"] else ""
+    to.print(f"{headline}{explanation['exist']} exist, {explanation['running']} running{ended})")
     if explanation.get("waitsFor"):
         to.print(f"  {explanation['waitsFor']}")
+    for remark in explanation.get("remarks", ()):
+        to.print(f"  {remark}")
     for problem in explanation.get("problems", ()):
         to.print(f"  not usable: {problem}")
     if "roomIsKeptSeconds" in explanation:

@@ -378,6 +378,7 @@ _GROUP: Final = _object(
     },
     {
         "waitsFor": TEXT,
+        "remarks": _list(TEXT),
         "queue": TEXT,
         "roomIsKeptSeconds": NUMBER | {"nullable": True},
         "givenBackAfterSeconds": NUMBER,

@@ -6,12 +6,12 @@ was taken is in exactly one place when it is done, and none is in two meanwhile.
 
 import logging
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.records import DecisionRecords
+from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
@@ -60,6 +60,8 @@ class Taken:
     members: GroupMembers
     started_seconds: float
     slices: Slices
+    records: dict[str, DecisionRecord] = field(default_factory=dict)
+    """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
 
 
 @dataclass(slots=True)
@@ -85,24 +87,22 @@ class HandOver:
         placed = [each for each in verdicts if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
         quorum = BindingQuorum(len(placed), needed) if needed > 1 else None
-        decided_seconds = self.world.clock.monotonic()
         for number, verdict in enumerate(verdicts):
             await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
             queued = taken.queued[verdict.pod.uid]
             self._note(verdict, taken.profile)
-            if verdict.assumed is None or verdict.decision is None:
+            if verdict.assumed is None:
                 self._fail(taken, queued, verdict.failure)
                 continue
-            made = verdict.decision
-            self.records.keep(made, queued.attempts, decided_seconds)
+            self.records.put(taken.records[verdict.pod.uid])
             attempt = BindingAttempt(
                 queued,
                 taken.profile,
                 verdict.state,
                 verdict.assumed,
                 taken.started_seconds,
-                made.search.found.evaluated,
-                made.feasible,
+                verdict.evaluated,
+                verdict.feasible,
                 quorum=quorum,
             )
             self.bindings.start(verdict.pod.uid, self.binding_cycle.run(attempt))
@@ -184,12 +184,7 @@ class HandOver:
 
     def _follow_up(self, verdicts: Sequence[Verdict]) -> None:
         """What PostFilter wants done in the cluster; members that share a claim want the same."""
-        acts = {
-            act.act: act
-            for each in verdicts
-            if each.decision is not None and each.decision.post_filter is not None
-            if (act := each.decision.post_filter.follow_up) is not None
-        }
+        acts = {act.act: act for each in verdicts if (act := each.follow_up) is not None}
         for act in acts.values():
             self.outbox.follow_ups.start(act)
 
