@@ -5,7 +5,7 @@ member is decided exactly where it was in the recording, between the same events
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
@@ -56,8 +56,15 @@ def request_of(
 class ReplayedGroup:
     """One group that is being decided again."""
 
-    def __init__(self, world: World, profile: ServedProfile, request: GroupRequest) -> None:
-        """Go on to the first step."""
+    def __init__(
+        self,
+        world: World,
+        profile: ServedProfile,
+        request: GroupRequest,
+        show: Callable[[Decision], None],
+    ) -> None:
+        """Go on to the first step; `show` is given the decisions on members that are no trials."""
+        self._show = show
         self._world, self._deciding = world, decide_group(world, profile, request)
         self._ask: Ask | None = None
         """The member to be decided; None: a moment that was left to others."""
@@ -129,6 +136,8 @@ class ReplayedGroup:
 
     def _step(self, decision: Decision | None) -> None:
         self._steps += 1
+        if decision is not None and self._ask is not None and self._ask.world is self._world:
+            self._show(decision)
         self._go_on(decision)
 
     def _go_on(self, decision: Decision | None) -> None:

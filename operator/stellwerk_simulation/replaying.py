@@ -7,12 +7,14 @@ this version decides otherwise, so that one difference does not make the next.
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from stellwerk.backend.queued_pod import POPPED, ActiveItem, QueuedPod
 from stellwerk.explain.queue_facts import rfc3339
+from stellwerk.explain.records import DecisionRecord
 from stellwerk.explain.steps import finished
 from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.runtime import Framework
@@ -318,7 +320,8 @@ class Replay:
             return
         self._numbers.draws = deque(() if end is None else end.draws)
         with self.operator.loader.unchanged():
-            deciding = ReplayedGroup(world, profile, request)
+            records: dict[str, DecisionRecord] = {}
+            deciding = ReplayedGroup(world, profile, request, partial(self._note, records))
             for each in between:
                 self._happen_within(deciding, each)
             if end is None:
@@ -327,6 +330,15 @@ class Replay:
             decision = deciding.end()
         self._pass(end.seconds)
         self._conclude_group(begun, end, members, profile, decision or deciding.failure)
+        for record in records.values():
+            self.operator.explanations.records.put(record)
+
+    def _note(self, records: dict[str, DecisionRecord], decision: Decision) -> None:
+        """What explains a member's decision: its columns are written anew for the next one."""
+        uid, now = decision.search.pod.uid, self._clock.monotonic()
+        if decision.failure is None:
+            attempts = self.world.queue.entries[uid].attempts
+            records[uid] = self.operator.explanations.records.made(decision, attempts, now)
 
     def _happen_within(self, deciding: ReplayedGroup, entry: Entry) -> None:
         match entry:
@@ -363,9 +375,6 @@ class Replay:
             if verdict.assumed is not None:
                 uid = verdict.pod.uid
                 self._assumed[uid] = _Assumption(framework, verdict.state, verdict.assumed)
-            if verdict.decision is not None:
-                keep, queued = self.operator.explanations.records.keep, self.world.queue.entries
-                keep(verdict.decision, queued[verdict.pod.uid].attempts, seconds)
 
     def explain(self, namespace: str, name: str) -> JsonObject:
         """Why a pod is where it is, or waits, at this moment of the journal.
