@@ -3,6 +3,7 @@
 Replays and reruns drive one. Invariant: nothing reaches a cluster, and time is what entries say.
 """
 
+import logging
 from collections.abc import Callable
 from datetime import datetime
 
@@ -13,6 +14,8 @@ from stellwerk.framework.offline import Offline
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.journal.entries import Head, WatchEvent
 from stellwerk.metrics import Metrics
+
+logger = logging.getLogger(__name__)
 
 
 def offline_operator(
@@ -27,10 +30,17 @@ def offline_operator(
 
 
 def deliver(handlers: WatchHandlers, event: WatchEvent) -> None:
-    """Hand an event to the handlers of its kind, as a watch does."""
-    if event.kind == "Pod":
-        handlers.on_pod(event.event_type, event.obj)
-    elif event.kind == "Node":
-        handlers.on_node(event.event_type, event.obj)
-    else:
-        handlers.on_object(event.kind, event.event_type, event.obj)
+    """Hand an event to the handlers of its kind, as a watch does.
+
+    A malformed object is skipped, as the operator that recorded it has skipped it.
+    """
+    try:
+        if event.kind == "Pod":
+            handlers.on_pod(event.event_type, event.obj)
+        elif event.kind == "Node":
+            handlers.on_node(event.event_type, event.obj)
+        else:
+            handlers.on_object(event.kind, event.event_type, event.obj)
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        name = event.obj["metadata"]["name"]
+        logger.warning("%s %s is malformed and skipped: %s", event.kind, name, error)

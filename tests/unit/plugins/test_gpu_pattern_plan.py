@@ -167,6 +167,27 @@ def test_kinds_that_come_up_are_planned_for_though_nothing_was_used_up() -> None
     assert (scores(plugin, cache, milli=900) or {})["a"] > 1
 
 
+def test_pods_of_kinds_that_were_not_given_make_plans_go_by_those_seen() -> None:
+    cache, background = gpu_cache([gpu_node("a", 4)]), Held()
+    plugin = planned(cache, background)
+    for number in range(40):
+        plugin.pre_enqueue(gpu_pod_info(f"unknown-{number}", milli=900))
+    scores(plugin, cache, milli=900)
+    background.deliver()
+    assert (scores(plugin, cache, milli=900) or {})["a"] > 1
+
+
+def test_a_few_pods_of_other_kinds_leave_the_plan_to_those_given() -> None:
+    cache, background = gpu_cache([gpu_node("a", 4)]), Held()
+    plugin = planned(cache, background)
+    for number in range(20):
+        plugin.pre_enqueue(gpu_pod_info(f"unknown-{number}", milli=900))
+    scores(plugin, cache, milli=900)
+    background.deliver()
+    assert (scores(plugin, cache, milli=900) or {})["a"] <= 1
+    assert (scores(plugin, cache, milli=700) or {})["a"] > 1
+
+
 def test_a_decision_that_is_only_looked_at_begins_no_plan() -> None:
     cache = gpu_cache([gpu_node("a", 2)])
     plugin = planned(cache, NoBackground())

@@ -37,6 +37,9 @@ _FREED: Final = 1.1
 _LEAST_NEWS: Final = 32
 _NEWS: Final = 0.5
 """Where kinds are those that were seen, a plan is also made anew when so large a share is new."""
+_UNKNOWN: Final = 0.05
+"""Where so large a share of the pods seen is of no kind that was given, plans go by those seen."""
+_LEAST_UNKNOWN: Final = 25
 _CPU_STEP: Final = 100
 _MEMORY_STEP_MIB: Final = 4096
 _FULL: Final = WHOLE // MILLI_STEP
@@ -65,7 +68,7 @@ class PatternTargets:
 
     def __init__(self, handle: Handle, args: GpuPatternPlanArgs) -> None:
         self._handle, self._seconds = handle, float(args.solver_seconds)
-        self._given = {
+        given = {
             PlannedKind(
                 kind.cpu_millis,
                 float(kind.memory_mib),
@@ -75,7 +78,10 @@ class PatternTargets:
             ): kind.count
             for kind in args.typical_pods
         }
-        self.kinds = PlannedPods(self._given)
+        self._given = PlannedPods(given)
+        self._by_seen = not given
+        """Whether the last plan reckoned with the pods that were seen."""
+        self.kinds = self._given
         self.open = OpenSlots(self.kinds.kinds, 0, 1)
         self._prices: Sequence[float] = ()
         self._devices = handle.snapshot.book(GpuDevices)
@@ -87,15 +93,13 @@ class PatternTargets:
         self._asked: _Asked | None = None
 
     def see(self, pod: PodInfo) -> None:
-        """A pod is there that may never get a node: where kinds are those seen, it counts."""
-        if not self._given:
-            self._seen.see((pod,))
+        """A pod is there that may never get a node: it counts among those seen."""
+        self._seen.see((pod,))
 
     def follow(self) -> None:
         """Look at what changed; take a plan over that is there, ask for one that is due."""
         self._follow_rows()
-        if not self._given:
-            self._seen.follow(self._handle.snapshot)
+        self._seen.follow(self._handle.snapshot)
         if self._asked is not None:
             if self._asked.outcome.ready():
                 self._take_over(self._asked)
@@ -161,17 +165,25 @@ class PatternTargets:
         idle = int(self._idle.sum())
         if not _USED_UP * self._idle_then < idle < max(_FREED * self._idle_then, WHOLE):
             return True
-        news = 0 if self._given else self._seen.count - self._seen_then
+        news = self._seen.count - self._seen_then if self._by_seen else 0
         return news >= max(_LEAST_NEWS, _NEWS * self._seen.remembered)
+
+    def _expected(self) -> PlannedPods:
+        """The kinds that were given, or those seen where they are others."""
+        shapes = self._seen.shapes()
+        unknown = sum(
+            each.pods for each in shapes if self._given.number_of_shape(each.shape) is None
+        )
+        drifted = unknown > max(_LEAST_UNKNOWN, _UNKNOWN * self._seen.remembered)
+        self._by_seen = drifted or not self._given.kinds
+        return PlannedPods(seen_kinds(shapes)) if self._by_seen else self._given
 
     def _ask(self) -> None:
         """Hand a plan over to the background."""
         self._idle_then = max(WHOLE, int(self._idle.sum()))
         snapshot = self._handle.snapshot
-        kinds = self.kinds
-        if not self._given:
-            self._seen_then = self._seen.count
-            kinds = PlannedPods(seen_kinds(self._seen.shapes()))
+        self._seen_then = self._seen.count
+        kinds = self._expected()
         rows = np.flatnonzero((self._idle > 0) & snapshot.alive & ~snapshot.unschedulable)
         if not len(rows) or not kinds.mean_milli:
             return

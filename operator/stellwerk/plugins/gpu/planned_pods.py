@@ -49,7 +49,10 @@ class PlannedPods:
 
         A kind that admits fewer models than the pod does not stand for it, nor one with more.
         """
-        shape = gpu_shape(pod)
+        return self.number_of_shape(gpu_shape(pod))
+
+    def number_of_shape(self, shape: GpuShape) -> int | None:
+        """The same for pods of a shape."""
         if shape not in self._number:
             if len(self._number) > _KINDS_REMEMBERED:
                 return self._nearest(shape)

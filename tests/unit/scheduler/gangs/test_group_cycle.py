@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND
 from stellwerk.serving.exposition import exposition
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
@@ -113,6 +115,7 @@ def test_members_of_a_group_whose_object_goes_are_gated_again() -> None:
         assert world.queue.pending()["gated"] == 2
         reason = ("WaitingForPods", 'waiting for the pod group "g" to exist')
         assert world.condition("p1") == reason
+        assert ("Warning", *reason) in world.notes.about("p1")
 
     story(play)
 
@@ -212,6 +215,69 @@ def test_what_is_bound_of_a_group_is_given_back_where_it_asks_for_it() -> None:
         assert bound(world, "half") == 1
         await asyncio.sleep(3)
         assert "/api/v1/namespaces/default/pods/half" not in world.client.objects
+
+    story(play)
+
+
+def test_a_restart_does_not_begin_the_time_anew_after_which_is_given_back() -> None:
+    async def play(world: InProcess) -> None:
+        owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+        group = make_group("g", 2, {"scheduling.stellwerk.dev/give-back-seconds": "60"})
+        half = make_member("half", "g", cpu="1", node_name="n")
+        half["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", **owner}]
+        since = (world.clock.now() - timedelta(seconds=50)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        partly = {"type": PARTLY_BOUND, "status": "True", "lastTransitionTime": since}
+        world.apply(make_node("n", cpu="1"), {**group, "status": {"conditions": [partly]}}, half)
+        await asyncio.sleep(9)
+        assert bound(world, "half") == 1
+        await asyncio.sleep(2)
+        assert "/api/v1/namespaces/default/pods/half" not in world.client.objects
+
+    story(play)
+
+
+def test_what_could_not_be_given_back_is_tried_again() -> None:
+    async def play(world: InProcess) -> None:
+        owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+        group = make_group("g", 2, {"scheduling.stellwerk.dev/give-back-seconds": "60"})
+        half = make_member("half", "g", cpu="1", node_name="n")
+        half["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", **owner}]
+        path = "/api/v1/namespaces/default/pods/half"
+        world.client.failures[path] = ApiError("delete", 500, "InternalError", "not now")
+        world.apply(make_node("n", cpu="1"), group, half)
+        await asyncio.sleep(65)
+        assert path in world.client.objects
+        assert "1/2 pods are bound" in condition(world, "g", PARTLY_BOUND)["message"]
+        await asyncio.sleep(60)
+        assert path not in world.client.objects
+
+    story(play)
+
+
+def test_many_groups_that_fit_nowhere_are_hardly_tried() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"))
+        for name in "abcdef":
+            world.apply(make_group(name, 3))
+            world.apply(*(make_member(f"{name}{n}", name, cpu="1") for n in range(3)))
+        await asyncio.sleep(20)
+        attempts = world.metrics.podgroup_schedule_attempts.labels("unschedulable", "stellwerk")
+        assert attempts.value == 6
+        for number in range(50):
+            # Too little to help any of them.
+            world.apply(make_node(f"small-{number}", cpu="500m"))
+            await asyncio.sleep(3)
+        assert attempts.value == 6
+        await asyncio.sleep(600)
+        # All are looked at again where nothing has happened for five minutes.
+        assert attempts.value <= 6 * 4
+        world.apply(make_pod("s", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(3)
+        before = attempts.value
+        world.delete("Pod", "s")
+        await asyncio.sleep(20)
+        # What could help one of them is looked at once by each.
+        assert attempts.value <= before + 6
 
     story(play)
 
@@ -330,9 +396,9 @@ def test_room_is_kept_no_longer_than_its_time() -> None:
         world.apply(make_node("n", cpu="2"), make_pod("v", cpu="1", node_name="n"))
         world.apply(make_group("g", 1, keeps), make_member("p", "g", cpu="2"))
         world.apply(make_pod("small", cpu="1", scheduler_name="stellwerk"))
-        await asyncio.sleep(30)
+        await asyncio.sleep(55)
         assert bound(world, "small") == 0
-        await asyncio.sleep(1000)
+        await asyncio.sleep(30)
         assert bound(world, "small") == 1
 
     args = {"reservationSeconds": 60}
