@@ -68,3 +68,22 @@ def test_groups_are_counted_and_their_members_explained(
     assert "of them on groups" in capsys.readouterr().out
     assert main(["simulate", "--replay", gangs, "--until", "mixed-3"]) == 0
     assert "default/mixed-3 is bound on n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("kind: SchedulerProfile\nspec: 5", "spec"),
+        ("kind: SchedulerProfile\nspec: {}", "spec.schedulerName: required"),
+        ("kind: SchedulerProfile\nspec: {shadowOf: x}", "a shadow schedules no pods"),
+        ("kind: Pod", "not a SchedulerProfile"),
+    ],
+)
+def test_a_profile_that_cannot_be_used_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    profile, gangs = tmp_path / "profile.yaml", str(RECORDINGS / "gangs.journal")
+    profile.write_text(text)
+    assert main(["simulate", "--replay", gangs, "--profile", str(profile)]) == 2
+    err = capsys.readouterr().err
+    assert (err.count("\n"), said in err) == (1, True), err
