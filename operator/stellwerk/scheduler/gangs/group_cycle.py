@@ -9,12 +9,14 @@ queue, or gone.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports
@@ -38,6 +40,9 @@ from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
+
+MEMBER_TURN_SECONDS: Final = 0.01
+"""So long a costly filter may take for a member before it goes on in slices."""
 
 
 @dataclass(slots=True)
@@ -188,8 +193,7 @@ class GroupCycle:
     async def _decide(self, taken: Taken, request: GroupRequest) -> GroupDecision:
         deciding = self.decide_group(self.world, taken.profile, request)
         try:
-            if taken.profile.extenders is None:
-                return await self._in_slices(taken, deciding)
+            # Plugins of a profile that changes between slices could not read what these remember.
             with self.loader.unchanged():
                 return await self._in_slices(taken, deciding)
         finally:
@@ -211,6 +215,18 @@ class GroupCycle:
             return decision
 
     async def _answer(self, ask: Ask) -> Decision:
+        """Decide a member; what costly filters have left to do is done in slices before."""
+        state, now = ask.state, self.world.clock.monotonic
+        for turns_left in reversed(range(MOST_TURNS)):
+            state.turn_seconds = MEMBER_TURN_SECONDS if turns_left else None
+            decision = await self._attempt_at(ask)
+            if state.unfinished is None:
+                break
+            await in_slices(state.unfinished, now)
+            state.begin_anew()
+        return decision
+
+    async def _attempt_at(self, ask: Ask) -> Decision:
         extenders = ask.profile.extenders
         if extenders is None or ask.world is not self.world:
             return decided_at_once(ask)

@@ -1,15 +1,20 @@
 """What happens to groups in a running operator: they wait, are bound whole, rest, and say why."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler.gangs import group_cycle
 from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND
 from stellwerk.serving.exposition import exposition
+from stellwerk.world.decide import Decision
+from stellwerk.world.gangs.attempt import Ask, decided_at_once
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
@@ -279,6 +284,33 @@ def test_many_groups_that_fit_nowhere_are_hardly_tried() -> None:
         # What could help one of them is looked at once by each.
         assert attempts.value <= before + 6
 
+    story(play)
+
+
+def test_what_a_filter_has_left_to_do_for_a_member_is_done_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[int] = []
+
+    def work() -> Iterator[None]:
+        for number in range(3):
+            left.append(number)
+            yield
+
+    def with_something_left(ask: Ask) -> Decision:
+        decision = decided_at_once(ask)
+        if ask.pod.name == "p2" and not left:
+            ask.state.unfinished = work()
+        return decision
+
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await quiet()
+        assert left == [0, 1, 2]
+        assert bound(world, "p1", "p2") == 2
+
+    monkeypatch.setattr(group_cycle, "decided_at_once", with_something_left)
     story(play)
 
 
