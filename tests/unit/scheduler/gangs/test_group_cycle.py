@@ -422,6 +422,20 @@ def test_a_group_without_a_placement_waits_for_labels() -> None:
     story(play)
 
 
+def test_a_group_that_asks_for_something_else_is_tried_anew() -> None:
+    async def play(world: InProcess) -> None:
+        racks = {"scheduling.stellwerk.dev/topology": "example.com/rack"}
+        world.apply(make_node("n", cpu="2"), make_group("g", 1, racks))
+        world.apply(make_member("p", "g", cpu="1"))
+        await asyncio.sleep(20)
+        assert bound(world, "p") == 0
+        world.apply(make_group("g", 1))
+        await asyncio.sleep(15)
+        assert bound(world, "p") == 1
+
+    story(play)
+
+
 def test_room_is_kept_no_longer_than_its_time() -> None:
     async def play(world: InProcess) -> None:
         keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}

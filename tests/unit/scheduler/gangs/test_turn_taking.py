@@ -80,6 +80,19 @@ def test_it_is_placed_once_the_group_before_it_is_deleted() -> None:
     story(play)
 
 
+def test_it_is_placed_once_the_group_before_it_leaves_the_queue() -> None:
+    async def play(world: InProcess) -> None:
+        large, member = gang("large", 0, 8)
+        world.apply(large, member, *gang("small", 1, 1))
+        await asyncio.sleep(30)
+        assert world.node_of("small-0") is None
+        world.apply({**large, "metadata": {**large["metadata"], "annotations": {}}})
+        await asyncio.sleep(30)
+        assert world.node_of("small-0") == "n"
+
+    story(play)
+
+
 def test_those_behind_it_are_placed_beside_the_room_that_is_kept() -> None:
     async def play(world: InProcess) -> None:
         world.apply(make_node("m", cpu="2"), make_pod("other", cpu="1", node_name="n"))
