@@ -4,7 +4,8 @@ Replays and reruns drive one. Invariant: nothing reaches a cluster, and time is 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from stellwerk.app import Operator, RunOptions
@@ -29,18 +30,22 @@ def offline_operator(
     return Operator(offline, offline, Metrics(), clock, options, numbers=numbers), clock
 
 
-def deliver(handlers: WatchHandlers, event: WatchEvent) -> None:
-    """Hand an event to the handlers of its kind, as a watch does.
-
-    A malformed object is skipped, as the operator that recorded it has skipped it.
-    """
+@contextmanager
+def skipping_malformed(event: WatchEvent) -> Iterator[None]:
+    """Let a malformed object end the block, as the operator that recorded it has skipped it."""
     try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        name = event.obj["metadata"]["name"]
+        logger.warning("%s %s is malformed and skipped: %s", event.kind, name, error)
+
+
+def deliver(handlers: WatchHandlers, event: WatchEvent) -> None:
+    """Hand an event to the handlers of its kind, as a watch does."""
+    with skipping_malformed(event):
         if event.kind == "Pod":
             handlers.on_pod(event.event_type, event.obj)
         elif event.kind == "Node":
             handlers.on_node(event.event_type, event.obj)
         else:
             handlers.on_object(event.kind, event.event_type, event.obj)
-    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        name = event.obj["metadata"]["name"]
-        logger.warning("%s %s is malformed and skipped: %s", event.kind, name, error)

@@ -15,11 +15,13 @@ from rich.table import Table
 
 from stellwerk.commands.output import show
 from stellwerk.commands.tables import console, print_explanation
-from stellwerk.errors import ConfigurationError
+from stellwerk.errors import ConfigurationError, ProfileError
 from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import load_profile
+from stellwerk.plugins.registry import known_plugins
 from stellwerk_simulation.ready_profiles import manifest_in
 from stellwerk_simulation.replay_result import ReplayResult
 from stellwerk_simulation.replaying import Replay
@@ -40,7 +42,7 @@ def replay(options: argparse.Namespace) -> int:
 
 async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> int:
     """The pods of a journal under other profiles, beside what the journal says of them."""
-    manifests = [dict(manifest_in(Path(each))) for each in profiles]
+    manifests = [_checked(Path(each)) for each in profiles]
     names = sorted({str(each["spec"]["schedulerName"]) for each in manifests})
     recorded = AsRecorded(manifests)
     journal = open_journal(file)
@@ -58,6 +60,22 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> i
             rows.append((title, _run_again(file, manifest, seed)))
     print_outcomes(rows)
     return 0
+
+
+def _checked(file: Path) -> JsonObject:
+    """The profile of a file, which may schedule pods.
+
+    Raises:
+        ConfigurationError: it may not, or cannot be used.
+    """
+    manifest = dict(manifest_in(file))
+    try:
+        loaded = load_profile(manifest, known_plugins())
+    except ProfileError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+    if loaded.spec.shadow_of:
+        raise ConfigurationError(f"{file}: spec.shadowOf: a shadow schedules no pods")
+    return manifest
 
 
 def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:

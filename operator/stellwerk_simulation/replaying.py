@@ -50,7 +50,7 @@ from stellwerk_simulation.decision_parts import (
     Part,
     PodDecision,
 )
-from stellwerk_simulation.offline_operator import deliver, offline_operator
+from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
 from stellwerk_simulation.replay_result import (
     ReplayResult,
     group_outcome,
@@ -150,7 +150,8 @@ class Replay:
 
     def _event(self, event: WatchEvent) -> None:
         if event.kind == "Pod" and event.event_type != "DELETED":
-            self._compare_binding(event)
+            with skipping_malformed(event):
+                self._compare_binding(event)
         deliver(self.operator.handlers, event)
         while self.world.queue.backlog.work_off():
             pass

@@ -51,7 +51,7 @@ async def _run(options: JournalOptions, removed: Path | None = None) -> tuple[st
             for number in range(PODS):
                 world.apply(make_pod(f"p{number}", cpu="500m"))
                 if number == PODS // 2 and removed is not None:
-                    os.rename(removed, f"{removed}-elsewhere")  # noqa: PTH104 blocks for a moment, as wanted
+                    _take_away(removed)
                 if number % 20 == 19:
                     await quiet(60)
                     world.delete("Pod", f"p{numbers.randrange(number - 19, number)}")
@@ -63,6 +63,10 @@ async def _run(options: JournalOptions, removed: Path | None = None) -> tuple[st
     finally:
         writer.close()
     return writer.failure, seen
+
+
+def _take_away(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
 
 
 def _are_bound(world: InProcess) -> bool:

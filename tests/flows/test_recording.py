@@ -20,8 +20,10 @@ from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.scheduler.gangs import slices
 from stellwerk.world.extender_answers import is_failure
+from stellwerk.world.world import World
 from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Rerun
+from tests.support.in_process import make_profile
 from tests.support.recorded_kinds import KINDS, RECORDINGS, record
 from tests.support.recorded_runs import packing, record_gangs, record_run, replayed
 
@@ -138,6 +140,26 @@ async def test_what_came_between_the_members_of_a_group_comes_there_again(
     assert replay.result.decisions == replay.result.equal
     assert replay.result.groups > 10
     assert sum(isinstance(entry, Turn) for entry in open_journal(file)) > 10
+
+
+async def test_another_profile_places_gangs_whole_or_not_at_all() -> None:
+    manifest = make_profile("default-scheduler", gangScheduling=True)
+    rerun: Rerun | None = None
+    for entry in open_journal(RECORDINGS / "gangs.journal"):
+        if isinstance(entry, Head):
+            rerun = Rerun(entry, [manifest], seed=1)
+        elif rerun is not None:
+            rerun.feed(entry)
+            _check_gangs(rerun.world)
+    assert rerun is not None
+    assert rerun.finish().placed > 15
+
+
+def _check_gangs(world: World) -> None:
+    for key, members in world.pod_groups.groups.items():
+        placed = [uid for uid in members.pods if world.cache.pod(uid) is not None]
+        size = members.group.min_count if members.group is not None else 0
+        assert not placed or len(placed) >= size or len(members.pods) < size, key.name
 
 
 @pytest.mark.parametrize("kind", KINDS)

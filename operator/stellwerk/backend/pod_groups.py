@@ -229,6 +229,11 @@ class PodGroupBook(PodGroups):
         group = members.group
         return group is not None and self.placed(members) >= max(1, group.min_count)
 
+    def is_held(self, members: GroupMembers) -> bool:
+        """Whether the group was put back for one before it in its queue."""
+        queue = self.queues.of(members.group) if members.group is not None else None
+        return queue is not None and members.key in queue.held
+
     @override
     def why_gated(self, pod: PodInfo) -> str:
         members = self.groups.get(pod.group) if pod.group is not None else None

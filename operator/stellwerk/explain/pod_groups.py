@@ -199,6 +199,7 @@ def _outcome(decision: GroupDecision) -> JsonObject:
         }
     if decision.preemption is not None:
         result["victims"] = [pod.key for pod in decision.preemption.victims]
+        result["roomIsKeptOn"] = sorted(set(decision.preemption.nodes.values()))
     return result
 
 

@@ -3,7 +3,7 @@
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
-from tests.support.builders import make_node
+from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
 from tests.support.in_process import make_profile
 from tests.support.pod_groups import constrained_to, make_group, make_member
@@ -53,6 +53,13 @@ def test_a_profile_that_places_no_groups_is_named() -> None:
     assert steps is not None
     (remark,) = finished(steps)["remarks"]
     assert remark == 'profile "stellwerk" places pods one by one: gangScheduling is off'
+
+
+def test_where_room_is_kept_is_shown() -> None:
+    annotations = {"scheduling.stellwerk.dev/reserves-room": "true"}
+    other = make_pod("other", cpu="1", node_name="n")
+    found = explained(make_node("n", cpu="2"), other, make_group("g", 2, annotations), *members(2))
+    assert found["wouldHappen"]["roomIsKeptOn"] == ["n"]
 
 
 def test_how_long_room_is_kept_is_shown() -> None:

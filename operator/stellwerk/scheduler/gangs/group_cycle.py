@@ -20,7 +20,7 @@ from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
 from stellwerk.scheduler.gangs.slices import Slices
-from stellwerk.scheduler.gangs.turn_taking import hold, let_follow
+from stellwerk.scheduler.gangs.turn_taking import hold, tried
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -33,7 +33,7 @@ from stellwerk.world.gangs.group_decision import (
     decide_group,
 )
 from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import gang_args, keeps_room, queue_of, why_held
+from stellwerk.world.gangs.turns import gang_args, keeps_room, why_held
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -78,7 +78,7 @@ class GroupCycle:
             hold(world, self.reports, members, taken.queued.values(), held)
         else:
             await self._attempt(taken)
-            let_follow(world, queue_of(world, members))
+            tried(world, members)
 
     # --- taking up ------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ The group cycle calls it, and waits: it is done in slices, as deciding is. Invar
 was taken is in exactly one place when it is done, and none is in two meanwhile.
 """
 
+import asyncio
 import logging
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
@@ -80,6 +82,8 @@ class HandOver:
     """What is left for early attempts."""
     _counted_seconds: float = 0.0
     """When that was last counted."""
+    _ends: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
+    """When room is kept no longer."""
 
     async def bind(self, taken: Taken, decision: GroupDecision) -> None:
         """Hand the members that have a node to binding tasks, the others back to the queue."""
@@ -153,6 +157,9 @@ class HandOver:
         """The nodes to which members are nominated while room is made, for a limited time."""
         members = taken.members
         members.ending = preemption.ending if preemption is not None else None
+        timer = self._ends.pop(members.key, None)
+        if timer is not None:
+            timer.cancel()
         if preemption is None:
             members.reserved_since = None
             return {}
@@ -162,8 +169,19 @@ class HandOver:
         group = members.group
         given = group.schedule_timeout_seconds if group is not None else None
         limit_seconds = given or gang_args(taken.profile).reservation_seconds
-        is_kept = now - since < limit_seconds or is_first(self.world, members)
+        left_seconds = since + limit_seconds - now
+        if left_seconds > 0:
+            loop = asyncio.get_running_loop()
+            self._ends[members.key] = loop.call_later(left_seconds, self._over, members.key)
+        is_kept = left_seconds > 0 or is_first(self.world, members)
         return preemption.nodes if is_kept else {}
+
+    def _over(self, key: PodGroupKey) -> None:
+        """Room has been kept for a group long enough: have it tried, and give it up otherwise."""
+        del self._ends[key]
+        members = self.world.pod_groups.groups.get(key)
+        if members is not None and members.reserved_since is not None:
+            self.world.activate([pod for pod in members.pods.values() if not pod.node_name])
 
     def _spend(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.
