@@ -79,8 +79,6 @@ class PatternTargets:
             for kind in args.typical_pods
         }
         self._given = PlannedPods(given)
-        self._by_seen = not given
-        """Whether the last plan reckoned with the pods that were seen."""
         self.kinds = self._given
         self.open = OpenSlots(self.kinds.kinds, 0, 1)
         self._prices: Sequence[float] = ()
@@ -165,7 +163,7 @@ class PatternTargets:
         idle = int(self._idle.sum())
         if not _USED_UP * self._idle_then < idle < max(_FREED * self._idle_then, WHOLE):
             return True
-        news = self._seen.count - self._seen_then if self._by_seen else 0
+        news = 0 if self._given.kinds else self._seen.count - self._seen_then
         return news >= max(_LEAST_NEWS, _NEWS * self._seen.remembered)
 
     def _expected(self) -> PlannedPods:
@@ -175,8 +173,7 @@ class PatternTargets:
             each.pods for each in shapes if self._given.number_of_shape(each.shape) is None
         )
         drifted = unknown > max(_LEAST_UNKNOWN, _UNKNOWN * self._seen.remembered)
-        self._by_seen = drifted or not self._given.kinds
-        return PlannedPods(seen_kinds(shapes)) if self._by_seen else self._given
+        return PlannedPods(seen_kinds(shapes)) if drifted or not self._given.kinds else self._given
 
     def _ask(self) -> None:
         """Hand a plan over to the background."""
