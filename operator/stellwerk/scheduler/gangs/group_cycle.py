@@ -18,7 +18,6 @@ from stellwerk.models.object_reference import pod_reference
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
 from stellwerk.scheduler.gangs.slices import Slices
@@ -56,8 +55,6 @@ class GroupCycle:
     failures: AttemptFailures
     reports: GroupReports
     hand_over: HandOver
-    observer: GroupObserver | None = None
-    """Is shown every decision before it has effects; None: nothing is."""
     decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
     """A recording operator takes down what goes into it, and what comes of it."""
 
@@ -171,8 +168,6 @@ class GroupCycle:
         taken.profile.activity.last_decision_seconds = decided_seconds
         if decision.placed:
             self._check_members(taken, decision)
-        if self.observer is not None:
-            self.observer.group_decided(taken.queued, decision)
         if decision.placed:
             await self.hand_over.bind(taken, decision)
         else:
@@ -234,7 +229,7 @@ class GroupCycle:
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
     def _show(self, taken: Taken, ask: Ask, decision: Decision) -> None:
-        """Keep what explains a member's decision, and show it; trials on a fork are neither."""
+        """Keep what explains a member's decision, and log it; trials on a fork are neither."""
         if ask.world is not self.world:
             return
         uid = ask.pod.uid
@@ -243,8 +238,6 @@ class GroupCycle:
         if decision.failure is None:
             attempts, now = taken.queued[uid].attempts, self.world.clock.monotonic()
             taken.records[uid] = self.hand_over.records.made(decision, attempts, now)
-        if self.observer is not None:
-            self.observer.member_decided(ask, taken.queued[uid], decision)
 
     def _check_members(self, taken: Taken, decision: GroupDecision) -> None:
         """Take the placement back if too few members are left, after what came between slices."""

@@ -15,6 +15,10 @@ from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND
 from stellwerk.serving.exposition import exposition
 from stellwerk.world.decide import Decision
 from stellwerk.world.gangs.attempt import Ask, decided_at_once
+from stellwerk.world.gangs.group_decision import Deciding, decide_group
+from stellwerk.world.gangs.group_request import GroupRequest
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
@@ -488,5 +492,27 @@ def test_groups_that_wait_are_counted_by_what_they_wait_for() -> None:
         assert f"scheduler_podgroup_schedule_attempts_total{result} 1" in text
         assert f"scheduler_podgroup_scheduling_attempt_duration_seconds_count{result} 1" in text
         assert "scheduler_podgroup_scheduling_algorithm_duration_seconds_count 1" in text
+
+    story(play)
+
+
+def test_a_group_is_not_bound_that_lost_a_member_while_it_was_decided() -> None:
+    async def play(world: InProcess) -> None:
+        cycle, lost = world.operator.scheduler.groups, list[str]()
+
+        def losing(world_: World, profile: ServedProfile, request: GroupRequest) -> Deciding:
+            decision = yield from decide_group(world_, profile, request)
+            if decision.placed and not lost:
+                lost.append("p0")
+                world.delete("Pod", "p0")
+            return decision
+
+        cycle.decide_group = losing
+        world.apply(make_node("n", cpu="4"), make_group("g", 3))
+        world.apply(*(make_member(f"p{number}", "g", cpu="1") for number in range(3)))
+        await quiet()
+        assert lost
+        assert bound(world, "p1", "p2") == 0
+        assert not world.cache.assumed_pods
 
     story(play)
