@@ -66,6 +66,7 @@ from stellwerk.scheduler.observers.recording import (
     RecordedEventHandlers,
     RecordedExtenderPool,
     RecordedNominator,
+    RecordedObjects,
     Recording,
     recording_to,
 )
@@ -261,7 +262,7 @@ class Operator:
             self.group_reports,
         )
         if self._recording is not None:
-            schedule_one.apply = self._recording.apply
+            self._recording.observe(self.world, schedule_one, self.extenders)
         self.explanations = Explanations(
             world,
             schedule_one.records,
@@ -313,7 +314,7 @@ def _world(
     numbers: RandomNumbers,
 ) -> World:
     """An empty World, whose queue feeds activeQ."""
-    objects = IndexedObjectStore()
+    objects = IndexedObjectStore() if recording is None else RecordedObjects(recording)
     profiles = Profiles(plugin_failure_counter(metrics), partial(objects.get, "Namespace", ""))
     nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)

@@ -121,7 +121,7 @@ class Metrics:
         )
         self.podgroups_waiting = self._gauge(
             "stellwerk_podgroups_waiting",
-            "Groups of pods that wait, by what for: pods or room.",
+            "Groups of pods that wait, by what for: pods, room or a turn.",
             "for",
         )
         self.podgroup_longest_wait = self._gauge(

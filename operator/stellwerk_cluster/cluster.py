@@ -28,6 +28,7 @@ from stellwerk_cluster.apiserver.component_statuses import (
     ComponentStatuses,
     port_health,
 )
+from stellwerk_cluster.apiserver.departed import while_connected
 from stellwerk_cluster.apiserver.documents import Documents
 from stellwerk_cluster.apiserver.event_expiry import EventExpiry
 from stellwerk_cluster.apiserver.http import LARGEST_BODY_BYTES, HttpServer
@@ -226,12 +227,14 @@ class EmbeddedCluster:
 
     def _aiohttp_server(self) -> web.Server:
         if self.options.faults is None:
-            return web.Server(self._server.handle, request_factory=_request, access_log=None)
+            handle = while_connected(self._server.handle)
+            return web.Server(handle, request_factory=_request, access_log=None)
         faulty = FaultServer(self._server.handle, self.options.faults, self.clock, self.store)
         self._tasks.append(
             asyncio.create_task(faulty.run_outages(), name="embedded cluster: outages")
         )
-        return web.Server(faulty.handle, request_factory=faulty.request(_request), access_log=None)
+        handle = while_connected(faulty.handle)
+        return web.Server(handle, request_factory=faulty.request(_request), access_log=None)
 
     async def stop(self) -> None:
         """End all watches, close the port and stop controllers and kubelets."""

@@ -73,7 +73,6 @@ class Account:
         self._profile, self._seed = profile, seed
         self._capacity = gpu_capacity(nodes)
         self._prices = {node.name: node.hourly_price for node in nodes}
-        self._snapshot = cache.snapshot
         self._record = FragmentationRecord(cache.snapshot, typical)
         cache.update_snapshot()
         self._record.begin()
@@ -88,6 +87,7 @@ class Account:
         self._pods_on: Counter[str] = Counter()
         self._most_nodes = 0
         self._most: Counter[str] = Counter()
+        self._requested: Counter[str] = Counter()
         self._in_use_since: dict[str, float] = {}
         self._node_cost, self._any_left = 0.0, False
 
@@ -100,8 +100,8 @@ class Account:
         """What follows from the arrival is decided."""
         self._loads.append((self._arrived, self._used, self._changes))
 
-    def bound(self, pod: TracePod, node_name: str, now: float) -> None:
-        """A pod runs, and the snapshot shows it."""
+    def bound(self, pod: TracePod, requests: Mapping[str, int], node_name: str, now: float) -> None:
+        """A pod runs, and the snapshot shows it; `requests` as the scheduler counts them."""
         self._used += pod.total_milli
         self._placed += 1
         self._changed(node_name)
@@ -111,14 +111,14 @@ class Account:
             self._pods_on[node_name] += 1
         self._most_nodes = max(self._most_nodes, len(self._in_use_since))
         for resource in _RESOURCES:
-            row = self._snapshot.resource_row.get(resource)
-            if row is not None:
-                used = int(self._snapshot.requested[row].sum())
-                self._most[resource] = max(self._most[resource], used)
+            self._requested[resource] += requests.get(resource, 0)
+            self._most[resource] = max(self._most[resource], self._requested[resource])
         self._most[GPU] = max(self._most[GPU], self._used)
 
-    def left(self, pod: TracePod, node_name: str, now: float) -> None:
+    def left(self, pod: TracePod, requests: Mapping[str, int], node_name: str, now: float) -> None:
         """A pod is gone, and the snapshot shows it."""
+        for resource in _RESOURCES:
+            self._requested[resource] -= requests.get(resource, 0)
         self._used -= pod.total_milli
         self._any_left = True
         self._changed(node_name)

@@ -34,6 +34,8 @@ PODS_PER_NODE = 1001
 
 _OF_THE_PAST = frozenset({"annotations", "resourceVersion"})
 """What the metadata of a manifest says about the pod's life in another cluster."""
+_OF_A_LIFE = frozenset({"nodeName", "resourceClaims"})
+"""What its specification does: where the pod ran, and with devices of which claims."""
 
 
 class ActivePods:
@@ -136,13 +138,13 @@ class PodMaker:
 
     def _own(self, pod: TracePod, manifest: JsonObject) -> PodInfo:
         """A pod with a manifest of its own, as it was before it had a node."""
-        spec = {key: value for key, value in manifest["spec"].items() if key != "nodeName"}
+        spec = {key: value for key, value in manifest["spec"].items() if key not in _OF_A_LIFE}
         metadata = {
             key: value for key, value in manifest["metadata"].items() if key not in _OF_THE_PAST
         }
         bare = {"metadata": metadata, "spec": spec | {"schedulerName": self._name}}
         made = parse_pod(bare, self._resolve_priority)
-        made.uid = pod.name
+        made.uid, made.group = pod.name, None
         return made
 
 

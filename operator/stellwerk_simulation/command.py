@@ -12,10 +12,14 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.errors import ConfigurationError
 from stellwerk.models.json_values import JsonObject
+
+if TYPE_CHECKING:
+    from stellwerk_simulation.account import RunResult
+    from stellwerk_simulation.experiment import Experiment
 
 _MOST_SHARE: Final = 10.0
 _MOST_SEED: Final = 2**31 - 2
@@ -174,17 +178,22 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
     if options.replay is not None:
         return _replay(options)
     _check(options)
+    experiment = _experiment(options, live)
+    for option, value in (("--plot", options.plot), ("--curve", options.curve)):
+        if value is not None and not experiment.until_pct:
+            raise ConfigurationError(f"{option} shows loads of GPUs, and these pods ask for none")
+    seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
+    profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
+    for remark in (*experiment.check_profiles(profiles), *experiment.remarks()):
+        print(f"stellwerk: {remark}", file=sys.stderr)
+    _show(options, experiment, experiment.run(profiles, seeds, options.jobs))
+    return 0
+
+
+def _experiment(options: argparse.Namespace, live: LiveObjects) -> "Experiment":
+    """What the options name."""
     from stellwerk_simulation.conduct import Conduct  # noqa: PLC0415 as what follows
     from stellwerk_simulation.experiment import Experiment  # noqa: PLC0415 NumPy and the scheduler
-    from stellwerk_simulation.html_report import page  # noqa: PLC0415
-    from stellwerk_simulation.plot import plot  # noqa: PLC0415
-    from stellwerk_simulation.report import (  # noqa: PLC0415 as above
-        aligned,
-        comparison_table,
-        runs_table,
-        write_curves,
-        write_whole,
-    )
     from stellwerk_simulation.sources import Objects, source_of  # noqa: PLC0415
 
     conduct = Conduct(
@@ -199,25 +208,36 @@ def run(options: argparse.Namespace, live: LiveObjects) -> int:
         experiment = Experiment.read(options.nodes, options.pods, options.inflate, conduct)
     if options.typical_pods is not None:
         experiment = replace(experiment, expected=source_of(options.typical_pods).pods())
-    if options.plot is not None and experiment.until_pct <= 1:
-        raise ConfigurationError("--plot shows loads of GPUs, and these pods ask for none")
-    seeds = tuple(dict.fromkeys(options.seed or [_DEFAULT_SEED]))
-    profiles = tuple(dict.fromkeys((*options.profile, *(options.compare or ()))))
-    for remark in (*experiment.check_profiles(profiles), *experiment.remarks()):
-        print(f"stellwerk: {remark}", file=sys.stderr)
-    results = experiment.run(profiles, seeds, options.jobs)
+    return experiment
+
+
+def _show(
+    options: argparse.Namespace, experiment: "Experiment", results: "Sequence[RunResult]"
+) -> None:
+    """Print tables, and write the files that the options name."""
+    from stellwerk_simulation.html_report import page  # noqa: PLC0415 as above
+    from stellwerk_simulation.plot import plot  # noqa: PLC0415
+    from stellwerk_simulation.report import (  # noqa: PLC0415
+        aligned,
+        comparison_table,
+        runs_table,
+        write_curves,
+        write_whole,
+    )
+
+    until_pct = experiment.until_pct
     tables = [("Runs", runs_table(results))]
     if options.compare:
         first, second = options.compare
         tables.append((f"{second} against {first}", comparison_table(results, first, second)))
     print("\n\n".join(aligned(lines) for _, lines in tables))
     if options.html is not None:
-        write_whole(options.html, page(results, tables, experiment.until_pct).encode())
+        document = page(results, tables, until_pct, experiment.described())
+        write_whole(options.html, document.encode())
     if options.plot is not None:
-        write_whole(options.plot, plot(results, experiment.until_pct).encode())
+        write_whole(options.plot, plot(results, until_pct).encode())
     if options.curve is not None:
-        write_curves(options.curve, results, experiment.until_pct)
-    return 0
+        write_curves(options.curve, results, until_pct)
 
 
 def _replay(options: argparse.Namespace) -> int:

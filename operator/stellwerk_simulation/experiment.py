@@ -90,9 +90,9 @@ class Experiment:
         unread = not_read(others)
         notes = [source.note for source in sources if source.note]
         if unread:
-            notes.append(f"simulated without {unread}: no decision reads them")
+            notes.append(f"simulated without {unread}")
         places = " and ".join(source.place for source in sources)
-        surroundings = Surroundings.among(others, places)
+        surroundings = Surroundings.to_begin_with(others, places)
         conduct = conduct or Conduct()
         experiment = cls(nodes.nodes(), pods.pods(), share, conduct, surroundings, notes)
         experiment.check(f"in {nodes.place}", f"in {pods.place}")
@@ -118,6 +118,16 @@ class Experiment:
             return round(_FULL_PCT * self.share)
         demand = sum(pod.total_milli for pod in self.pods)
         return round(_FULL_PCT * demand / max(1, gpu_capacity(self.nodes)))
+
+    def described(self) -> str:
+        """What is simulated, as a sentence."""
+        asked = "as listed" if self.share is None else f"inflated to {self.share:.0%} of all GPUs"
+        come = "by the times of the trace" if self.conduct.timed else "one a second, and stay"
+        fate = "wait in the queue" if self.conduct.queues else "are dropped"
+        return (
+            f"{len(self.nodes):,} nodes and {len(self.pods):,} pods, {asked}. Pods come {come}; "
+            f"those that no node takes {fate}."
+        )
 
     def remarks(self) -> list[str]:
         """What is odd about the trace, and what is done about it."""

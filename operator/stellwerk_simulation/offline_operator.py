@@ -3,7 +3,9 @@
 Replays and reruns drive one. Invariant: nothing reaches a cluster, and time is what entries say.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 
 from stellwerk.app import Operator, RunOptions
@@ -13,6 +15,8 @@ from stellwerk.framework.offline import Offline
 from stellwerk.framework.watch_handlers import WatchHandlers
 from stellwerk.journal.entries import Head, WatchEvent
 from stellwerk.metrics import Metrics
+
+logger = logging.getLogger(__name__)
 
 
 def offline_operator(
@@ -26,11 +30,22 @@ def offline_operator(
     return Operator(offline, offline, Metrics(), clock, options, numbers=numbers), clock
 
 
+@contextmanager
+def skipping_malformed(event: WatchEvent) -> Iterator[None]:
+    """Let a malformed object end the block, as the operator that recorded it has skipped it."""
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+        name = event.obj["metadata"]["name"]
+        logger.warning("%s %s is malformed and skipped: %s", event.kind, name, error)
+
+
 def deliver(handlers: WatchHandlers, event: WatchEvent) -> None:
     """Hand an event to the handlers of its kind, as a watch does."""
-    if event.kind == "Pod":
-        handlers.on_pod(event.event_type, event.obj)
-    elif event.kind == "Node":
-        handlers.on_node(event.event_type, event.obj)
-    else:
-        handlers.on_object(event.kind, event.event_type, event.obj)
+    with skipping_malformed(event):
+        if event.kind == "Pod":
+            handlers.on_pod(event.event_type, event.obj)
+        elif event.kind == "Node":
+            handlers.on_node(event.event_type, event.obj)
+        else:
+            handlers.on_object(event.kind, event.event_type, event.obj)

@@ -15,12 +15,16 @@ from rich.table import Table
 
 from stellwerk.commands.output import show
 from stellwerk.commands.tables import console, print_explanation
-from stellwerk.errors import ConfigurationError, SchedulerError
-from stellwerk.journal.entries import Decided, Head
+from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.journal.decoding import JournalError
+from stellwerk.journal.entries import Decided, Entry, GroupDecided, Head
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.profile import load_profile
+from stellwerk.plugins.registry import known_plugins
 from stellwerk_simulation.ready_profiles import manifest_in
-from stellwerk_simulation.replaying import Replay, ReplayResult
+from stellwerk_simulation.replay_result import ReplayResult
+from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Outcomes, Rerun
 
 _SHOWN: Final = 20
@@ -38,7 +42,7 @@ def replay(options: argparse.Namespace) -> int:
 
 async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> int:
     """The pods of a journal under other profiles, beside what the journal says of them."""
-    manifests = [dict(manifest_in(Path(each))) for each in profiles]
+    manifests = [_checked(Path(each)) for each in profiles]
     names = sorted({str(each["spec"]["schedulerName"]) for each in manifests})
     recorded = AsRecorded(manifests)
     journal = open_journal(file)
@@ -58,6 +62,22 @@ async def _rerun(file: Path, profiles: Sequence[str], seeds: Sequence[int]) -> i
     return 0
 
 
+def _checked(file: Path) -> JsonObject:
+    """The profile of a file, which may schedule pods.
+
+    Raises:
+        ConfigurationError: it may not, or cannot be used.
+    """
+    manifest = dict(manifest_in(file))
+    try:
+        loaded = load_profile(manifest, known_plugins())
+    except ProfileError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+    if loaded.spec.shadow_of:
+        raise ConfigurationError(f"{file}: spec.shadowOf: a shadow schedules no pods")
+    return manifest
+
+
 def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:
     rerun: Rerun | None = None
     for entry in open_journal(file):
@@ -69,7 +89,7 @@ def _run_again(file: Path, manifest: JsonObject, seed: int) -> Outcomes:
                 raise ConfigurationError(f"the profile for {name} cannot serve: {why}")
         rerun.feed(entry)
     if rerun is None:
-        raise SchedulerError(f"{file}: the journal does not begin with a head")
+        raise JournalError(f"{file}: the journal does not begin with a head")
     return rerun.finish()
 
 
@@ -80,10 +100,12 @@ def _print_damage(journal: Journal) -> None:
 
 async def _replay(file: Path) -> int:
     journal = open_journal(file)
-    replayed = _run(journal, None)
+    result = _run(journal, None).result
+    if journal.damage and not (result.decisions or result.bound_by_others):
+        raise JournalError(journal.damage)
     _print_damage(journal)
-    _print(replayed.result)
-    return 1 if replayed.result.decisions != replayed.result.equal else 0
+    _print(result)
+    return 1 if result.decisions != result.equal else 0
 
 
 def _run(journal: Journal, until: tuple[str, int] | None) -> Replay:
@@ -95,13 +117,23 @@ def _run(journal: Journal, until: tuple[str, int] | None) -> Replay:
                 replayed = Replay(entry)
             continue
         if replayed is None:
-            raise SchedulerError("the journal does not begin with a head")
+            raise JournalError("the journal does not begin with a head")
         replayed.feed(entry)
-        if isinstance(entry, Decided) and (entry.key, entry.attempts) == until:
+        if until is not None and until in _decided(entry):
             return replayed
     if replayed is None:
-        raise SchedulerError(f"the journal is empty: {journal.damage or 'it has no entry'}")
+        raise JournalError(f"the journal is empty: {journal.damage or 'it has no entry'}")
+    replayed.finish()
     return replayed
+
+
+def _decided(entry: Entry) -> Sequence[tuple[str, int]]:
+    """The pods that an entry decides: (namespace/name, which of its attempts)."""
+    if isinstance(entry, Decided):
+        return [(entry.key, entry.attempts)]
+    if isinstance(entry, GroupDecided):
+        return [(key, attempts) for _, key, attempts, _, _ in entry.members]
+    return ()
 
 
 async def _explain(file: Path, key: str) -> int:
@@ -110,9 +142,10 @@ async def _explain(file: Path, key: str) -> int:
     wanted = key if slash else f"default/{name}"
     attempts = max(
         (
-            entry.attempts
+            attempts
             for entry in open_journal(file)
-            if isinstance(entry, Decided) and entry.key == wanted
+            for decided, attempts in _decided(entry)
+            if decided == wanted
         ),
         default=0,
     )
@@ -130,7 +163,8 @@ async def _explain(file: Path, key: str) -> int:
 
 def _print(result: ReplayResult) -> None:
     if result.decisions:
-        print(f"{result.decisions} decisions, {result.equal} as recorded")
+        groups = f", {result.groups} of them on groups" if result.groups else ""
+        print(f"{result.decisions} decisions{groups}, {result.equal} as recorded")
         if result.unknown:
             print(f"{result.unknown} for pods that the journal does not hold")
         for each in result.differences[:_SHOWN]:

@@ -5,87 +5,64 @@ this version decides otherwise, so that one difference does not make the next.
 """
 
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
 import numpy as np
-from typing_extensions import override
 
 from stellwerk.backend.queued_pod import POPPED, ActiveItem, QueuedPod
 from stellwerk.explain.queue_facts import rfc3339
+from stellwerk.explain.records import DecisionRecord
 from stellwerk.explain.steps import finished
 from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
 from stellwerk.journal.entries import (
+    Answered,
+    Asked,
     Decided,
     Entry,
     Forgotten,
+    GroupBegun,
+    GroupDecided,
     Head,
+    Held,
     Layout,
+    LetGo,
     Nominated,
     Snapshot,
+    Turn,
     WatchEvent,
 )
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.scheduler.extenders.decide import decide_with_extenders
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import apply, release, requeue
-from stellwerk.world.extender_answers import AnswersMissing, ReplayedExtenders
 from stellwerk.world.failure import Failure
+from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
-from stellwerk_simulation.offline_operator import deliver, offline_operator
-from stellwerk_simulation.rerunning import at_once
+from stellwerk_simulation.decision_parts import (
+    DecisionParts,
+    GroupsDecision,
+    Part,
+    PodDecision,
+)
+from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
+from stellwerk_simulation.replay_result import (
+    ReplayResult,
+    group_outcome,
+    outcome,
+    recorded_group_outcome,
+    recorded_outcome,
+)
+from stellwerk_simulation.replayed_decisions import Asking, ScriptedNumbers
+from stellwerk_simulation.replayed_groups import GroupEffects, ReplayedGroup, request_of
 
-MOST_DIFFERENCES: Final = 1000
-"""So many are kept; all are counted."""
 _STALE_AFTER: Final = 1000
 """Decisions; the items that were not taken out of activeQ are dropped then."""
-
-
-class ScriptedNumbers(RandomNumbers):
-    """Gives the numbers that were drawn when the decision was recorded."""
-
-    def __init__(self) -> None:
-        self.draws: deque[tuple[int, int]] = deque()
-
-    @override
-    def randrange(self, stop: int, /) -> int:
-        if not self.draws:
-            return 0  # a draw more than was recorded: the decision differs, and is compared
-        number, _ = self.draws.popleft()
-        return min(number, stop - 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A decision that comes out otherwise now."""
-
-    seconds: float
-    key: str
-    attempts: int
-    recorded: str
-    replayed: str
-
-
-@dataclass(slots=True)
-class ReplayResult:
-    """What came of a replay."""
-
-    decisions: int = 0
-    equal: int = 0
-    unknown: int = 0
-    """Decisions for pods that the journal does not hold."""
-    differences: list[Difference] = field(default_factory=list)
-    bound_by_others: int = 0
-    """Bindings that another scheduler made, of pods whose arrival the journal holds."""
-    among_best: int = 0
-    """Those of them whose node is one of the best by the profile."""
-    feasible: int = 0
-    """Those of them whose node takes the pod at all."""
 
 
 @dataclass(slots=True)
@@ -107,12 +84,24 @@ class Replay:
         self._origin_seconds: float | None = None
         self.world = self.operator.world
         self._assumed: dict[str, _Assumption] = {}
+        self._parts = DecisionParts()
         self.result = ReplayResult()
         self.last: Decision | None = None
-        """The newest decision, made on the World as it is."""
+        """The newest decision on a pod, made on the World as it is."""
+        self.beside: Callable[[PodInfo, Decision], None] = lambda *_: None
+        """Looks at each recorded decision on the World that it was made on."""
 
     def feed(self, entry: Entry) -> None:
-        """Let one entry happen."""
+        """Let one entry happen, unless it belongs to a decision that has not come to its end."""
+        for part in self._parts.take(entry):
+            self._happen(part)
+
+    def finish(self) -> None:
+        """Let happen what was held back for a decision whose end is not in the journal."""
+        for part in self._parts.rest():
+            self._happen(part)
+
+    def _happen(self, entry: Part) -> None:
         match entry:
             case WatchEvent():
                 self._pass(entry.seconds)
@@ -122,16 +111,33 @@ class Replay:
             case Decided():
                 self._pass(entry.seconds)
                 self._decided(entry)
+            case PodDecision(begun, between, end):
+                self._pass(begun.seconds)
+                self._asked(begun, between, end)
+            case GroupsDecision(begun, between, end):
+                self._pass(begun.seconds)
+                self._group(begun, between, end)
+            case Head() | Answered() | Asked() | GroupBegun() | GroupDecided() | Turn():
+                pass  # a part of a decision whose beginning is not in the journal
+            case _:
+                self._state_changed(entry)
+
+    def _state_changed(self, entry: Forgotten | Nominated | Held | LetGo | Layout) -> None:
+        """What follows from no event and no decision that is in the journal."""
+        match entry:
             case Forgotten(seconds, uid):
                 self._pass(seconds)
                 self._forgotten(uid)
             case Nominated(seconds, uid, node_name):
                 self._pass(seconds)
                 self._nominate(uid, node_name)
+            case Held(kind, obj):
+                self._hold(kind, obj)
+            case LetGo(kind, namespace, name):
+                metadata = {"namespace": namespace, "name": name}
+                self.world.objects.let_go(kind, {"metadata": metadata})
             case Layout():
                 self._lay_out(entry)
-            case Head():
-                pass
 
     def _pass(self, seconds: float) -> None:
         if self._origin_seconds is None:
@@ -144,7 +150,8 @@ class Replay:
 
     def _event(self, event: WatchEvent) -> None:
         if event.kind == "Pod" and event.event_type != "DELETED":
-            self._compare_binding(event)
+            with skipping_malformed(event):
+                self._compare_binding(event)
         deliver(self.operator.handlers, event)
         while self.world.queue.backlog.work_off():
             pass
@@ -164,6 +171,11 @@ class Replay:
         if entry is not None:
             self.world.queue.nominate(entry.newest, node_name)
 
+    def _hold(self, kind: str, obj: JsonObject) -> None:
+        if obj.get("group") is not None:
+            obj = {**obj, "group": PodGroupKey(*obj["group"])}
+        self.world.objects.hold(kind, obj)
+
     def _lay_out(self, state: Layout) -> None:
         """Assume and nominate what was assumed and nominated where the journal begins."""
         world = self.world
@@ -174,56 +186,87 @@ class Replay:
                 world.cache.assume_pod(entry.newest.with_node(node_name))
         for uid, node_name in state.nominated:
             self._nominate(uid, node_name)
+        for kind, obj in state.held:
+            self._hold(kind, obj)
 
     # --- what was decided -----------------------------------------------------------------------
 
     def _decided(self, entry: Decided) -> None:
-        world, result = self.world, self.result
-        result.decisions += 1
         self._assumed.pop(entry.uid, None)
-        queued = self._popped(entry.uid)
-        profile = None if queued is None else world.profiles.of(queued.pod)
+        queued, profile = self._taken_up(entry.uid)
         if queued is None or profile is None:
-            result.unknown += 1
+            self._unknown()
             return
-        try:
-            decision = self._decide(queued.pod, profile, entry.draws, entry.answers)
-        except AnswersMissing as missing:
-            self._differs(entry, str(missing))
+        if profile.extenders is None:
             decision = self._decide(queued.pod, profile, entry.draws)
-            self._apply(queued, profile, decision, entry)
+            self._conclude(entry, queued, profile, decision)
             return
-        recorded, replayed = _recorded(entry), outcome(decision, hashed=self._hashed)
-        if recorded == replayed:
-            result.equal += 1
-        else:
-            self._differs(entry, replayed)
+        asking = self._asking(queued.pod, profile, entry.draws)
+        for answer in entry.answers:
+            asking.answer(answer)
+        self._conclude(entry, queued, profile, asking.end(), asking.failure)
+
+    def _asked(self, begun: Asked, between: Sequence[Entry], end: Decided | None) -> None:
+        """A decision that waited for extenders, and what came meanwhile."""
+        self._assumed.pop(begun.uid, None)
+        queued, profile = self._taken_up(begun.uid)
+        if queued is None or profile is None or profile.extenders is None:
+            for each in between:
+                self._happen(each)
+            if end is not None:
+                self._unknown()
+            return
+        with self.operator.loader.unchanged():
+            asking = self._asking(queued.pod, profile, () if end is None else end.draws)
+            for each in between:
+                if isinstance(each, Answered):
+                    asking.answer(each.answer)
+                else:
+                    self._happen(each)
+            decision = asking.end()
+        if end is None:
+            requeue(self.world, queued, Failure.error(asking.failure))
+            return
+        self._pass(end.seconds)
+        self._conclude(end, queued, profile, decision, asking.failure)
+
+    def _conclude(
+        self,
+        entry: Decided,
+        queued: QueuedPod,
+        profile: ServedProfile,
+        decision: Decision | None,
+        failure: str = "",
+    ) -> None:
+        """Compare, and let the recorded decision have its effects."""
+        now = failure if decision is None else outcome(decision, hashed=self._hashed)
+        self.result.decisions += 1
+        self.result.compare(
+            self._clock.monotonic(), entry.key, entry.attempts, recorded_outcome(entry), now
+        )
+        if decision is None:
+            decision = self._decide(queued.pod, profile, entry.draws)
+        self.last = decision
         self._apply(queued, profile, decision, entry)
 
-    def _differs(self, entry: Decided, replayed: str) -> None:
-        if len(self.result.differences) < MOST_DIFFERENCES:
-            seconds = self._clock.monotonic()
-            difference = Difference(seconds, entry.key, entry.attempts, _recorded(entry), replayed)
-            self.result.differences.append(difference)
+    def _unknown(self) -> None:
+        self.result.decisions += 1
+        self.result.unknown += 1
 
     def _decide(
-        self,
-        pod: PodInfo,
-        profile: ServedProfile,
-        draws: Sequence[tuple[int, int]] = (),
-        answers: Sequence[Any] | None = None,
+        self, pod: PodInfo, profile: ServedProfile, draws: Sequence[tuple[int, int]] = ()
     ) -> Decision:
-        world = self.world
-        world.cache.update_snapshot()
+        """The decision without extenders."""
+        self.world.cache.update_snapshot()
         self._numbers.draws = deque(draws)
-        state = CycleState()
-        if profile.extenders is None or answers is None:
-            self.last = decide(world, pod, profile, state)
-        else:
-            replayed = ReplayedExtenders(answers)
-            asking = decide_with_extenders(world, pod, profile, replayed, state)
-            self.last = at_once(asking)
-        return self.last
+        return decide(self.world, pod, profile, CycleState())
+
+    def _asking(
+        self, pod: PodInfo, profile: ServedProfile, draws: Sequence[tuple[int, int]]
+    ) -> Asking:
+        self.world.cache.update_snapshot()
+        self._numbers.draws = deque(draws)
+        return Asking(self.world, pod, profile)
 
     def _apply(
         self, queued: QueuedPod, profile: ServedProfile, decision: Decision, entry: Decided
@@ -236,6 +279,7 @@ class Replay:
             decision.node_name, decision.failure = "", Failure.error(entry.message)
         if decision.failure is not None and entry.nominated:
             decision.failure.nomination = NominatingInfo(entry.nominated)
+        self.beside(queued.pod, decision)
         effects = apply(world, queued, decision)
         bound = effects.bind
         world.preempting.discard(entry.uid)
@@ -247,16 +291,91 @@ class Replay:
         elif effects.evict is not None:
             explanations.evictions.keep(decision, rfc3339(now.now()), now.monotonic())
 
-    def _popped(self, uid: str) -> QueuedPod | None:
-        """The pod of a decision, wherever the queue has it, in flight."""
+    def _taken_up(self, uid: str) -> tuple[QueuedPod | None, ServedProfile | None]:
+        """The pod of a decision, wherever the queue has it, in flight; and its profile."""
         world = self.world
         entry = world.queue.entries.get(uid)
         if entry is None:
-            return None
+            return None, None
         world.activate([entry.newest])
         if self.result.decisions % _STALE_AFTER == 0:
             self.operator.active.discard_stale()
-        return world.queue.pop(ActiveItem((), entry.sequence, entry))
+        queued = world.queue.pop(ActiveItem((), entry.sequence, entry))
+        return queued, None if queued is None else world.profiles.of(queued.pod)
+
+    # --- groups ---------------------------------------------------------------------------------
+
+    def _group(self, begun: GroupBegun, between: Sequence[Entry], end: GroupDecided | None) -> None:
+        """A decision on a group, and what came meanwhile."""
+        world, overs = self.world, () if end is None else end.overs
+        taken = [self._taken_up(uid)[0] for uid in begun.members]
+        members = [queued for queued in taken if queued is not None]
+        profile = world.profiles.of(members[0].pod) if members else None
+        request = request_of(world, begun, members, overs)
+        if profile is None or request is None or len(members) < len(begun.members):
+            for each in between:
+                self._happen(each)
+            self._give_back(members)
+            if end is not None:
+                self._unknown()
+            return
+        self._numbers.draws = deque(() if end is None else end.draws)
+        with self.operator.loader.unchanged():
+            records: dict[str, DecisionRecord] = {}
+            deciding = ReplayedGroup(world, profile, request, partial(self._note, records))
+            for each in between:
+                self._happen_within(deciding, each)
+            if end is None:
+                self._give_back(members)
+                return
+            decision = deciding.end()
+        self._pass(end.seconds)
+        self._conclude_group(begun, end, members, profile, decision or deciding.failure)
+        for record in records.values():
+            self.operator.explanations.records.put(record)
+
+    def _note(self, records: dict[str, DecisionRecord], decision: Decision) -> None:
+        """What explains a member's decision: its columns are written anew for the next one."""
+        uid, now = decision.search.pod.uid, self._clock.monotonic()
+        if decision.failure is None:
+            attempts = self.world.queue.entries[uid].attempts
+            records[uid] = self.operator.explanations.records.made(decision, attempts, now)
+
+    def _happen_within(self, deciding: ReplayedGroup, entry: Entry) -> None:
+        match entry:
+            case Turn(steps):
+                deciding.until(steps)
+            case Asked():
+                deciding.asked()
+            case Answered(answer):
+                deciding.answered(answer)
+            case _:
+                self._happen(entry)
+
+    def _give_back(self, members: Sequence[QueuedPod]) -> None:
+        for queued in members:
+            requeue(self.world, queued, Failure.error("not decided"))
+
+    def _conclude_group(
+        self,
+        begun: GroupBegun,
+        end: GroupDecided,
+        members: Sequence[QueuedPod],
+        profile: ServedProfile,
+        decision: GroupDecision | str,
+    ) -> None:
+        made = None if isinstance(decision, str) else decision
+        now = str(decision) if made is None else group_outcome(made, hashed=self._hashed)
+        self.result.decisions += 1
+        self.result.groups += 1
+        seconds, attempts = self._clock.monotonic(), max(row[2] for row in end.members)
+        key, recorded = "/".join(begun.group[1:]), recorded_group_outcome(end)
+        self.result.compare(seconds, key, attempts, recorded, now)
+        effects = GroupEffects(self.world, profile, end)
+        for verdict, framework in effects.apply(members, made):
+            if verdict.assumed is not None:
+                uid = verdict.pod.uid
+                self._assumed[uid] = _Assumption(framework, verdict.state, verdict.assumed)
 
     def explain(self, namespace: str, name: str) -> JsonObject:
         """Why a pod is where it is, or waits, at this moment of the journal.
@@ -280,7 +399,7 @@ class Replay:
 
     def _compare_binding(self, event: WatchEvent) -> None:
         """Where a pod is shown bound that waited here, ask whether its node is one of the best."""
-        node_name = event.obj["spec"].get("nodeName")
+        node_name = (event.obj.get("spec") or {}).get("nodeName")
         uid = event.obj["metadata"].get("uid")
         entry = self.world.queue.entries.get(uid)
         if not node_name or entry is None or uid in self.world.cache.assumed_pods:
@@ -305,26 +424,3 @@ def _best_rows(decision: Decision) -> list[int]:
     best = np.flatnonzero(total == total.max())
     rows: list[int] = scores.nodes.row_numbers()[best].tolist()
     return rows
-
-
-def _recorded(entry: Decided) -> str:
-    return _said(entry.node_name, entry.nominated, entry.victims, entry.message)
-
-
-def outcome(decision: Decision, *, hashed: bool = False) -> str:
-    """A decision as text: equal texts are equal decisions; a hashed journal holds no messages."""
-    failure, candidate = decision.failure, decision.candidate
-    return _said(
-        decision.node_name,
-        failure.nomination.node_name if failure is not None else "",
-        () if candidate is None else [victim.uid for victim in candidate.victims],
-        failure.message if failure is not None and not hashed else "",
-    )
-
-
-def _said(node_name: str, nominated: str, victims: Sequence[str], message: str) -> str:
-    if node_name:
-        return f"on {node_name}"
-    text = f"nominated to {nominated}, " if nominated else ""
-    text += f"evicting {', '.join(victims)}: " if victims else ""
-    return f"{text}{message}" or "no node"

@@ -6,7 +6,7 @@ arrivals, ends and the cluster's other objects count, none of its decisions.
 """
 
 from collections import Counter
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from random import Random  # noqa: TID251 breaks ties; seeded, so that a run is repeatable
@@ -16,10 +16,13 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.profile_manifests import ProfileManifests
 from stellwerk.journal.entries import Entry, Head, WatchEvent
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import KIND
-from stellwerk.world.decide import Decision, decide
+from stellwerk.world.decide import decide
 from stellwerk.world.effects import apply
-from stellwerk_simulation.offline_operator import deliver, offline_operator
+from stellwerk.world.profiles import ServedProfile
+from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
+from stellwerk_simulation.rerun_groups import schedule_group
 
 _BACKOFF_SECONDS: Final = 1.0
 _UNSCHEDULABLE_SECONDS: Final = 30.0
@@ -106,6 +109,10 @@ class AsRecorded:
         if not isinstance(entry, WatchEvent) or entry.kind != "Pod":
             return
         self._now = entry.seconds
+        with skipping_malformed(entry):
+            self._pod(entry)
+
+    def _pod(self, entry: WatchEvent) -> None:
         uid, node_name = _uid(entry.obj), _node_name(entry.obj)
         if _is_over(entry):
             self._arrived.pop(uid, None)
@@ -132,10 +139,10 @@ class Rerun:
         self._operator, self._clock = offline_operator(
             head, lambda own: Random(seed if own is None else own)
         )
-        self._handlers, self._world = self._operator.handlers, self._operator.world
+        self._handlers, self.world = self._operator.handlers, self._operator.world
         for profile in profiles:
             self._handlers.on_object(KIND, None, profile)
-        self.refusals = dict(self._world.profiles.refusals)
+        self.refusals = dict(self.world.profiles.refusals)
         """Why a profile cannot serve, by schedulerName."""
         self._whose = _profiles_of(profiles)
         self._others: dict[str, JsonObject] = {}
@@ -157,9 +164,11 @@ class Rerun:
         if self._origin_seconds is None:
             self._origin_seconds = entry.seconds
         self._pass_until(entry.seconds - self._origin_seconds)
-        _note_namespace(self._whose, entry)
+        with skipping_malformed(entry):
+            _note_namespace(self._whose, entry)
         if entry.kind == "Pod":
-            self._pod(entry)
+            with skipping_malformed(entry):
+                self._pod(entry)
         else:
             deliver(self._handlers, entry)
         self._schedule()
@@ -174,7 +183,7 @@ class Rerun:
 
     def _pass_until(self, seconds: float) -> None:
         """Let time pass; pods that wait for a flush get it on the way."""
-        queue = self._world.queue
+        queue = self.world.queue
         while seconds - self._flushed >= _BACKOFF_SECONDS and queue.entries:
             self._flushed += _BACKOFF_SECONDS
             self._advance(self._flushed)
@@ -232,7 +241,7 @@ class Rerun:
 
     def _schedule(self) -> None:
         """Decide until nothing is left that can be tried now."""
-        world, active = self._world, self._operator.active
+        world, active = self.world, self._operator.active
         while True:
             while world.queue.backlog.work_off():
                 pass
@@ -243,22 +252,35 @@ class Rerun:
                 self._schedule_one(queued)
 
     def _schedule_one(self, queued: QueuedPod) -> None:
-        world, pod = self._world, queued.pod
+        world, pod = self.world, queued.pod
         profile = world.profiles.of(pod)
         if profile is None:
             world.queue.delete(pod.uid)
             return
-        if pod.uid in self._others:
-            # The labels of its namespace are others now.
-            self._arrive(pod.uid, self._others[pod.uid])
+        self._arrive_late(pod.uid)
+        if pod.group is not None and profile.places_groups:
+            self._schedule_group(queued, profile)
+            return
         world.cache.update_snapshot()
         decision = decide(world, pod, profile)
         effects = apply(world, queued, decision)
         world.preempting.discard(pod.uid)
         if effects.bind is not None:
             self._bind(pod.uid, effects.bind.node_name)
-        elif effects.evict is not None:
-            self._evict(decision)
+        elif effects.evict is not None and decision.candidate is not None:
+            self._evict(decision.candidate.victims)
+
+    def _schedule_group(self, queued: QueuedPod, profile: ServedProfile) -> None:
+        outcome = schedule_group(self.world, queued, profile)
+        for pod in outcome.placed:
+            self._arrive_late(pod.uid)
+            self._bind(pod.uid, pod.node_name)
+        self._evict(outcome.victims)
+
+    def _arrive_late(self, uid: str) -> None:
+        """The labels of the pod's namespace are others now."""
+        if uid in self._others:
+            self._arrive(uid, self._others[uid])
 
     def _bind(self, uid: str, node_name: str) -> None:
         now = self._clock.monotonic()
@@ -269,9 +291,8 @@ class Rerun:
         self._use.placed(uid, node_name, now)
         self._handlers.on_pod("MODIFIED", bound)
 
-    def _evict(self, decision: Decision) -> None:
-        candidate = decision.candidate
-        for victim in () if candidate is None else candidate.victims:
+    def _evict(self, victims: Iterable[PodInfo]) -> None:
+        for victim in victims:
             self.outcomes.preempted += 1
             self._evicted.add(victim.uid)
             metadata = {"uid": victim.uid, "namespace": victim.namespace, "name": victim.name}

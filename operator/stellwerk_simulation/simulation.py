@@ -172,7 +172,7 @@ class Simulation(Cluster):
         arrived, now = self._arrived[pod.uid], self._clock.monotonic()
         self._bound[pod.uid] = pod.node_name
         self._budgets.bound(pod)
-        self._account.bound(arrived, pod.node_name, now)
+        self._account.bound(arrived, pod.amounts.requests, pod.node_name, now)
         if self._conduct.timed and arrived.runs_seconds is not None:
             heapq.heappush(self._leaving, (now + arrived.runs_seconds, pod.uid))
 
@@ -180,7 +180,8 @@ class Simulation(Cluster):
     def on_gone(self, pod: PodInfo) -> None:
         arrived = self._arrived.pop(pod.uid)
         self._budgets.gone(pod)
-        self._account.left(arrived, self._bound.pop(pod.uid), self._clock.monotonic())
+        node_name, now = self._bound.pop(pod.uid), self._clock.monotonic()
+        self._account.left(arrived, pod.amounts.requests, node_name, now)
 
     @override
     def on_preempted(self, victims: Sequence[PodInfo]) -> None:

@@ -21,14 +21,16 @@ _NAMESPACE: Final = "Namespace"
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
 READ: Final = frozenset({*OBJECT_KINDS.values(), _PRIORITY_CLASS})
 """The kinds that are loaded."""
+_OF_DEVICES: Final = frozenset({"ResourceClaim", "ResourceSlice", "DeviceClass"})
+"""Kinds that say which pod has which devices now: nothing to begin anew with."""
 _ELSEWHERE: Final = frozenset({"Node", "Pod", PROFILE})
 """Kinds that are read, or chosen, in another way."""
 
 
 def not_read(objects: Iterable[JsonObject]) -> str:
-    """What of the objects no decision reads, such as "2 ConfigMap, 1 Job"; empty: there is none."""
+    """What of the objects no simulation reads, such as "2 ConfigMap, 1 Job"; empty: nothing."""
     kinds = Counter(str(obj.get("kind") or "object without a kind") for obj in objects)
-    others = sorted(kinds.keys() - READ - _ELSEWHERE)
+    others = sorted((kinds.keys() - READ - _ELSEWHERE) | (kinds.keys() & _OF_DEVICES))
     return ", ".join(f"{kinds[kind]} {kind}" for kind in others)
 
 
@@ -43,6 +45,11 @@ class Surroundings:
     def among(cls, objects: Iterable[JsonObject], source: str) -> Self:
         """Those of the objects that decisions read."""
         return cls(tuple(obj for obj in objects if obj.get("kind") in READ), source)
+
+    @classmethod
+    def to_begin_with(cls, objects: Iterable[JsonObject], source: str) -> Self:
+        """Those that decisions read where all pods arrive anew."""
+        return cls.among((obj for obj in objects if obj.get("kind") not in _OF_DEVICES), source)
 
     def load(self, world: World) -> None:
         """Put them into a World.

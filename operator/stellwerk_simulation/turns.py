@@ -189,7 +189,11 @@ class Turns:
     def _evict_others(self, victims: Sequence[PodInfo], then: Callable[[], None]) -> None:
         for victim in victims:
             self.remove(victim.uid)
-        self._due.append(then)
+        # It takes a turn until the preemption has heard of their ends, and goes on.
+        self._due.append(partial(self._in_the_next_turn, then))
+
+    def _in_the_next_turn(self, act: Callable[[], None]) -> None:
+        self._due.append(act)
 
     def _evict_last(self, preemptor: PodInfo, victim: PodInfo) -> None:
         """With the last victim gone, the preemptor is worth another attempt."""

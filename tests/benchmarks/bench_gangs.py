@@ -12,6 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
+
+from typing_extensions import override
 
 from stellwerk.clock import VirtualClock
 from stellwerk.garbage import collect_seldom
@@ -23,13 +26,23 @@ from stellwerk.world.gangs.attempt import answered
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
 from stellwerk.world.gangs.group_request import GroupRequest
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import InProcess, eventually, make_profile, running
+from tests.support.in_process import InProcess, eventually, make_profile, quiet, running
 from tests.support.skipped_time import run_skipping
 
 RACK = "example.com/rack"
+ZONE = "topology.kubernetes.io/zone"
+HOSTNAME = "kubernetes.io/hostname"
 SCHEDULER = "gangs"
 REST_SECONDS = 600.0
 """Virtual."""
+
+
+class RealTime(VirtualClock):
+    """The machine's time, where a clock is wanted that could be moved."""
+
+    @override
+    def monotonic(self) -> float:
+        return time.monotonic()
 
 
 @dataclass
@@ -84,6 +97,17 @@ def decided(operator: InProcess, made: JsonObject, members: list[PodInfo]) -> Co
         longest, before = max(longest, now - before), now
 
 
+def constrained(**spec: Any) -> list[PodInfo]:
+    """1,000 members that are alike, and that pods on other nodes matter to."""
+    pods = []
+    for number in range(1000):
+        pod = member(f"m{number}", "g")
+        pod["metadata"]["labels"] = {"app": "g"}
+        pod["spec"].update(spec)
+        pods.append(parse_pod(pod))
+    return pods
+
+
 def gang_of(size: int, *, unlike: bool = False) -> list[PodInfo]:
     """Members that are alike, or of ten sizes."""
     return [
@@ -113,6 +137,50 @@ def large() -> None:
         shown(what, decided(operator_of(nodes), group("g", 1000), members))
 
 
+def pairwise() -> None:
+    """A gang of 1,000 on 5,000 nodes whose members keep a distance, or keep together."""
+    nodes = [make_node(f"n{number}", zone=f"z{number % 3}") for number in range(5000)]
+    selector = {"matchLabels": {"app": "g"}}
+    hard = "requiredDuringSchedulingIgnoredDuringExecution"
+    for key in (ZONE, HOSTNAME):
+        constraint = {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": selector,
+        }
+        members = constrained(topologySpreadConstraints=[constraint])
+        cost = decided(operator_of(nodes), group("g", 1000), members)
+        shown(f"1,000 alike pods, 5,000 nodes, spread by {key.rpartition('/')[2]}", cost)
+    for kind, key in (("podAntiAffinity", HOSTNAME), ("podAffinity", ZONE)):
+        term = {"labelSelector": selector, "topologyKey": key}
+        members = constrained(affinity={kind: {hard: [term]}})
+        cost = decided(operator_of(nodes), group("g", 1000), members)
+        shown(f"1,000 alike pods, 5,000 nodes, {kind} by {key.rpartition('/')[2]}", cost)
+
+
+def preempting() -> None:
+    """A gang that needs the room of others, among 20,000 pods on 5,000 nodes."""
+    nodes = [make_node(f"n{number}", zone=f"z{number % 3}") for number in range(5000)]
+    running_pods = [
+        make_pod(f"v{number}", cpu="1", node_name=f"n{number % 5000}", priority=number % 3)
+        for number in range(20_000)
+    ]
+    for size, step in ((1000, 0), (100, 20)):
+        operator = operator_of([*nodes, *running_pods])
+        made = group("g", size)
+        made["spec"]["priority"] = 100
+        members = [
+            parse_pod(member(f"m{number}", "g", f"{2000 - step * (number % 10)}m"))
+            for number in range(size)
+        ]
+        cost = decided(operator, made, members)
+        assert cost.decision.preemption is not None
+        victims = len(cost.decision.preemption.victims)
+        kind = "pods of ten sizes" if step else "alike pods"
+        shown(f"{size:,} {kind} that preempt {victims:,} of 20,000, 5,000 nodes", cost)
+
+
 def topology() -> None:
     """A gang of 100 in one of 200 racks of 25 nodes."""
     for full in (0, 150, 200):
@@ -128,6 +196,39 @@ def topology() -> None:
         what = f"100 pods of ten sizes, 200 racks of 25, {full} too small"
         members = gang_of(100, unlike=True)
         shown(what, decided(operator_of(nodes), group("g", 100, RACK), members))
+
+
+async def _held(size: int, cpu: str, nodes: int) -> tuple[float, float]:
+    """(CPU seconds, the longest that the loop was held) from the last member until all is done."""
+    async with running(RealTime()) as operator:
+        operator.apply(make_profile(SCHEDULER, gangScheduling=True), group("g", size))
+        operator.apply(*(make_node(f"n{number}", zone=f"z{number % 3}") for number in range(nodes)))
+        operator.cache.update_snapshot()
+        members = [member(f"m{number}", "g", cpu) for number in range(size)]
+        operator.apply(*members[:-1])
+        await quiet(200)
+        gc.collect()
+        longest = 0.0
+        began = before = time.process_time()
+        operator.apply(members[-1])
+        while not all(map(operator.node_of, ("m0", f"m{size - 1}"))):
+            await asyncio.sleep(0)
+            now = time.process_time()
+            longest, before = max(longest, now - before), now
+            if operator.condition("m0"):
+                break
+        return now - began, longest
+
+
+def holds() -> None:
+    """How long the loop of a whole operator is held, between two turns of other work."""
+    for what, cpu, nodes in (("placed", "500m", 5000), ("that fit nowhere", "4", 999)):
+        seconds, longest = asyncio.run(_held(1000, cpu, nodes))
+        print(
+            f"1,000 alike pods {what}, {nodes:,} nodes, whole operator: {seconds * 1000:.0f} ms, "
+            f"longest hold of the loop {longest * 1000:.1f} ms",
+            flush=True,
+        )
 
 
 async def _bound(clock: VirtualClock, *, grouped: bool) -> float:
@@ -189,7 +290,8 @@ def resting() -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    each.__name__: each for each in (large, topology, throughput, resting)
+    each.__name__: each
+    for each in (large, pairwise, topology, preempting, holds, throughput, resting)
 }
 
 

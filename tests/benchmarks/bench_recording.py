@@ -55,7 +55,7 @@ def entries(pods: int, file: Path) -> float:
         for event_type in ("ADDED", "MODIFIED", "DELETED"):
             recording.event("Pod", event_type, manifest)
         recording.put(Snapshot())
-        recording.decided(queued, decision, ())
+        recording.decided(queued, decision)
     seconds = time.thread_time() - started
     writer.close()
     return 1e6 * seconds / pods

@@ -1,5 +1,6 @@
 """Claims for devices that a group has: made for it, reserved for it, and all members at them."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -13,7 +14,7 @@ from stellwerk_cluster.hollow.kubelet import KubeletOptions
 from tests.support.builders import make_node
 from tests.support.repository import ROOT
 from tests.support.skipped_time import run_skipping
-from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
+from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster, read_manifests
 
 EXAMPLE = ROOT / "docs" / "examples" / "gang-shared-claim.yaml"
 RESOURCE_CLAIMS = "resourceclaims.resource.k8s.io"
@@ -97,3 +98,23 @@ def test_devices_where_the_group_does_not_fit_are_given_back_once_none_of_it_is_
         assert result["pool"] == other
 
     play(story, 4, 4)
+
+
+def test_a_group_whose_claim_is_not_made_says_what_keeps_its_pods() -> None:
+    async def story(world: VirtualCluster) -> None:
+        template, *rest = read_manifests(EXAMPLE)
+        world.apply(*rest)
+        await asyncio.sleep(10)
+        group = world.api.find("podgroups.scheduling.k8s.io", "default", "sharing")
+        assert group is not None
+        said = {each["type"]: each for each in group["status"]["conditions"]}["PodGroupScheduled"]
+        assert (said["reason"], said["message"]) == (
+            "WaitingForPods",
+            "waiting for pods that are kept from the queue: 0 of 4 are not (4 by DynamicResources)",
+        )
+        world.apply(template)
+        await world.until(lambda: len(nodes(world)) == 4 and None not in nodes(world))
+        notes = [note for _, _, reason, note in world.notes.events if reason == "FailedScheduling"]
+        assert notes == [said["message"]]
+
+    play(story, 4)

@@ -1,18 +1,42 @@
 """A recorded run is decided again exactly; what ends a recording ends nothing else."""
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stellwerk.journal.entries import Decided, Head
+from stellwerk.journal.entries import (
+    Answered,
+    Decided,
+    Entry,
+    GroupDecided,
+    Head,
+    Held,
+    Turn,
+    WatchEvent,
+)
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
+from stellwerk.scheduler.gangs import slices
+from stellwerk.world.extender_answers import is_failure
+from stellwerk.world.world import World
+from stellwerk_simulation.replaying import Replay
 from stellwerk_simulation.rerunning import AsRecorded, Rerun
-from tests.support.recorded_runs import packing, record_run, replayed
+from tests.support.in_process import make_profile
+from tests.support.recorded_kinds import KINDS, RECORDINGS, record
+from tests.support.recorded_runs import packing, record_gangs, record_run, replayed
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("hashed", [False, True], ids=["names", "hashes"])
+@pytest.mark.parametrize(
+    ("seed", "hashed"),
+    [
+        pytest.param(1, False, id="names"),
+        pytest.param(2, True, id="hashes"),
+        pytest.param(3, False, id="names again", marks=pytest.mark.long),
+        pytest.param(4, True, id="hashes again", marks=pytest.mark.long),
+    ],
+)
 async def test_every_decision_comes_out_again(tmp_path: Path, seed: int, hashed: bool) -> None:  # noqa: FBT001 a parameter
     file = tmp_path / "journal"
     assert await record_run(JournalOptions(file, hashed=hashed), seed=seed) == []
@@ -89,3 +113,86 @@ async def test_an_earlier_version_decided_the_same() -> None:
     assert journal.damage == ""
     assert replay.result.differences == []
     assert (replay.result.decisions, replay.result.equal) == (229, 229)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "hashed",
+    [pytest.param(False, id="names", marks=pytest.mark.long), pytest.param(True, id="hashes")],
+)
+def test_each_kind_of_decision_comes_out_again(tmp_path: Path, kind: str, hashed: bool) -> None:  # noqa: FBT001 a parameter
+    file = tmp_path / "journal"
+    record(kind, JournalOptions(file, hashed=hashed))
+    _check_kind(kind, file)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))]
+)
+async def test_what_came_between_the_members_of_a_group_comes_there_again(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_SECONDS", 0.0)
+    file = tmp_path / "journal"
+    await record_gangs(JournalOptions(file), seed=seed)
+    replay, journal = replayed(file)
+    assert (journal.damage, replay.result.differences, replay.result.unknown) == ("", [], 0)
+    assert replay.result.decisions == replay.result.equal
+    assert replay.result.groups > 10
+    assert sum(isinstance(entry, Turn) for entry in open_journal(file)) > 10
+
+
+async def test_another_profile_places_gangs_whole_or_not_at_all() -> None:
+    manifest = make_profile("default-scheduler", gangScheduling=True)
+    rerun: Rerun | None = None
+    for entry in open_journal(RECORDINGS / "gangs.journal"):
+        if isinstance(entry, Head):
+            rerun = Rerun(entry, [manifest], seed=1)
+        elif rerun is not None:
+            rerun.feed(entry)
+            _check_gangs(rerun.world)
+    assert rerun is not None
+    assert rerun.finish().placed > 15
+
+
+def _check_gangs(world: World) -> None:
+    for key, members in world.pod_groups.groups.items():
+        placed = [uid for uid in members.pods if world.cache.pod(uid) is not None]
+        size = members.group.min_count if members.group is not None else 0
+        assert not placed or len(placed) >= size or len(members.pods) < size, key.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_earlier_version_decided_each_kind_the_same(kind: str) -> None:
+    _check_kind(kind, RECORDINGS / f"{kind}.journal")
+
+
+def _check_kind(kind: str, file: Path) -> None:
+    async def replay() -> tuple[Replay, Journal]:
+        return replayed(file)
+
+    replay_, journal = asyncio.run(replay())
+    result = replay_.result
+    assert (journal.damage, result.differences, result.unknown) == ("", [], 0)
+    assert result.decisions == result.equal > 5
+    entries = list(open_journal(file))
+    for wanted, why in HAS[kind].items():
+        assert any(map(why, entries)), f"there is {wanted}"
+
+
+HAS: dict[str, dict[str, Callable[[Entry], bool]]] = {
+    "preemption": {"a victim": lambda each: isinstance(each, Decided) and bool(each.victims)},
+    "volumes": {
+        "a volume": lambda each: isinstance(each, WatchEvent) and each.kind == "PersistentVolume",
+    },
+    "devices": {"an allocation under way": lambda each: isinstance(each, Held)},
+    "gangs": {
+        "a placed group": lambda each: isinstance(each, GroupDecided) and each.placed,
+        "a group that evicts": lambda each: isinstance(each, GroupDecided) and bool(each.victims),
+        "another order": lambda each: isinstance(each, GroupDecided) and bool(each.overs),
+    },
+    "extenders": {
+        "an answer": lambda each: isinstance(each, Answered) and isinstance(each.answer, list),
+        "a failure": lambda each: isinstance(each, Answered) and is_failure(each.answer),
+    },
+}

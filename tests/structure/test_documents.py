@@ -21,6 +21,8 @@ _PATH = re.compile(r"\w[\w.-]*(/[\w.-]+)*(/|\.(json|lock|md|py|svg|toml|yaml))")
 _MODULE = re.compile(
     r"(?<![\w./-])(?!stellwerk\.dev/)((?:stellwerk|stellwerk_cluster|tests)(?:\.\w+)+)"
 )
+_TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+"""A test, by its path below tests/."""
 _TARGET = re.compile(r"\bmake ([a-z][a-z-]+)`")
 _MAP_ROW = re.compile(r"^\| (`[^|]+`) \| [^|]+ \|$", re.MULTILINE)
 
@@ -63,12 +65,19 @@ def is_module(name: str) -> bool:
     return False
 
 
+def is_test(file: str, test: str) -> bool:
+    """Whether a file below tests/ has this test."""
+    path = ROOT / "tests" / file
+    return path.is_file() and f"def {test}(" in path.read_text()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_a_document_names_exists(document: Path) -> None:
     text = document.read_text()
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     unknown = [path for path in paths(document) if not is_path(path, document)]
     unknown += [name for name in modules(text) if not is_module(name)]
+    unknown += [f"{file}::{test}" for file, test in _TEST.findall(text) if not is_test(file, test)]
     unknown += [f"make {name}" for name in _TARGET.findall(text) if name not in targets]
     assert not unknown, f"it names what is not there: {', '.join(unknown)}"
 

@@ -140,6 +140,13 @@ BAD_PROFILES = (
         seen_by_schema=True,
     ),
     BadProfile(
+        "shadow of no name",
+        {"shadowOf": ""},
+        "spec.shadowOf",
+        "must not be empty",
+        seen_by_schema=True,
+    ),
+    BadProfile(
         "selector in place of schedulerName",
         {"selector": {"schedulerNames": ["a"]}},
         "spec.schedulerName",

@@ -92,6 +92,9 @@ class Workload:
             due += self._size / self._load.per_second
             await asyncio.sleep(max(due - loop.time(), 0))
 
+    async def end(self) -> None:
+        """See to it that there is room for all, however far `run` has come."""
+
     def _create(self, group: str) -> None:
         api, gang = self._cluster.api, self._size > 1
         if gang:
@@ -162,8 +165,7 @@ class PreemptingWorkload(Workload):
         self._high.discard(group)
 
     @override
-    async def run(self) -> None:
-        await super().run()
+    async def end(self) -> None:
         while len(self._live) > self._load.live:
             for group in super()._leaving()[: len(self._live) - self._load.live]:
                 self._delete(group)

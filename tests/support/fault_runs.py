@@ -186,6 +186,7 @@ async def run_case(
             disrupted["jump"] = int((plan.elapsed_seconds or 0.0) / PERIOD_SECONDS)
         plan.disarm()
         with suppress(TimeoutError):
+            await asyncio.wait_for(workload.end(), case.recovery_seconds)
             await _until(lambda: workload.all_bound, case.recovery_seconds)
         patience_seconds = min(case.recovery_seconds, case.audit_seconds)
         discrepancies = [await operator.audited(patience_seconds) for operator in operators]

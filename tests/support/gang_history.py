@@ -14,13 +14,23 @@ from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError
 from stellwerk.models.json_values import JsonObject
 from tests.support.builders import make_node, make_pod
-from tests.support.in_process import InProcess, make_profile
+from tests.support.in_process import InProcess, make_profile, quiet
 
 NODES = 3
 GANGS = 4
 SCHEDULER = "gangs"
 SETTLED_SECONDS = 90.0
 """Virtual; longer than the longest backoff and any retries of a write."""
+GIVE_BACK_SECONDS = 20
+WRITES_SECONDS = 4.0
+"""What saying it and deleting the pods may take on top."""
+_OWNER = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "name": "j",
+    "uid": "j",
+    "controller": True,
+}
 _PODS = "/api/v1/namespaces/default/pods/"
 
 
@@ -33,6 +43,10 @@ class _Gang:
     pods: list[str] = field(default_factory=list)
     lost: int = 0
     """Bound members that were deleted."""
+    given_back: bool = False
+    """Whether it may be bound in part for GIVE_BACK_SECONDS only."""
+    partly_since: float | None = None
+    """When it was first seen bound in part; None: it is not now."""
 
 
 class GangHistory:
@@ -43,6 +57,8 @@ class GangHistory:
         self._numbers = itertools.count()
         self._gangs: dict[int, _Gang] = {}
         self._nodes: dict[int, int] = {}
+        self._pods: dict[str, JsonObject] = {}
+        """As they were when they were last seen."""
         self.world = InProcess(clock)
         self._task: asyncio.Task[None] | None = None
         self.world.apply(make_profile(SCHEDULER, gangScheduling=True))
@@ -73,7 +89,17 @@ class GangHistory:
                 scheduler_name=SCHEDULER,
                 schedulingGroup={"podGroupName": f"g{number}"},
             )
+            pod["metadata"]["ownerReferences"] = [_OWNER]
             self.world.apply(pod)
+
+    def ask_back(self, number: int) -> None:
+        """From here on a gang may be bound in part for some time only."""
+        gang, path = self._gangs.get(number), _group_path(number)
+        if gang is not None and path in self.world.client.objects:
+            gang.given_back = True
+            status = self.world.client.objects[path].get("status", {})
+            asked = _group(number, gang.min_count, GIVE_BACK_SECONDS)
+            self.world.apply({**asked, "status": status})
 
     def delete_pod(self, number: int) -> None:
         """Delete the oldest pod of a gang."""
@@ -132,6 +158,7 @@ class GangHistory:
 
     def check_room(self) -> None:
         """No node holds more than it has."""
+        self.look()
         used: defaultdict[str, int] = defaultdict(int)
         for gang in self._gangs.values():
             for name in gang.pods:
@@ -141,10 +168,40 @@ class GangHistory:
         for number, cpu in self._nodes.items():
             assert used[f"n{number}"] <= cpu, f"n{number} is over-committed"
 
+    def check_given_back(self) -> None:
+        """No gang that is given back is bound in part for longer; lost pods are made anew."""
+        now = self._clock.monotonic()
+        self.look()
+        for number, gang in self._gangs.items():
+            is_partly = gang.given_back and 0 < len(self._bound(gang)) < gang.min_count
+            if not is_partly:
+                gang.partly_since = None
+            elif gang.partly_since is None:
+                gang.partly_since = now
+            else:
+                held = now - gang.partly_since
+                assert held <= GIVE_BACK_SECONDS + WRITES_SECONDS, f"g{number}: {held} s"
+
+    def look(self) -> None:
+        """See that the operator has deleted pods, as its watch does, and make others."""
+        for number, gang in self._gangs.items():
+            self._make_anew(number, gang)
+
+    def _make_anew(self, number: int, gang: _Gang) -> None:
+        objects = self.world.client.objects
+        gone = [name for name in gang.pods if f"{_PODS}{name}" not in objects]
+        for name in gone:
+            gang.pods.remove(name)
+            self.world.operator.handlers.on_pod("DELETED", self._pods[name])
+        gang.lost += len(gone)
+        self.add_pods(number, len(gone))
+        self._pods.update({name: objects[f"{_PODS}{name}"] for name in gang.pods})
+
     def check_whole(self) -> None:
         """No gang is partly bound, but for what it has lost."""
         for number, gang in self._gangs.items():
             bound = len(self._bound(gang))
+            gang.lost = gang.lost if bound else 0
             assert not 0 < bound + gang.lost < gang.min_count, f"g{number} is partly bound"
 
     def check_placed(self) -> None:
@@ -169,23 +226,40 @@ class GangHistory:
 
 
 async def play(history: GangHistory, steps: list[tuple[Any, ...]], *, whole: bool) -> None:
-    """Play steps, looking at every moment, and at the end when all is settled."""
-    for name, *arguments in steps:
-        done = getattr(history, name)(*arguments)
-        if done is not None:
-            await done
+    """Play steps, looking at every moment, and at the end when all is settled.
+
+    After a step `hurry` the next one comes within so many turns of the loop, in the middle of what
+    is being decided and bound.
+    """
+    for (name, *arguments), (following, *_) in zip(steps, [*steps[1:], [""]], strict=True):
+        if name == "hurry":
+            await quiet(*arguments)
+        else:
+            history.look()
+            done = getattr(history, name)(*arguments)
+            if done is not None:
+                await done
+        history.check_room()
+        if following == "hurry":
+            continue
         await asyncio.sleep(0.05)
         history.check_room()
+        history.check_given_back()
         if whole:
             history.check_whole()
-    await asyncio.sleep(SETTLED_SECONDS)
+    for _ in range(int(SETTLED_SECONDS)):
+        await asyncio.sleep(1)
+        history.check_given_back()
     history.check_room()
     history.check_placed()
     if whole:
         history.check_whole()
 
 
-def _group(number: int, min_count: int) -> JsonObject:
+def _group(number: int, min_count: int, give_back_seconds: int = 0) -> JsonObject:
+    annotations = {}
+    if give_back_seconds:
+        annotations["scheduling.stellwerk.dev/give-back-seconds"] = str(give_back_seconds)
     return {
         "apiVersion": "scheduling.k8s.io/v1alpha2",
         "kind": "PodGroup",
@@ -193,10 +267,10 @@ def _group(number: int, min_count: int) -> JsonObject:
             "name": f"g{number}",
             "namespace": "default",
             "uid": f"group-{number}",
+            "annotations": annotations,
             "creationTimestamp": "2026-01-01T00:00:00Z",
         },
         "spec": {"schedulingPolicy": {"gang": {"minCount": min_count}}},
-        "status": {},
     }
 
 

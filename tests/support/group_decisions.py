@@ -1,6 +1,7 @@
 """Group decisions on a small World, driven as the group cycle drives them."""
 
 from collections.abc import Sequence
+from random import Random
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -15,7 +16,8 @@ class GroupWorld(InProcess):
     """An operator that decides nothing by itself; groups are decided on what it was shown."""
 
     def __init__(self, *objects: JsonObject) -> None:
-        super().__init__()
+        # Ties are broken in the same way in each run.
+        super().__init__(numbers=lambda _: Random(1))
         # The profile last: without one, groups are nothing to write about.
         self.apply(*objects, make_profile("stellwerk", gangScheduling=True))
         self.world = self.operator.world

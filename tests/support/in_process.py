@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 from typing_extensions import override
 
 from stellwerk.app import Operator, RunOptions
 from stellwerk.clock import VirtualClock
+from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.services import Recorder
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
@@ -138,8 +140,12 @@ class InProcess:
     """An operator and the cluster it sees; what it writes comes back to it as from a watch."""
 
     def __init__(
-        self, clock: VirtualClock | None = None, recording: Recording | None = None
+        self,
+        clock: VirtualClock | None = None,
+        recording: Recording | None = None,
+        numbers: Callable[[int | None], RandomNumbers] = Random,
     ) -> None:
+        """`numbers` makes what breaks ties, from a seed or from none."""
         self.client = Store(self._seen)
         self.clock = clock or VirtualClock()
         self.notes = Notes()
@@ -151,6 +157,7 @@ class InProcess:
             self.clock,
             RunOptions(),
             recording=recording,
+            numbers=numbers,
         )
         self.cache = self.operator.world.cache
         self.queue = self.operator.world.queue

@@ -14,7 +14,7 @@ _POINTS = {
     "TaintToleration": "filter preScore score",
     "NodeAffinity": "preFilter filter preScore score",
     "NodePorts": "preFilter filter",
-    "NodeResourcesFit": "preFilter filter preScore score",
+    "NodeResourcesFit": "preFilter filter preScore score placementScore",
     "VolumeRestrictions": "preFilter filter",
     "NodeVolumeLimits": "preFilter filter",
     "VolumeBinding": "preFilter filter reserve preBind",

@@ -54,8 +54,8 @@ class Policy(QueueingPolicy):
         return unschedulable(gate, "gated") if gate else OK
 
     @override
-    def hints(self, pod: PodInfo) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        assert pod.spec.scheduler_name
+    def hints(self, profile_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        assert profile_name
         return self.registered
 
     @override

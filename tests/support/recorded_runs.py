@@ -13,6 +13,7 @@ from stellwerk.scheduler.observers.recording import Recording
 from stellwerk_simulation.replaying import Replay
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
+from tests.support.pod_groups import constrained_to, make_group, make_member
 
 STARTED = "2026-01-01T00:00:00Z"
 
@@ -103,6 +104,46 @@ async def _disturb(world: InProcess, number: int, numbers: random.Random) -> Non
             world.delete(kind, name)
 
 
+async def record_gangs(options: JournalOptions, *, seed: int) -> None:
+    """Record gangs of unlike members on few nodes, while pods come and go between two of them."""
+    clock, numbers = VirtualClock(), random.Random(seed)
+    writer = JournalWriter(options, Head("test", STARTED, hashed=options.hashed))
+    zones = {number: {"topology.kubernetes.io/zone": f"z{number % 3}"} for number in range(9)}
+    try:
+        async with running(clock, Recording(writer, clock)) as world:
+            world.apply(make_profile("stellwerk", gangScheduling=True))
+            world.apply(*(make_node(f"n{each}", cpu="4", labels=zones[each]) for each in zones))
+            for number in range(24):
+                size, priority = numbers.randrange(2, 6), numbers.choice([0, 0, 10])
+                topology = constrained_to("topology.kubernetes.io/zone")
+                extra = {"schedulingConstraints": topology} if numbers.random() < 0.3 else {}
+                world.apply(make_group(f"g{number}", size, priority=priority, **extra))
+                for member in range(size):
+                    cpu = f"{numbers.choice([300, 700, 1500])}m"
+                    name = f"g{number}-{member}"
+                    world.apply(make_member(name, f"g{number}", cpu=cpu, priority=priority))
+                for other in range(numbers.randrange(6)):
+                    await quiet(numbers.randrange(4))
+                    name = f"o{number}-{other}"
+                    world.apply(make_pod(name, cpu="200m", node_name=f"n{numbers.randrange(9)}"))
+                await quiet(60)
+                for name in _pods(world, numbers):
+                    world.delete("Pod", name)
+                    await quiet(numbers.randrange(3))
+                clock.advance(3)
+                world.queue.flush_backoff(clock.monotonic())
+            await quiet(300)
+    finally:
+        writer.close()
+
+
+def _pods(world: InProcess, numbers: random.Random) -> list[str]:
+    """Some that are there."""
+    pods = [obj for obj in world.client.objects.values() if obj["kind"] == "Pod"]
+    names = [pod["metadata"]["name"] for pod in pods]
+    return numbers.sample(names, min(len(names), numbers.randrange(6)))
+
+
 def replayed(file: Path) -> tuple[Replay, Journal]:
     """A journal replayed to its end; needs a running event loop."""
     journal = open_journal(file)
@@ -113,4 +154,5 @@ def replayed(file: Path) -> tuple[Replay, Journal]:
             replay = Replay(entry)
         replay.feed(entry)
     assert replay is not None
+    replay.finish()
     return replay, journal

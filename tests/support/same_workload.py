@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from typing_extensions import override
 
+from stellwerk import app
 from stellwerk.clock import VirtualClock
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.models.json_values import JsonObject
@@ -30,12 +32,14 @@ from stellwerk_simulation.ready_profiles import ready_manifest
 from stellwerk_simulation.simulation import Simulation
 from stellwerk_simulation.surroundings import Surroundings
 from stellwerk_simulation.trace import TracePod
+from stellwerk_simulation.virtual_background import VirtualBackground
 from tests.support.skipped_time import run_skipping
 from tests.support.virtual_cluster import VirtualCluster, open_virtual_cluster
 
 SEED = 7
 _MOMENT_SECONDS = 1 / 4096
 """Between two things that happen one after the other; nothing else does meanwhile."""
+_PLAN_SECONDS = 5.0
 _GPU_RIGHT = frozenset({("", "pods", "patch")})
 
 
@@ -72,7 +76,7 @@ def simulated(workload: Workload) -> tuple[list[str], float]:
         pods, nodes_of(workload.nodes, "nodes"), Surroundings.among(workload.others, "others")
     )
     profile = load_profile(workload.served(), known_plugins())
-    conduct = Conduct(timed=True, queues=workload.queues, plan_seconds=5.0)
+    conduct = Conduct(timed=True, queues=workload.queues, plan_seconds=_PLAN_SECONDS)
     simulation = _Noting(arrivals, profile, typical_pods(pods), SEED, conduct)
     simulation.run(pods, lambda _: None)
     return simulation.notes, simulation.now()
@@ -84,12 +88,15 @@ def operated(workload: Workload, until_seconds: float) -> list[str]:
 
     async def flow(clock: VirtualClock) -> None:
         options = ClusterOptions(
-            seed=1, heartbeats=False, kubelet=None, chosen_controllers=("disruption",)
+            seed=1, heartbeats=False, kubelet=None, chosen_controllers=("disruption-controller",)
         )
-        async with open_virtual_cluster(
-            clock, workload.nodes, options, numbers=_numbers, also_granted=_GPU_RIGHT
-        ) as world:
-            await _Life(world, workload, notes).run(until_seconds)
+        background = VirtualBackground(clock, _PLAN_SECONDS)
+        with patch.object(app, "ProcessBackground", lambda: background):
+            opened = open_virtual_cluster(
+                clock, workload.nodes, options, numbers=_numbers, also_granted=_GPU_RIGHT
+            )
+            async with opened as world:
+                await _Life(world, workload, notes).run(until_seconds)
 
     run_skipping(flow)
     return notes

@@ -25,6 +25,7 @@ from stellwerk.framework.services import ClusterClient
 from stellwerk.handlers.watched import WATCHED, WatchedKind
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler.observers.recording import Recording
 from stellwerk.serving.exposition import exposition
 from stellwerk_cluster.apimachinery.failures import StatusError
 from stellwerk_cluster.apimachinery.kinds import ResourceKind
@@ -160,6 +161,7 @@ class VirtualCluster:
         clock: VirtualClock,
         nodes: Sequence[JsonObject],
         options: ClusterOptions,
+        recording: Recording | None = None,
         numbers: Callable[[int | None], RandomNumbers] = Random,
         also_granted: frozenset[Right] = frozenset(),
     ) -> None:
@@ -172,7 +174,13 @@ class VirtualCluster:
         self.notes = Notes()
         self.client = StoreClient(self.api, also_granted)
         self.operator = Operator(
-            self.client, self.notes, Metrics(), clock, RunOptions(), numbers=numbers
+            self.client,
+            self.notes,
+            Metrics(),
+            clock,
+            RunOptions(),
+            recording=recording,
+            numbers=numbers,
         )
         served = {(kind.group, kind.plural) for kind in self.api.kinds}
         self._watched = [each for each in WATCHED if (each.group, each.plural) in served]
@@ -292,12 +300,13 @@ async def open_virtual_cluster(
     clock: VirtualClock,
     nodes: Iterable[JsonObject],
     options: ClusterOptions | None = None,
+    recording: Recording | None = None,
     numbers: Callable[[int | None], RandomNumbers] = Random,
     also_granted: frozenset[Right] = frozenset(),
 ) -> AsyncIterator[VirtualCluster]:
     """A cluster and its operator, both running until the block ends."""
     options = options or ClusterOptions(seed=1, heartbeats=False)
-    world = VirtualCluster(clock, list(nodes), options, numbers, also_granted)
+    world = VirtualCluster(clock, list(nodes), options, recording, numbers, also_granted)
     tasks = [
         asyncio.create_task(world.cluster.work.run(), name="controllers"),
         asyncio.create_task(world.operator.scheduler.run(), name="scheduler"),

@@ -88,6 +88,12 @@ class GroupMembers:
             return 0
         return sum(phase == "Succeeded" for phase in self.finished.values())
 
+    @property
+    def is_partly_bound(self) -> bool:
+        """Whether some pods are on nodes, and fewer than are needed."""
+        group = self.group
+        return group is not None and 0 < self.bound < group.min_count - self.succeeded
+
     def of_role(self, role: str) -> int:
         """How many pods that count have a role."""
         return sum(pod.labels.get(ROLE_LABEL) == role for pod in self.pods.values() if counts(pod))
@@ -222,6 +228,11 @@ class PodGroupBook(PodGroups):
         """Whether enough members have a node, whatever becomes of the others."""
         group = members.group
         return group is not None and self.placed(members) >= max(1, group.min_count)
+
+    def is_held(self, members: GroupMembers) -> bool:
+        """Whether the group was put back for one before it in its queue."""
+        queue = self.queues.of(members.group) if members.group is not None else None
+        return queue is not None and members.key in queue.held
 
     @override
     def why_gated(self, pod: PodInfo) -> str:

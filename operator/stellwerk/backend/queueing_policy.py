@@ -31,8 +31,8 @@ class QueueingPolicy(Protocol):
         """
         ...
 
-    def hints(self, pod: PodInfo) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        """What the plugins of a pod's profile registered; one missing registered all events."""
+    def hints(self, profile_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        """What the plugins of a profile registered; one that is missing registered all events."""
         ...
 
     def backoff(self, pod: PodInfo) -> Backoff:

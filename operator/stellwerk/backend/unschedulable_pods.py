@@ -32,8 +32,8 @@ from stellwerk.framework.events import (
 from stellwerk.models.pod import LabelSet, PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 
-HintsFor: TypeAlias = Callable[[PodInfo], Mapping[str, Sequence[ClusterEventWithHint]]]
-"""Pod → plugin of its profile → its registrations; one that is missing registered all events."""
+HintsFor: TypeAlias = Callable[[str], Mapping[str, Sequence[ClusterEventWithHint]]]
+"""Profile's name → plugin → its registrations; one that is missing registered all events."""
 WorthRequeuing: TypeAlias = list[tuple[QueuedPod, QueueingStrategy]]
 
 _MAX_IDLE_GROUPS: Final = 256
@@ -232,7 +232,7 @@ class UnschedulablePods:
         group = self._groups.get(rejectors)
         if group is None:
             self._drop_idle_groups()
-            hints = RejectorHints(rejectors, self._hints(entry.pod))
+            hints = RejectorHints(rejectors, self._hints(entry.profile_name))
             group = self._groups[rejectors] = _Group(rejectors, hints)
             self._routes.clear()
         return group

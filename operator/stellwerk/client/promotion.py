@@ -35,7 +35,8 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
     """Give the shadowed profile the spec of its shadow, then the shadow the former one.
 
     Raises:
-        ConfigurationError: there is no such profile, or it shadows none.
+        ConfigurationError: there is no such profile, it shadows none, or what is left of an
+            interrupted promotion cannot be read.
         Conflict: another client has written meanwhile; promoting again goes on.
         ApiError: the API server refuses.
     """
@@ -49,8 +50,10 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
         plan: dict[str, Any] = {"active": active_name, "spec": active["spec"]}
         shadow = await _annotated(client, shadow, orjson.dumps(plan).decode())
     else:
-        plan = orjson.loads(begun)
+        plan = _begun(begun, shadow)
         active = await _profile(client, plan["active"])
+        if plan["spec"].get("schedulerName") != active["spec"].get("schedulerName"):
+            raise _damaged(name)
     former = plan["spec"]
     wanted = {key: value for key, value in shadow["spec"].items() if key not in _SHADOW_FIELDS}
     wanted |= {key: former[key] for key in _ACTIVE_FIELDS if key in former}
@@ -60,6 +63,32 @@ async def promote(client: ClusterClient, name: str) -> Promotion:
     left = {key: value for key, value in former.items() if key not in _ACTIVE_FIELDS}
     await client.replace(_path(name), {**_annotation_set(shadow, None), "spec": {**left, **kept}})
     return Promotion(plan["active"], name, begun is not None)
+
+
+def _begun(text: str, shadow: JsonObject) -> dict[str, Any]:
+    """What an interrupted promotion has left to be written.
+
+    Raises:
+        ConfigurationError: it is not what a promotion of this shadow writes.
+    """
+    try:
+        plan = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        plan = None
+    if (
+        isinstance(plan, dict)
+        and isinstance(plan.get("spec"), dict)
+        and plan.get("active") == shadow["spec"].get("shadowOf")
+    ):
+        return plan
+    raise _damaged(shadow["metadata"]["name"])
+
+
+def _damaged(name: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"the annotation {PROMOTION_ANNOTATION} of SchedulerProfile {name} is not what a promotion "
+        "writes; without it, promoting begins anew"
+    )
 
 
 async def _profile(client: ClusterClient, name: str) -> JsonObject:

@@ -26,6 +26,8 @@ def print_shadow(answer: Mapping[str, Any], to: Console) -> None:
     left_out = [f"{answer[name]} {name}" for name in ("skipped", "failed") if answer[name]]
     if left_out:
         to.print(Text(f"of {answer['decisions']} decisions, {' and '.join(left_out)}"))
+    if answer.get("groups"):
+        to.print(Text(f"{answer['groups']} decisions on groups of pods are not compared"))
     if not answer["differences"]:
         return
     table = Table(box=None, pad_edge=False)

@@ -14,7 +14,9 @@ from stellwerk.commands.port_arguments import (
     add_port_arguments,
     port_address,
 )
+from stellwerk.errors import ConfigurationError
 
+_MOST: Final = 10**9
 HELP: Final = "say what would happen with other nodes, another pod or another profile"
 
 
@@ -35,6 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", type=int, default=1, help="so many of each (default: 1)")
     parser.add_argument("--drain", metavar="NODE", default="", help="a node that is drained")
     parser.add_argument("--profile", metavar="FILE", type=Path, help="a SchedulerProfile")
+    parser.add_argument(
+        "--recording",
+        metavar="FILE",
+        type=Path,
+        help="with --profile: which of the newest recorded decisions it would have made otherwise",
+    )
+    parser.add_argument(
+        "--last",
+        metavar="NUMBER",
+        type=_count,
+        help="how many recorded decisions to compare (default: 1000)",
+    )
     add_output_arguments(parser)
     add_port_arguments(parser)
     parser.set_defaults(log_level="warning")
@@ -44,6 +58,10 @@ def run(options: argparse.Namespace) -> int:
     """Ask, and print the answer."""
     import asyncio  # noqa: PLC0415
 
+    if options.recording is not None:
+        return _of_recording(options)
+    if options.last is not None:
+        raise ConfigurationError("--last goes with --recording")
     from stellwerk.commands.what_if_request import what_if_request  # noqa: PLC0415
 
     asyncio.run(_ask(port_address(options), what_if_request(options), options.output))
@@ -57,3 +75,22 @@ async def _ask(address: PortAddress, body: dict[str, Any], form: str) -> None:
 
     async with open_port(address) as port:
         await show(lambda: port.post("/what-if", body), form, print_what_if)
+
+
+def _of_recording(options: argparse.Namespace) -> int:
+    for name in ("pod", "set", "add_nodes", "drain", "url", "kubeconfig", "context"):
+        if getattr(options, name, None):
+            option = name.replace("_", "-")
+            raise ConfigurationError(f"--{option} asks the operator, --recording reads a file")
+    if options.profile is None:
+        raise ConfigurationError("--recording needs a --profile to compare with")
+    from stellwerk_simulation.what_if_command import what_if_recorded  # noqa: PLC0415 the whole operator
+
+    return what_if_recorded(options)
+
+
+def _count(text: str) -> int:
+    number = int(text) if text.isdecimal() and len(text) < len(str(_MOST)) else 0
+    if not number:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return number

@@ -29,7 +29,9 @@ OFF_BY_DEFAULT: Final = frozenset(
         "LegacyLeastAllocated",
         "LegacyRequestedToCapacityRatio",
         "NodePreferAvoidPods",
+        "PodGroupPodsCount",
         "SelectorSpread",
+        "TopologyPlacementGenerator",
     }
 )
 """In-tree plugins that no profile has by default, and aliases."""

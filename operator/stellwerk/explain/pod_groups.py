@@ -4,7 +4,7 @@ The operator's port asks for it. What would happen now, and with more nodes, is 
 by the same code that decides groups. Invariant: the live World is only read.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
 from typing import Final, TypeAlias
@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.gangs.attempt import Ground, answered, take_back
@@ -26,6 +27,8 @@ Steps: TypeAlias = Generator[None, None, JsonObject]
 _SHAPES: Final = 3
 """So many kinds of nodes are tried as additions, the largest first."""
 _MOST_NODES: Final = 1024
+_OF_CONDITIONS: Final = "node.kubernetes.io/"
+"""Taints of nodes that are not as new ones would be."""
 
 
 def explain_group(world: World, namespace: str, name: str) -> Steps | None:
@@ -90,6 +93,9 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
     }
     if closed or held:
         result["waitsFor"] = closed or held
+    remarks = sorted(_remarks(world, members))
+    if remarks:
+        result["remarks"] = remarks
     if group is not None:
         result |= _limits(world, members)
         if group.queue:
@@ -101,6 +107,27 @@ def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
             for each in group.conditions
         ]
     return result
+
+
+def _remarks(world: World, members: GroupMembers) -> Iterator[str]:
+    """What may be a mistake."""
+    for name in {pod.spec.scheduler_name for pod in members.pods.values()}:
+        profile = world.profiles.served.get(name)
+        if profile is not None and not profile.places_groups:
+            yield f'profile "{name}" places pods one by one: gangScheduling is off'
+    group, key = members.group, members.key
+    if group is None:
+        names = [
+            each.key.name
+            for each in world.pod_groups.groups.values()
+            if each.group is not None and each.key.namespace == key.namespace
+        ]
+        yield f'there is no pod group "{key.name}"{suggestion(key.name, names)}'
+        return
+    known = {label for node in world.cache.nodes() for label in node.labels}
+    for label in dict.fromkeys((*group.topology, *group.preferred_topology)):
+        if label not in known:
+            yield f'no node has the label "{label}"{suggestion(label, known)}'
 
 
 def _limits(world: World, members: GroupMembers) -> JsonObject:
@@ -172,6 +199,7 @@ def _outcome(decision: GroupDecision) -> JsonObject:
         }
     if decision.preemption is not None:
         result["victims"] = [pod.key for pod in decision.preemption.victims]
+        result["roomIsKeptOn"] = sorted(set(decision.preemption.nodes.values()))
     return result
 
 
@@ -183,20 +211,35 @@ def _with_more_nodes(
 ) -> Generator[None, None, list[JsonObject]]:
     """The smallest number of further nodes of each shape that would do."""
     found: list[JsonObject] = []
-    for shape in _shapes(world.cache.nodes()):
+    for shape in _shapes(world.cache.nodes(), request.members):
         number = yield from _fewest(world, profile, request, shape)
         if number:
             found.append({"nodes": number, "like": shape.name, "allocatable": _amounts(shape)})
     return found
 
 
-def _shapes(nodes: Iterable[NodeInfo]) -> Sequence[NodeInfo]:
-    """One node of each of the largest kinds, that new pods may be placed on."""
+def _shapes(nodes: Iterable[NodeInfo], members: Sequence[PodInfo]) -> Sequence[NodeInfo]:
+    """One node of each of the largest kinds that members could be placed on if they were empty."""
+    wanted = {id(pod.amounts): pod.amounts.requests for pod in members}.values()
     kinds: dict[object, NodeInfo] = {}
     for node in nodes:
-        if not node.unschedulable and not node.taints:
-            kinds.setdefault(tuple(sorted(node.allocatable.items())), node)
-    return sorted(kinds.values(), key=lambda node: -node.allocatable.get("cpu", 0))[:_SHAPES]
+        in_trouble = any(taint.key.startswith(_OF_CONDITIONS) for taint in node.taints)
+        if node.unschedulable or in_trouble:
+            continue
+        if any(_holds(node, requests) for requests in wanted):
+            kinds.setdefault((tuple(sorted(node.allocatable.items())), node.taints), node)
+    asked = {resource for requests in wanted for resource in requests}
+
+    def rank(node: NodeInfo) -> tuple[int, int]:
+        return len(asked - node.allocatable.keys()), -node.allocatable.get("cpu", 0)
+
+    return sorted(kinds.values(), key=rank)[:_SHAPES]
+
+
+def _holds(node: NodeInfo, requests: Mapping[str, int]) -> bool:
+    """Whether a pod fits on the empty node; what it does not offer may come from devices."""
+    offered = node.allocatable
+    return all(offered.get(each, amount) >= amount for each, amount in requests.items())
 
 
 def _amounts(node: NodeInfo) -> JsonObject:

@@ -53,7 +53,7 @@ def queue_facts(world: World, entry: QueuedPod) -> JsonObject:
 
 def waking_events(world: World, entry: QueuedPod, rejectors: Sequence[str]) -> Iterator[JsonObject]:
     """The kinds of events that a rejecting plugin registered, with the plugins."""
-    hints = world.profiles.hints(entry.pod)
+    hints = world.profiles.hints(entry.profile_name)
     plugins_of: dict[str, list[str]] = {}
     for plugin in rejectors:
         registered = hints.get(plugin)

@@ -158,6 +158,10 @@ class DecisionRecords:
 
     def keep(self, decision: Decision, attempts: int, now: float) -> None:
         """Keep a decision for a node, before the snapshot that it was made on changes."""
+        self.put(self.made(decision, attempts, now))
+
+    def made(self, decision: Decision, attempts: int, now: float) -> DecisionRecord:
+        """A record that is not kept yet, made before the snapshot of the decision changes."""
         search = decision.search
         found, scores, total = search.found, decision.scores, decision.total
         names: Sequence[str] = ()
@@ -170,7 +174,7 @@ class DecisionRecords:
         nodes = search.snapshot.node_count
         others = nodes - decision.feasible
         pod = search.pod
-        record = DecisionRecord(
+        return DecisionRecord(
             pod.uid,
             pod.namespace,
             pod.name,
@@ -190,9 +194,10 @@ class DecisionRecords:
             self._why(search, others, now) if others else None,
             _RECORD_BYTES + _NODE_BYTES * len(names) * (1 + len(kept)),
         )
-        self._put(pod.uid, record)
 
-    def _put(self, uid: str, record: DecisionRecord) -> None:
+    def put(self, record: DecisionRecord) -> None:
+        """Keep a record; the oldest make room."""
+        uid = record.uid
         before = self._records.pop(uid, None)
         if before is not None:
             self.held_bytes -= before.size_bytes

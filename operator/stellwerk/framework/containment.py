@@ -26,6 +26,8 @@ from stellwerk.framework.extension_points import (
     BIND,
     FILTER,
     PERMIT,
+    PLACEMENT_GENERATE,
+    PLACEMENT_SCORE,
     POST_BIND,
     POST_FILTER,
     PRE_BIND,
@@ -290,6 +292,22 @@ def _check_key(_: ContainedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Has
     return answer
 
 
+def _check_keys(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> list[list[str]]:
+    return [[_of_kind(key, str) for key in _listed(each)] for each in _listed(answer)]
+
+
+def _listed(answer: object) -> Sequence[object]:
+    if isinstance(answer, (list, tuple)):
+        return answer
+    raise Breach(f"answered {type(answer).__name__}, not lists of label keys")
+
+
+def _check_placement_scores(
+    _: ContainedPlugin, answer: object, arguments: tuple[Any, ...]
+) -> IntColumn:
+    return _column(answer, arguments[0].count, "scores").astype(np.int64)
+
+
 _CHECKS: Final[Sequence[tuple[Point[Any, Any], Check]]] = (
     (PRE_ENQUEUE, _check_status),
     (QUEUE_SORT, _check_sort_key),
@@ -305,6 +323,8 @@ _CHECKS: Final[Sequence[tuple[Point[Any, Any], Check]]] = (
     (PRE_BIND, _check_status),
     (BIND, _check_status),
     (POST_BIND, _check_nothing),
+    (PLACEMENT_GENERATE, _check_keys),
+    (PLACEMENT_SCORE, _check_placement_scores),
 )
 """What checks the answer at each extension point."""
 _CHECKS_BESIDE_POINTS: Final[Mapping[str, tuple[str, Check]]] = MappingProxyType(

@@ -20,6 +20,8 @@ from stellwerk.framework.interface import (
     NormalizeScorePlugin,
     PermitPlugin,
     PermitResult,
+    PlacementGeneratePlugin,
+    PlacementScorePlugin,
     Plugin,
     PostBindPlugin,
     PostFilterPlugin,
@@ -126,6 +128,12 @@ BIND: Final[Point[BindPlugin, Awaitable[Status]]] = Point(ExtensionPoint.BIND, B
 POST_BIND: Final[Point[PostBindPlugin, Awaitable[None]]] = Point(
     ExtensionPoint.POST_BIND, PostBindPlugin, "post_bind"
 )
+PLACEMENT_GENERATE: Final[Point[PlacementGeneratePlugin, Sequence[Sequence[str]]]] = Point(
+    ExtensionPoint.PLACEMENT_GENERATE, PlacementGeneratePlugin, "placement_keys"
+)
+PLACEMENT_SCORE: Final[Point[PlacementScorePlugin, IntColumn]] = Point(
+    ExtensionPoint.PLACEMENT_SCORE, PlacementScorePlugin, "score_placements"
+)
 POINTS: Final[Sequence[Point[Any, Any]]] = (
     PRE_ENQUEUE,
     QUEUE_SORT,
@@ -139,6 +147,8 @@ POINTS: Final[Sequence[Point[Any, Any]]] = (
     PRE_BIND,
     BIND,
     POST_BIND,
+    PLACEMENT_GENERATE,
+    PLACEMENT_SCORE,
 )
 """The points that a plugin may have, by the method that makes it one of theirs."""
 

@@ -15,8 +15,10 @@ from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.follow_up import FollowUp
+from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.framework.status import OK, SKIP, Status
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.snapshot.node_view import NodeView
 
@@ -200,6 +202,26 @@ class NormalizeScorePlugin(Protocol):
     """Maps raw scores of the feasible rows to 0–100."""
 
     def normalize(self, state: CycleState, pod: PodInfo, scores: IntColumn) -> IntColumn: ...
+
+
+class PlacementGeneratePlugin(Plugin, Protocol):
+    """Divides nodes into placements for a group: sets of nodes that all its members are in."""
+
+    def placement_keys(self, group: PodGroup) -> Sequence[Sequence[str]]:
+        """Return the label keys whose values the nodes of a placement share.
+
+        Each is tried where those before it have no placement that holds the group; without keys,
+        all nodes are one placement.
+        """
+        ...
+
+
+class PlacementScorePlugin(Plugin, Protocol):
+    """Scores the placements that hold a group."""
+
+    def score_placements(self, placements: PlacementSums) -> IntColumn:
+        """Return (P,) int64 scores, 0–100."""
+        ...
 
 
 class ReservePlugin(Plugin, Protocol):

@@ -63,6 +63,10 @@ class PluginScore:
         """(n,) int64, 0–100."""
         return self._column(self.scored)
 
+    def normalized_at(self, position: int) -> int:
+        """One of `normalized`, without making the column."""
+        return self.scored if isinstance(self.scored, int) else int(self.scored[position])
+
     def _column(self, values: IntColumn | int) -> IntColumn:
         return np.full(self.size, values, np.int64) if isinstance(values, int) else values
 

@@ -23,6 +23,8 @@ LONGEST_TURN: Final = 4
 class StreamTurn:
     """What one stream has used of its turn, event by event."""
 
+    __slots__ = ("_began_seconds", "_events", "_length", "_used_up")
+
     def __init__(self) -> None:
         self._events = 0
         """Handled since the loop has turned."""
@@ -32,15 +34,15 @@ class StreamTurn:
 
     def used_up(self, began_seconds: float) -> bool:
         """Whether others should have a turn now; asked after an event, with when it began."""
-        if not self._events:
+        events = self._events = self._events + 1
+        if events == 1:
             self._began_seconds = began_seconds
             asyncio.get_running_loop().call_soon(self._turned)
-        self._events += 1
-        if self._events < self._length * EVENTS_PER_TURN:
-            spent_seconds = time.monotonic() - self._began_seconds
-            self._used_up = spent_seconds >= self._length * TURN_SECONDS
-        else:
-            self._used_up = True
+        length = self._length
+        self._used_up = (
+            events >= length * EVENTS_PER_TURN
+            or time.monotonic() - self._began_seconds >= length * TURN_SECONDS
+        )
         return self._used_up
 
     def _turned(self) -> None:

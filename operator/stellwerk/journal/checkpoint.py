@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
-from stellwerk.journal.entries import Decided, Entry, Layout, WatchEvent, encode
+from stellwerk.journal.entries import Decided, Entry, GroupDecided, Layout, WatchEvent, encode
 from stellwerk.journal.reader import Journal
 
 _Key: TypeAlias = tuple[str, str]
@@ -41,6 +41,10 @@ class _Living:
     def take(self, entry: Entry) -> None:
         if isinstance(entry, Decided) and entry.node_name:
             self._place(("Pod", entry.uid))
+        elif isinstance(entry, GroupDecided):
+            for uid, _, _, node_name, _ in entry.members:
+                if node_name:
+                    self._place(("Pod", uid))
         elif isinstance(entry, WatchEvent):
             self._event(entry)
 

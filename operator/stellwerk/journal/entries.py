@@ -1,24 +1,21 @@
 """The lines of a journal: one JSON array each, its first item the kind of entry.
 
-The writer and the reader share it. Invariant: an entry of format N is understood by every version
-that reads format N; another format is refused with its number. Entries are not frozen, for freezing
+The writer makes them of entries, `journal.decoding` makes entries of them. Invariant: an entry of
+format N is understood by every version that reads format N. Entries are not frozen, for freezing
 costs at each of them; nothing changes one that was put in.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final, TypeAlias
 
 import orjson
 
-from stellwerk.errors import SchedulerError
 from stellwerk.models.json_values import JsonObject
 
-FORMAT: Final = 1
-
-
-class JournalError(SchedulerError):
-    """A journal that cannot be read, or not by this version; names the file."""
+FORMAT: Final = 2
+"""1 had no decisions on groups, nothing of devices that are being allocated, and extenders' answers
+only where the decision was made."""
 
 
 @dataclass(slots=True)
@@ -69,7 +66,67 @@ class Decided:
     """Why there is no node."""
     draws: Sequence[tuple[int, int]] = ()
     answers: Sequence[Any] = ()
-    """What extenders answered, call by call."""
+    """What extenders answered, call by call, in format 1."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """A decision stopped here to wait for extenders, or the decision on a group's member did."""
+
+    seconds: float
+    uid: str
+
+
+@dataclass(slots=True)
+class Answered:
+    """What the extenders answered to the call that is waited for."""
+
+    answer: Any
+
+
+@dataclass(slots=True)
+class GroupBegun:
+    """A group was taken up: what was asked for it."""
+
+    seconds: float
+    scheduler_name: str
+    group: Sequence[str]
+    """API group, namespace and name."""
+    members: Sequence[str]
+    """Uids of those to be placed, in the order in which they are tried."""
+    scheduled: Sequence[str] = ()
+    """Uids of those that count as placed."""
+    finished: int = 0
+    keeps_room: bool = False
+    ending: Sequence[str] | None = None
+    """Uids of the pods in whose place room is kept already."""
+
+
+@dataclass(slots=True)
+class Turn:
+    """What follows came between two steps of the decision on a group."""
+
+    steps: int
+    """How many there had been: members' decisions, and moments that were left to others."""
+
+
+@dataclass(slots=True)
+class GroupDecided:
+    """What is to become of a group."""
+
+    seconds: float
+    members: Sequence[Sequence[Any]]
+    """[uid, namespace/name, attempt, node or empty, why there is none] of each."""
+    placed: bool = False
+    message: str = ""
+    victims: Sequence[str] = ()
+    """Uids of pods to be evicted."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """Node by uid, which are kept while room is made."""
+    draws: Sequence[tuple[int, int]] = ()
+    """Of all its members' decisions, in their order."""
+    overs: Sequence[bool] = ()
+    """Whether the time for other orders was over, each time that this was asked."""
 
 
 @dataclass(slots=True)
@@ -90,6 +147,23 @@ class Nominated:
 
 
 @dataclass(slots=True)
+class Held:
+    """What a plugin shows of an object of its own kind, from here on."""
+
+    kind: str
+    obj: JsonObject
+
+
+@dataclass(slots=True)
+class LetGo:
+    """A plugin shows an object of its own kind no more."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(slots=True)
 class Layout:
     """The state of the operator where a part begins, beside the objects: the order of rows."""
 
@@ -99,14 +173,31 @@ class Layout:
     """(uid, node) of pods that are being bound."""
     nominated: Sequence[tuple[str, str]] = ()
     """(uid, node), in the order of nomination."""
+    held: Sequence[tuple[str, JsonObject]] = ()
+    """(kind, object), as in Held."""
 
 
-Entry: TypeAlias = Head | WatchEvent | Snapshot | Decided | Forgotten | Nominated | Layout
+Entry: TypeAlias = (
+    Head
+    | WatchEvent
+    | Snapshot
+    | Asked
+    | Answered
+    | Decided
+    | GroupBegun
+    | Turn
+    | GroupDecided
+    | Forgotten
+    | Nominated
+    | Held
+    | LetGo
+    | Layout
+)
 
 
 def encode(entry: Entry) -> bytes:
     """The line of an entry, with its line feed."""
-    return orjson.dumps(_fields(entry), option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(_fields(entry), list, orjson.OPT_APPEND_NEWLINE)
 
 
 def _fields(entry: Entry) -> list[Any]:
@@ -120,62 +211,43 @@ def _fields(entry: Entry) -> list[Any]:
             "maxPodComplexity": entry.max_pod_complexity,
         }
         return ["H", described]
-    letter, names = _FORMS[type(entry)]
+    letter, names, needed = _FORMS[type(entry)]
     values = [letter, *(getattr(entry, name) for name in names)]
-    while values[-1] is not None and not values[-1]:
+    while len(values) > needed and values[-1] is not None and not values[-1]:
         # What is left out at the end is what the class has by default.
         values.pop()
     return values
 
 
-def decode(line: bytes) -> Entry:
-    """The entry of a line.
-
-    Raises:
-        JournalError: it is of another format.
-        ValueError: it is no entry.
-    """
-    values = orjson.loads(line)
-    if not isinstance(values, list) or not values:
-        raise ValueError("not an entry")
-    kind, *rest = values
-    if kind == "H":
-        return _head(rest[0] if rest else None)
-    made = _MADE.get(kind)
-    if made is None:
-        raise ValueError(f"no entry begins with {kind!r}")
-    try:
-        return made(*rest)
-    except TypeError as error:
-        raise ValueError(f"an entry {kind!r} that is not whole") from error
-
-
-def _head(described: object) -> Head:
-    if not isinstance(described, Mapping):
-        raise ValueError("a head without fields")  # noqa: TRY004 as any other malformed line
-    if described.get("format") != FORMAT:
-        found = described.get("format")
-        raise JournalError(
-            f"format {found!r}; this version of Stellwerk reads format {FORMAT}, "
-            f"the journal was written by {described.get('version', 'an unknown version')}"
-        )
-    return Head(
-        version=str(described.get("version", "")),
-        started_at=str(described.get("startedAt", "")),
-        part=int(described.get("part", 1)),
-        hashed=bool(described.get("hashed")),
-        max_pod_complexity=int(described.get("maxPodComplexity", 0)),
-    )
-
-
-_MADE: Final[Mapping[str, type[Entry]]] = {
+KINDS: Final[Mapping[str, type[Entry]]] = {
     "E": WatchEvent,
     "S": Snapshot,
+    "Q": Asked,
+    "A": Answered,
     "D": Decided,
+    "G": GroupBegun,
+    "T": Turn,
+    "M": GroupDecided,
     "F": Forgotten,
     "N": Nominated,
+    "K": Held,
+    "R": LetGo,
     "L": Layout,
 }
+"""By the letter with which their lines begin; a Head's is H."""
+
+
+def has_default(named: Field[Any]) -> bool:
+    """Whether a line may end before this field."""
+    return named.default is not MISSING or named.default_factory is not MISSING
+
+
 _FORMS: Final = {
-    made: (letter, [field.name for field in fields(made)]) for letter, made in _MADE.items()
+    made: (
+        letter,
+        [each.name for each in fields(made)],
+        1 + sum(not has_default(each) for each in fields(made)),
+    )
+    for letter, made in KINDS.items()
 }
+"""Letter, fields, and how many items a line has at least."""

@@ -11,7 +11,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from stellwerk.journal.entries import Decided, Entry, Layout, Nominated, WatchEvent
+from stellwerk.journal.entries import (
+    Answered,
+    Decided,
+    Entry,
+    GroupBegun,
+    GroupDecided,
+    Held,
+    Layout,
+    LetGo,
+    Nominated,
+    WatchEvent,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import KIND as PROFILE
 
@@ -69,10 +80,22 @@ _DROPPED: Final = frozenset(
         "podIPs",
     }
 )
-_KEPT_ANNOTATIONS: Final = ("scheduling.stellwerk.dev/", "volume.", "kubernetes.io/config.")
+_KEPT_ANNOTATIONS: Final = (
+    "scheduling.stellwerk.dev/",
+    "volume.",
+    "pv.kubernetes.io/",
+    "kubernetes.io/config.",
+)
 _PLAIN_NAMES: Final = frozenset({"drivers", "scoringStrategy"})
 """Lists of what has names that mean something to plugins: CSI drivers."""
 _NUMERIC: Final = frozenset({"Gt", "Lt"})
+_OF_DEVICES: Final = frozenset({"devices", "sharedCounters", "taint", "deviceSelector"})
+"""What describes devices: expressions compare its texts, and requests are named in it."""
+_NAMES_AMONG_DEVICES: Final = frozenset({"pool", "deviceClassName", "nodeName"})
+_NAMING_ANNOTATIONS: Final = frozenset(
+    {"volume.kubernetes.io/selected-node", "volume.beta.kubernetes.io/storage-class"}
+)
+"""Their text is a name."""
 
 
 class Hashing:
@@ -85,22 +108,18 @@ class Hashing:
     def entry(self, entry: Entry) -> Entry:
         """The entry as it is written."""
         match entry:
-            case WatchEvent(kind=kind) if kind == PROFILE:
-                return replace(entry, obj=self._profile(entry.obj))
             case WatchEvent():
-                return replace(entry, obj=self.object(entry.obj))
+                of_profile = entry.kind == PROFILE
+                obj = self._profile(entry.obj) if of_profile else self.object(entry.obj)
+                return replace(entry, obj=obj)
             case Decided():
-                # A message quotes what it is about.
-                return replace(
-                    entry,
-                    key=self._key_of_pod(entry.key),
-                    node_name=self.text(entry.node_name),
-                    nominated=self.text(entry.nominated),
-                    message="",
-                    answers=[self._answer(each) for each in entry.answers],
-                )
-            case Nominated():
-                return replace(entry, node_name=self.text(entry.node_name))
+                return self._decided(entry)
+            case Answered():
+                return Answered(self._answer(entry.answer))
+            case GroupBegun() | GroupDecided():
+                return self._of_group(entry)
+            case Nominated() | Held() | LetGo():
+                return self._of_state(entry)
             case _:
                 return entry
 
@@ -110,6 +129,7 @@ class Hashing:
             [self.text(name) for name in layout.nodes],
             [(uid, self.text(name)) for uid, name in layout.assumed],
             [(uid, self.text(name)) for uid, name in layout.nominated],
+            [(kind, self._named_by_uid(obj)) for kind, obj in layout.held],
         )
 
     def text(self, text: str) -> str:
@@ -147,6 +167,8 @@ class Hashing:
         }
 
     def _value(self, name: str, value: Any) -> Any:  # noqa: ANN401 any JSON
+        if name in _OF_DEVICES:
+            return self._among_devices(name, value)
         if isinstance(value, str):
             if name == "image":
                 return self._image(value)
@@ -159,12 +181,30 @@ class Hashing:
 
     def _fields(self, name: str, value: Mapping[str, Any]) -> dict[str, Any]:
         if name == "annotations":
-            return {key: text for key, text in value.items() if key.startswith(_KEPT_ANNOTATIONS)}
+            return self._annotations(value)
         if name in _LABELS and all(isinstance(each, str) for each in value.values()):
             return {key: self.text(text) for key, text in value.items()}
         if value.get("operator") in _NUMERIC:
             return dict(value)
         return self._map(value)
+
+    def _annotations(self, annotations: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: self.text(str(text)) if key in _NAMING_ANNOTATIONS else text
+            for key, text in annotations.items()
+            if key.startswith(_KEPT_ANNOTATIONS)
+        }
+
+    def _among_devices(self, name: str, value: Any) -> Any:  # noqa: ANN401 any JSON
+        if isinstance(value, Mapping):
+            if name == "nodeSelector":
+                return self._map(value)
+            fields = value.items()
+            return {key: self._among_devices(key, each) for key, each in fields if key != "opaque"}
+        if isinstance(value, list):
+            return [self._among_devices(name, each) for each in value]
+        is_name = name in _NAMES_AMONG_DEVICES and isinstance(value, str)
+        return self.text(value) if is_name else value
 
     def _items(self, name: str, items: list[Any]) -> list[Any]:
         if name in _PLAIN_NAMES:
@@ -187,6 +227,43 @@ class Hashing:
         last = image.rpartition("/")[2]
         return f"{self.text(image if ':' in last or '@' in last else f'{image}:latest')}:h"
 
+    def _decided(self, entry: Decided) -> Decided:
+        """Without its message, which quotes what it is about."""
+        return replace(
+            entry,
+            key=self._key_of_pod(entry.key),
+            node_name=self.text(entry.node_name),
+            nominated=self.text(entry.nominated),
+            message="",
+        )
+
+    def _of_group(self, entry: GroupBegun | GroupDecided) -> GroupBegun | GroupDecided:
+        if isinstance(entry, GroupBegun):
+            api, namespace, name = entry.group
+            return replace(entry, group=[api, self.text(namespace), self.text(name)])
+        members = [
+            [uid, self._key_of_pod(key), attempts, self.text(node_name), ""]
+            for uid, key, attempts, node_name, _ in entry.members
+        ]
+        nodes = {uid: self.text(node_name) for uid, node_name in entry.nodes.items()}
+        return replace(entry, members=members, nodes=nodes, message="")
+
+    def _of_state(self, entry: Nominated | Held | LetGo) -> Nominated | Held | LetGo:
+        if isinstance(entry, Nominated):
+            return replace(entry, node_name=self.text(entry.node_name))
+        if isinstance(entry, Held):
+            return Held(entry.kind, self._named_by_uid(entry.obj))
+        return replace(entry, namespace=self.text(entry.namespace))
+
+    def _named_by_uid(self, obj: JsonObject) -> JsonObject:
+        """An object that a plugin keeps; its name is the uid of what it is about."""
+        hashed = self._map(obj)
+        hashed["metadata"]["name"] = obj["metadata"]["name"]
+        if obj.get("group") is not None:
+            api, namespace, name = obj["group"]
+            hashed["group"] = [api, self.text(namespace), self.text(name)]
+        return hashed
+
     def _key_of_pod(self, key: str) -> str:
         namespace, _, name = key.partition("/")
         return f"{self.text(namespace)}/{self.text(name)}"
@@ -203,5 +280,7 @@ class Hashing:
             case [list() as status, list() as candidates]:
                 left = [[self.text(name), uids, broken] for name, uids, broken in candidates]
                 return [[status[0], [], status[2]], left]
+            case {"error": _}:
+                return {"error": ""}
             case _:
                 return answer

@@ -8,11 +8,18 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from stellwerk.journal.entries import Entry, Head, JournalError, Layout, decode
+from stellwerk.journal.decoding import JournalError, decode
+from stellwerk.journal.entries import Entry, Head, Layout
 
-_CHUNK_BYTES: Final = 1 << 18
-_LONGEST_LINE: Final = 64 << 20
+_CHUNK_BYTES: Final = 1 << 10
+"""What is inflated at once: at its best zstd makes 32 MiB of it."""
+_LONGEST_LINE: Final = 16 << 20
 """Bytes; objects of the API are at most a few MiB."""
+_MOST_EXPANSION: Final = 1000
+"""How many bytes of text there may be for each of the file; a journal of pods that are all alike
+has 200."""
+_ANY_TEXT: Final = 64 << 20
+"""Bytes that any file may hold."""
 
 
 def part_before(file: Path) -> Path:
@@ -51,7 +58,7 @@ class Journal:
         """Yield every entry.
 
         Raises:
-            JournalError: a part cannot be opened, or is of another format.
+            JournalError: a part cannot be opened, is of another format, or larger than any journal.
         """
         for number, part in enumerate(self._parts):
             in_checkpoint = False
@@ -84,17 +91,36 @@ class Journal:
     def _lines(self, part: Path) -> Generator[bytes]:
         try:
             with part.open("rb") as file:
-                rest = b""
-                for block in self._inflated(file, part):
-                    *whole, rest = (rest + block).split(b"\n")
-                    yield from whole
-                    if len(rest) > _LONGEST_LINE:
-                        self.damage = f"{part}: a line of more than {_LONGEST_LINE >> 20} MiB"
-                        return
-                if rest and not self.damage:
-                    self.damage = f"{part}: ends in the middle of an entry"
+                yield from self._split(self._bounded(self._inflated(file, part), part), part)
         except OSError as error:
             raise JournalError(f"cannot read {part}: {error.strerror}") from error
+
+    def _split(self, blocks: Iterator[bytes], part: Path) -> Generator[bytes]:
+        """The lines of blocks; `damage` is set where the last one does not end."""
+        rest: list[bytes] = []
+        for block in blocks:
+            start = 0
+            while (end := block.find(b"\n", start)) >= 0:
+                rest.append(block[start:end])
+                yield b"".join(rest)
+                rest, start = [], end + 1
+            rest.append(block[start:])
+            if sum(map(len, rest)) > _LONGEST_LINE:
+                raise JournalError(f"{part}: a line of more than {_LONGEST_LINE >> 20} MiB")
+        if any(rest) and not self.damage:
+            self.damage = f"{part}: ends in the middle of an entry"
+
+    @staticmethod
+    def _bounded(blocks: Iterator[bytes], part: Path) -> Iterator[bytes]:
+        """The blocks of a part that expands no more than a journal does."""
+        left = max(_ANY_TEXT, _MOST_EXPANSION * part.stat().st_size)
+        for block in blocks:
+            left -= len(block)
+            if left < 0:
+                raise JournalError(
+                    f"{part}: more than {_MOST_EXPANSION} times as much text as file"
+                )
+            yield block
 
     def _inflated(self, file: IO[bytes], part: Path) -> Iterator[bytes]:
         """The text, block by block; `damage` is set where a block does not end or is not whole."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from stellwerk.errors import SchedulerError
 from stellwerk.journal.checkpoint import checkpoint
 from stellwerk.journal.entries import Entry, Head, Layout, WatchEvent, encode
 from stellwerk.journal.hashing import Hashing
@@ -26,6 +27,8 @@ BLOCK_BYTES: Final = 1 << 18
 """Of text: a block is compressed, checked and written as a whole."""
 MOST_WAITING: Final = 200_000
 """Entries; a disk that is so far behind ends the recording."""
+CLOSE_SECONDS: Final = 10.0
+"""So long the end of the process waits for the disk."""
 _LEVEL: Final = 3
 _LOOK_SECONDS: Final = 0.05
 _FLUSH_SECONDS: Final = 1.0
@@ -56,7 +59,7 @@ class JournalWriter:
         Args:
             options: where to, and how much.
             head: the first entry.
-            on_ended: called in the thread when the recording ends early, with the reason.
+            on_ended: called in either thread when the recording ends early, with the reason.
 
         Raises:
             OSError: the file cannot be written.
@@ -79,13 +82,19 @@ class JournalWriter:
 
     def put(self, entry: Entry) -> None:
         """Have an entry written; nothing happens once the recording has ended."""
-        if not self.failure:
-            self._entries.append(entry)
+        if self.failure:
+            return
+        self._entries.append(entry)
+        if len(self._entries) > MOST_WAITING:
+            # Not in the thread, which a disk that hangs keeps.
+            self._end(f"the disk is more than {MOST_WAITING} entries behind")
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write what is left, and end; a disk that hangs is not waited for."""
         self._closing.set()
-        self._thread.join()
+        self._thread.join(CLOSE_SECONDS)
+        if self._thread.is_alive():
+            logger.warning("%s is left without its end: the disk hangs", self._options.file)
 
     # --- in the thread --------------------------------------------------------------------------
 
@@ -93,29 +102,40 @@ class JournalWriter:
         try:
             for entry in self._coming():
                 self._write(entry)
-            self._part.close()
+                if self.failure:
+                    break
+            else:
+                self._part.close()
         except OSError as error:
             self._end(error.strerror or str(error))
+        except SchedulerError as error:
+            self._end(str(error))
         except Exception as error:  # the top of the thread
             logger.exception("the journal failed")
             self._end(f"{type(error).__name__}: {error}")
+        if self.failure:
+            self._part.abandon()
 
     def _coming(self) -> Iterator[Entry]:
         """Entries as they come, until the journal is closed; blocks are flushed every second."""
         flushed_seconds = time.monotonic()
         while True:
             closing = self._closing.wait(_LOOK_SECONDS)
-            while self._entries:
-                yield self._entries.popleft()
+            while (entry := self._next()) is not None:
+                yield entry
             if closing:
                 return
             if time.monotonic() - flushed_seconds >= _FLUSH_SECONDS:
                 self._part.flush()
                 flushed_seconds = time.monotonic()
 
+    def _next(self) -> Entry | None:
+        try:
+            return self._entries.popleft()
+        except IndexError:
+            return None  # also where the other thread has dropped what waits
+
     def _write(self, entry: Entry) -> None:
-        if len(self._entries) > MOST_WAITING:
-            raise OSError(f"the disk is more than {MOST_WAITING} entries behind")
         if isinstance(entry, Layout):
             self._begin_part(entry if self._hashing is None else self._hashing.layout(entry))
             return
@@ -144,10 +164,12 @@ class JournalWriter:
         self.wants_layout = False
 
     def _end(self, reason: str) -> None:
-        self.failure = reason
-        self._part.abandon()
-        logger.error("recording to %s ends: %s", self._options.file, reason)
-        self._on_ended(reason)
+        """Note why the recording ends, once; what waits is dropped."""
+        if not self.failure:
+            self.failure = reason
+            self._entries.clear()
+            logger.error("recording to %s ends: %s", self._options.file, reason)
+            self._on_ended(reason)
 
 
 class _Part:

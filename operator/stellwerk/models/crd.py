@@ -53,8 +53,9 @@ _SETS: Final = frozenset({"schedulerNames"})
 _SHAPE_POINTS: Final = 101
 """Utilization rises in whole percent, so that a longer shape cannot be valid."""
 
-_COLUMNS: Final = (
+_COLUMNS: Final[tuple[tuple[str, str, str, str] | tuple[str, str, str, str, int], ...]] = (
     ("Scheduler", "string", ".spec.schedulerName", "schedulerName of the pods it schedules"),
+    ("Shadows", "string", ".spec.shadowOf", "The profile that it decides beside", 1),
     (
         "Accepted",
         "string",
@@ -114,9 +115,14 @@ def crd_yaml() -> str:
     return _HEADER + yaml.safe_dump(crd_manifest(), sort_keys=False, width=100)
 
 
-def _column(name: str, type_: str, path: str, description: str) -> dict[str, str]:
-    column = {"name": name, "type": type_, "jsonPath": path}
-    return {**column, "description": description} if description else column
+def _column(
+    name: str, type_: str, path: str, description: str, priority: int = 0
+) -> dict[str, Any]:
+    """A column of kubectl's table; `priority` 1: of `-o wide` alone."""
+    column: dict[str, Any] = {"name": name, "type": type_, "jsonPath": path}
+    if description:
+        column["description"] = description
+    return {**column, "priority": priority} if priority else column
 
 
 def _object_schema() -> Schema:

@@ -71,6 +71,11 @@ class PodGroup:
         return self.min_count > 0
 
     @property
+    def asks_for(self) -> "PodGroup":
+        """The group without what is said of it: another one is to be tried anew."""
+        return replace(self, resource_version="", conditions=(), status={})
+
+    @property
     def has_run(self) -> bool:
         """Whether enough members were placed once, as its status says."""
         return any(

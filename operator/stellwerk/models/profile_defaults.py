@@ -46,7 +46,11 @@ REMOVED_PLUGINS: Final = frozenset({"AzureDiskLimits", "CinderLimits", "EBSLimit
 """Names that version v1 of the configuration refuses; NodeVolumeLimits does their work."""
 
 GANG_SCHEDULING: Final = "GangScheduling"
-"""The plugin that `gangScheduling: true` adds to the default ones, as its feature gate does."""
+"""The plugin by which groups are placed."""
+GROUP_PLUGINS: Final[Mapping[str, int | None]] = MappingProxyType(
+    {GANG_SCHEDULING: None, "TopologyPlacementGenerator": None, "PodGroupPodsCount": 1}
+)
+"""What `gangScheduling: true` adds to the default plugins, as the feature gates do (v1.36)."""
 
 ALL: Final = "*"
 """The name that disables every default plugin of a list."""
@@ -94,7 +98,7 @@ def resolve_plugins(
 ) -> ResolvedPlugins:
     """Return what a profile's lists and short weights make of the default plugins.
 
-    `gang_scheduling` adds the plugin of that name to the default ones.
+    `gang_scheduling` adds the plugins that place groups to the default ones.
 
     Precedence as upstream: a specific point over an explicit multiPoint over the default, and
     enabled over disabled (mergePluginSet and expandMultiPointPlugins, v1.36).
@@ -103,7 +107,7 @@ def resolve_plugins(
         ProfileError: an unknown or repeated plugin, one that does not implement the point, or a
             profile without exactly one QueueSort or without a Bind plugin.
     """
-    defaults = {**DEFAULT_PLUGINS, GANG_SCHEDULING: None} if gang_scheduling else DEFAULT_PLUGINS
+    defaults = {**DEFAULT_PLUGINS, **GROUP_PLUGINS} if gang_scheduling else DEFAULT_PLUGINS
     multi_point = _multi_point(plugins.multi_point, known, defaults)
     specific: dict[ExtensionPoint, list[_Entry]] = {}
     by_point: dict[ExtensionPoint, tuple[str, ...]] = {}
@@ -113,6 +117,9 @@ def resolve_plugins(
         disabled = {_canonical(entry.name, known) for entry in plugin_set.disabled}
         shared = [entry for entry in multi_point if point in known[entry.name].extension_points]
         by_point[point] = _ordered(specific[point], shared, disabled)
+    if not by_point[ExtensionPoint.PLACEMENT_GENERATE]:
+        # There is one placement, and nothing to choose between.
+        by_point[ExtensionPoint.PLACEMENT_SCORE] = ()
     _check_singletons(by_point)
     score = {
         **_weights(ExtensionPoint.PLACEMENT_SCORE, by_point, specific, multi_point, known),

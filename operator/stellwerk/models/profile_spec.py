@@ -156,7 +156,7 @@ class SchedulerProfileSpec(ConfigModel):
     profiles match a pod, the older profile schedules it. A selector goes before the schedulerName
     of other profiles."""
 
-    shadow_of: Annotated[str, Field(max_length=253)] = ""
+    shadow_of: Annotated[str, Field(min_length=1, max_length=253)] = ""
     """In place of schedulerName, the name of another SchedulerProfile. This one then decides beside
     it, to be compared, and schedules no pod."""
 

@@ -25,14 +25,17 @@ from stellwerk.framework.events import (
 from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
+    MAX_NODE_SCORE,
     EnqueueExtensions,
     FilterPlugin,
+    PlacementScorePlugin,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     Reuse,
     ScorePlugin,
 )
+from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.framework.services import Handle
 from stellwerk.framework.status import OK, Status, unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
@@ -64,7 +67,12 @@ _MOST_BITS: Final = 29
 
 
 class NodeResourcesFit(
-    PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, EnqueueExtensions
+    PreFilterPlugin,
+    FilterPlugin,
+    PreScorePlugin,
+    ScorePlugin,
+    PlacementScorePlugin,
+    EnqueueExtensions,
 ):
     """The filter's code has a bit per resource that is lacking, and one for "not even if empty"."""
 
@@ -79,6 +87,7 @@ class NodeResourcesFit(
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._strategy = strategy_of(args.scoring_strategy)
+        self._scored = [(each.name, each.weight) for each in args.scoring_strategy.resources]
         self._freed_room = FreedRoom(handle)
 
     # --- PreFilter and Filter -------------------------------------------------------------------
@@ -142,6 +151,23 @@ class NodeResourcesFit(
     @override
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeView) -> IntColumn:
         return self._strategy(nodes, pod.spec.amounts.scoring_requests)
+
+    # --- PlacementScore -------------------------------------------------------------------------
+
+    @override
+    def score_placements(self, placements: PlacementSums) -> IntColumn:
+        """How full each placement is: MostAllocated, whatever the strategy (v1.36)."""
+        total: IntColumn = np.zeros(placements.count, np.int64)
+        weights: IntColumn = np.zeros(placements.count, np.int64)
+        for resource, weight in self._scored:
+            offered = placements.allocatable.get(resource)
+            if offered is None:
+                continue
+            share = placements.requested[resource] * MAX_NODE_SCORE // np.maximum(offered, 1)
+            total += np.where(offered > 0, share * weight, 0)
+            weights += np.where(offered > 0, weight, 0)
+        full: IntColumn = total // np.maximum(weights, 1)
+        return full
 
     # --- queueing hints -------------------------------------------------------------------------
 

@@ -45,11 +45,13 @@ from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBa
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits
+from stellwerk.plugins.pod_group_pods_count import PodGroupPodsCount
 from stellwerk.plugins.pod_topology_spread import PodTopologySpread
 from stellwerk.plugins.priority_sort import PrioritySort
 from stellwerk.plugins.scheduling_gates import SchedulingGates
 from stellwerk.plugins.selector_spread import SelectorSpread
 from stellwerk.plugins.taint_toleration import TaintToleration
+from stellwerk.plugins.topology_placement_generator import TopologyPlacementGenerator
 from stellwerk.plugins.volume_binding import VolumeBinding
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from stellwerk.plugins.volume_zone import VolumeZone
@@ -93,6 +95,8 @@ IN_TREE: Final[tuple[PluginClass, ...]] = (
     GpuBestFit,
     FragmentationGradientDescent,
     GangScheduling,
+    TopologyPlacementGenerator,
+    PodGroupPodsCount,
 )
 """What comes with Stellwerk: the default plugins in calling order, then those off by default."""
 

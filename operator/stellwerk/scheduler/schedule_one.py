@@ -6,10 +6,8 @@
 pod ends in exactly one place: bound, in a queue, or gone.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -24,6 +22,7 @@ from stellwerk.plugins.default_preemption import ASKED
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt, BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
+from stellwerk.scheduler.costly_filters import MOST_TURNS, TURN_SECONDS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_cycle import GroupCycle
 from stellwerk.scheduler.gangs.group_evictions import GroupEvictions
@@ -38,12 +37,11 @@ from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 logger = logging.getLogger(__name__)
 
-TURN_SECONDS: Final = 0.04
-"""So long a costly filter may take before it goes on in slices."""
-SLICE_SECONDS: Final = 0.005
-_MOST_TURNS: Final = 8
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
 
@@ -234,7 +232,7 @@ class ScheduleOne:
         if pod.spec.too_complex:
             return Failure.too_complex(pod.spec)
         world, extenders = self._world, profile.extenders
-        for turns_left in reversed(range(_MOST_TURNS)):
+        for turns_left in reversed(range(MOST_TURNS)):
             # What changes all the time is not waited for.
             state.turn_seconds = TURN_SECONDS if turns_left else None
             world.cache.update_snapshot()
@@ -251,12 +249,3 @@ class ScheduleOne:
         if decision.post_filter is not None and state.get(ASKED, bool):
             self._metrics.preemption_attempts.labels().inc()
         return decision
-
-
-async def in_slices(work: Iterator[None], now: Callable[[], float]) -> None:
-    """Do work while the loop turns."""
-    began_seconds = now()
-    for _ in work:
-        if now() - began_seconds > SLICE_SECONDS:
-            await asyncio.sleep(0)
-            began_seconds = now()

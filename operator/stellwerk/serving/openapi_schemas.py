@@ -378,6 +378,7 @@ _GROUP: Final = _object(
     },
     {
         "waitsFor": TEXT,
+        "remarks": _list(TEXT),
         "queue": TEXT,
         "roomIsKeptSeconds": NUMBER | {"nullable": True},
         "givenBackAfterSeconds": NUMBER,
@@ -393,7 +394,12 @@ _GROUP: Final = _object(
                 "placement": TEXT,
                 "nodes": _map(TEXT),
             },
-            {"message": TEXT, "reasons": _map(TEXT), "victims": _list(TEXT)},
+            {
+                "message": TEXT,
+                "reasons": _map(TEXT),
+                "victims": _list(TEXT),
+                "roomIsKeptOn": _list(TEXT),
+            },
         ),
         "wouldFit": _list(_object({"nodes": NUMBER, "like": TEXT, "allocatable": _map(NUMBER)})),
     },

@@ -218,8 +218,8 @@ class Profiles(QueueingPolicy):
         return uids
 
     @override
-    def hints(self, pod: PodInfo) -> Mapping[str, Sequence[ClusterEventWithHint]]:
-        profile = self.of(pod)
+    def hints(self, profile_name: str) -> Mapping[str, Sequence[ClusterEventWithHint]]:
+        profile = self.served.get(profile_name)
         if profile is None:
             return {}
         hints = {POD_COMPLEXITY: complexity_hints()}

@@ -248,10 +248,7 @@ class WatchServer:
         """Answer one watch request until its timeout, its client or the server ends it."""
         response = web.StreamResponse(headers={"Content-Type": _content_type(form)})
         response.enable_chunked_encoding()
-        try:
-            await response.prepare(request)
-        except ConnectionError:
-            return response  # the client is gone before there was a stream
+        await response.prepare(request)
         feed = WatchFeed(self._store, kind, options, form, self._renderer)
         signal = Signal()
         watcher = Watcher(signal.set, partial(_abort, request), trigger=options.selection.trigger)

@@ -1,11 +1,13 @@
 """Whatever users, nodes and the API do: gangs are whole, and no place that counts is left free."""
 
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.clock import VirtualClock
+from stellwerk.scheduler.gangs import slices
 from tests.support.gang_history import GANGS, NODES, GangHistory, play
 from tests.support.skipped_time import run_skipping
 
@@ -17,8 +19,10 @@ CALM = (
     st.tuples(st.just("add_pods"), GANG, SIZE),
     st.tuples(st.just("delete_pod"), GANG),
     st.tuples(st.just("end_gang"), GANG),
-    st.tuples(st.just("wait"), st.sampled_from((0.01, 0.5, 5.0))),
+    st.tuples(st.just("wait"), st.sampled_from((0.01, 0.5, 5.0, 15.0))),
     st.tuples(st.just("restart")),
+    st.tuples(st.just("ask_back"), GANG),
+    st.tuples(st.just("hurry"), st.integers(0, 12)),
 )
 REFUSALS = st.tuples(st.just("refuse"), GANG)
 
@@ -35,7 +39,9 @@ def played(steps: list[tuple[Any, ...]], *, whole: bool) -> None:
         finally:
             await history.stop()
 
-    run_skipping(flow)
+    # A slice for each member: what happens in a hurry happens between any two of them.
+    with patch.object(slices, "SLICE_SECONDS", 0.0):
+        run_skipping(flow)
 
 
 @settings(max_examples=12)
@@ -48,3 +54,26 @@ def test_no_gang_is_partly_bound_and_none_waits_that_fits(steps: list[tuple[Any,
 @given(steps=histories(*CALM, REFUSALS))
 def test_no_room_is_lost_where_bindings_are_refused(steps: list[tuple[Any, ...]]) -> None:
     played(steps, whole=False)
+
+
+HALF_BOUND: list[tuple[Any, ...]] = [
+    ("add_node", 0, 6),
+    ("add_gang", 0, 3, 1),
+    ("add_pods", 0, 3),
+    ("ask_back", 0),
+    ("delete_pod", 0),
+]
+MEANWHILE = (
+    st.tuples(st.just("wait"), st.sampled_from((0.5, 5.0, 15.0))),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("refuse"), GANG),
+    st.tuples(st.just("add_gang"), st.integers(1, 2), SIZE, st.integers(1, 2)),
+    st.tuples(st.just("add_pods"), st.integers(1, 2), SIZE),
+    st.tuples(st.just("add_node"), st.integers(1, 2), SIZE),
+)
+
+
+@settings(max_examples=6)
+@given(steps=st.lists(st.one_of(*MEANWHILE), max_size=10))
+def test_what_is_bound_in_part_is_given_back_in_time(steps: list[tuple[Any, ...]]) -> None:
+    played([*HALF_BOUND, *steps], whole=False)

@@ -161,28 +161,37 @@ def test_gangs_are_bound_whole_and_what_fits_is_bound(happened: list[tuple[Any, 
 
 
 @settings(max_examples=6)
-@given(st.integers(0, 1 << 30))
-def test_two_gangs_never_starve_each_other(seed: int) -> None:
-    """Each has room for itself; in whatever order their pods come, one after the other runs."""
+@given(st.integers(4, 6), st.integers(4, 6), st.integers(0, 1 << 30))
+def test_two_gangs_never_starve_each_other(size_of_a: int, size_of_b: int, seed: int) -> None:
+    """Each has room for itself, and for a part of the other; one after the other runs."""
+    sizes = {"a": size_of_a, "b": size_of_b}
 
     async def play(clock: VirtualClock) -> None:
         async with running(clock) as world:
+
+            def bound(name: str) -> int:
+                names = [f"{name}-{number}" for number in range(sizes[name])]
+                return sum(world.node_of(each) is not None for each in names)
+
             world.apply(make_profile("stellwerk", gangScheduling=True))
-            world.apply(*(make_node(f"node-{number}", cpu="2") for number in range(2)))
-            world.apply(make_group("a", 4), make_group("b", 4))
-            members = [make_member(f"{name}-{n}", name, cpu="1") for name in "ab" for n in range(4)]
+            world.apply(*(make_node(f"node-{number}", cpu="3") for number in range(2)))
+            world.apply(*(make_group(name, size) for name, size in sizes.items()))
+            members = [
+                make_member(f"{name}-{number}", name, cpu="1")
+                for name, size in sizes.items()
+                for number in range(size)
+            ]
             Random(seed).shuffle(members)
             for member in members:
                 world.apply(member)
                 await quiet()
             await asyncio.sleep(30)
-            first = {name for name in "ab" if world.node_of(f"{name}-0")}
-            assert len(first) == 1
-            for name in first:
-                for number in range(4):
-                    world.delete("Pod", f"{name}-{number}")
+            (first,) = [name for name in sizes if bound(name)]
+            (second,) = {*sizes} - {first}
+            assert bound(first) == sizes[first]
+            for number in range(sizes[first]):
+                world.delete("Pod", f"{first}-{number}")
             await asyncio.sleep(30)
-            (second,) = {*"ab"} - first
-            assert all(world.node_of(f"{second}-{number}") for number in range(4))
+            assert bound(second) == sizes[second]
 
     run_skipping(play)

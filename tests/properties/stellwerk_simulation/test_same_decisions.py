@@ -4,6 +4,7 @@ Which node each pod gets, when and in which order, which pods are preempted for 
 pods never get a node: on random small clusters, under several profiles.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -165,7 +166,9 @@ BUDGETS = st.builds(budget, APPS, minAvailable=st.integers(0, 3)) | st.builds(
 )
 
 
-def workloads(*, gpus: bool = False, queues: bool = True) -> st.SearchStrategy[Workload]:
+def workloads(
+    *, gpus: bool = False, queues: bool = True, policies: Sequence[str] = POLICIES
+) -> st.SearchStrategy[Workload]:
     own = st.builds(profile_of_user, st.sampled_from(["NodeRank", "Random"]), packs=st.booleans())
     return st.builds(
         Workload,
@@ -174,7 +177,7 @@ def workloads(*, gpus: bool = False, queues: bool = True) -> st.SearchStrategy[W
         st.just([priority_class(name) for name in CLASSES]).flatmap(
             lambda classes: st.lists(BUDGETS, max_size=1).map(lambda some: [*classes, *some])
         ),
-        st.sampled_from(POLICIES) if gpus else st.just("default") | own,
+        st.sampled_from(policies) if gpus else st.just("default") | own,
         st.just(queues),
     )
 
@@ -220,4 +223,11 @@ def test_pods_that_are_given_up_often(workload: Workload) -> None:
 @MANY
 @given(workloads(gpus=True) | workloads(gpus=True, queues=False))
 def test_gpu_policies_often(workload: Workload) -> None:
+    the_same_happens(workload)
+
+
+@pytest.mark.long
+@settings(FEW, max_examples=20)
+@given(workloads(gpus=True, queues=False, policies=["pattern-plan"]))
+def test_plans_that_arrive_some_time_later(workload: Workload) -> None:
     the_same_happens(workload)

@@ -320,7 +320,7 @@ def test_profiles_have_hints_of_their_own() -> None:
         "one": {"P": [ClusterEventWithHint(Resource.NODE, Action.ADD)]},
         "two": {"P": [ClusterEventWithHint(Resource.NODE, Action.DELETE)]},
     }
-    index = UnschedulablePods(lambda pod: hints[pod.spec.scheduler_name])
+    index = UnschedulablePods(hints.__getitem__)
     for name in hints:
         index.add_or_update(rejected(pod_info(name, scheduler_name=name), "P"))
     assert set(worth_requeuing(index, NODE_ADDED)) == {"one"}

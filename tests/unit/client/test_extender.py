@@ -17,10 +17,11 @@ from aiohttp.test_utils import TestServer
 
 from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims, go_json
 from stellwerk.client.extender_answers import ANSWER_BYTES, AnsweredVictims
+from stellwerk.client.extender_tls import extender_context
 from stellwerk.clock import SystemClock
 from stellwerk.errors import ExtenderError, Forbidden
 from stellwerk.metrics import Metrics
-from stellwerk.models.extender_spec import Extender
+from stellwerk.models.extender_spec import Extender, ExtenderTLSConfig, SecretReference
 from stellwerk.models.json_values import JsonObject
 from stellwerk.serving.exposition import exposition
 from tests.support.fake_extender import FakeExtender, fake_extender
@@ -543,6 +544,21 @@ async def test_certificates_come_from(
     assert asked == (
         ["/api/v1/namespaces/stellwerk/secrets/extender"] if source == "secret" else []
     )
+
+
+async def test_the_names_of_a_secret_lead_nowhere_else() -> None:
+    asked: list[str] = []
+
+    async def get_object(path: str) -> JsonObject:
+        asked.append(path)
+        return {}
+
+    # The definition refuses such names; what is stored may be older than it.
+    reference = SecretReference.model_construct(namespace="a/b?c", name="../x")
+    config = ExtenderTLSConfig.model_construct(secret_ref=reference)
+    spec = Extender.model_construct(url_prefix="https://extender.example", tls_config=config)
+    await extender_context(spec, get_object)
+    assert asked == ["/api/v1/namespaces/a%2Fb%3Fc/secrets/..%2Fx"]
 
 
 async def test_a_certificate_of_another_authority_is_refused(

@@ -83,6 +83,25 @@ async def test_an_interrupted_promotion_is_finished_by_promoting_again(
 
 
 @pytest.mark.parametrize(
+    "annotation",
+    [
+        pytest.param("garbage", id="no JSON"),
+        pytest.param('["packing"]', id="no object"),
+        pytest.param('{"active": "packing", "spec": 5}', id="no spec"),
+        pytest.param('{"active": "other", "spec": {}}', id="of another profile"),
+        pytest.param('{"active": "packing", "spec": {"schedulerName": "x"}}', id="another name"),
+    ],
+)
+async def test_what_no_promotion_has_written_is_not_resumed(annotation: str) -> None:
+    stored = client()
+    shadow = stored.objects[f"{PATH}/next"]
+    shadow["metadata"]["annotations"] = {PROMOTION_ANNOTATION: annotation}
+    with pytest.raises(ConfigurationError, match="is not what a promotion writes"):
+        await promote(stored, "next")
+    assert specs(stored) == [ACTIVE, SHADOW]
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [("packing", "has no spec.shadowOf"), ("absent", "there is no SchedulerProfile absent")],
 )

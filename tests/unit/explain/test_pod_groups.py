@@ -3,9 +3,10 @@
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
-from tests.support.builders import make_node
+from tests.support.builders import make_node, make_pod
 from tests.support.group_decisions import GroupWorld
-from tests.support.pod_groups import make_group, make_member
+from tests.support.in_process import make_profile
+from tests.support.pod_groups import constrained_to, make_group, make_member
 
 
 def explained(*objects: JsonObject, name: str = "g") -> JsonObject:
@@ -45,6 +46,22 @@ def test_where_no_number_of_such_nodes_helps_none_is_named() -> None:
     assert explained(make_node("n", cpu="2"), make_group("g", 1), *large)["wouldFit"] == []
 
 
+def test_a_profile_that_places_no_groups_is_named() -> None:
+    world = GroupWorld(make_node("n", cpu="2"), make_group("g", 2), *members(2))
+    world.apply(make_profile("stellwerk", generation=2))
+    steps = explain_group(world.world, "default", "g")
+    assert steps is not None
+    (remark,) = finished(steps)["remarks"]
+    assert remark == 'profile "stellwerk" places pods one by one: gangScheduling is off'
+
+
+def test_where_room_is_kept_is_shown() -> None:
+    annotations = {"scheduling.stellwerk.dev/reserves-room": "true"}
+    other = make_pod("other", cpu="1", node_name="n")
+    found = explained(make_node("n", cpu="2"), other, make_group("g", 2, annotations), *members(2))
+    assert found["wouldHappen"]["roomIsKeptOn"] == ["n"]
+
+
 def test_how_long_room_is_kept_is_shown() -> None:
     annotations = {"scheduling.stellwerk.dev/give-back-seconds": "60"}
     world = GroupWorld(make_node("n", cpu="2"), make_group("g", 3, annotations), *members(3))
@@ -55,6 +72,33 @@ def test_how_long_room_is_kept_is_shown() -> None:
     assert steps is not None
     found = finished(steps)
     assert (found["roomIsKeptSeconds"], found["givenBackAfterSeconds"]) == (200, 60)
+
+
+def test_nodes_that_pods_tolerate_are_counted_as_further_ones() -> None:
+    taint = {"key": "gpu", "effect": "NoSchedule"}
+    offered = {"cpu": "2", "memory": "1Gi", "pods": "9", "example.com/gpu": "1"}
+    gpu = make_node("gpu", allocatable=offered, taints=[taint])
+    nodes = [make_node(f"large{n}", cpu=str(90 + n)) for n in range(4)]
+    toleration = {"key": "gpu", "operator": "Exists"}
+    pods = [
+        make_member(f"p{n}", "g", requests={"example.com/gpu": "1"}, tolerations=[toleration])
+        for n in range(2)
+    ]
+    found = explained(gpu, *nodes, make_group("g", 2), *pods)
+    assert [(each["nodes"], each["like"]) for each in found["wouldFit"]] == [(1, "gpu")]
+
+
+def test_misspelt_labels_and_groups_are_named() -> None:
+    node = make_node("n", cpu="2", labels={"topology.kubernetes.io/zone": "a"})
+    constraints = constrained_to("topology.kubernetes.io/zoen")
+    group = make_group("g", 2, schedulingConstraints=constraints)
+    (remark,) = explained(node, group, *members(2))["remarks"]
+    assert remark.startswith('no node has the label "topology.kubernetes.io/zoen"')
+    assert remark.endswith('did you mean "topology.kubernetes.io/zone"?')
+    orphan = make_member("p", "trainign", cpu="1")
+    assert explained(make_group("training", 1), orphan, name="trainign")["remarks"] == [
+        'there is no pod group "trainign"; did you mean "training"?'
+    ]
 
 
 def test_a_placed_group_is_one() -> None:

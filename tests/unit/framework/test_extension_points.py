@@ -20,7 +20,6 @@ from stellwerk.plugins.registry import IN_TREE
 
 METHODS = (*POINTS, UNRESERVE, PRE_BIND_PRE_FLIGHT)
 WAITING = {"permit", "pre_bind", "bind", "post_bind"}
-PLACEMENT = {ExtensionPoint.PLACEMENT_GENERATE, ExtensionPoint.PLACEMENT_SCORE}
 
 
 @pytest.mark.parametrize("point", METHODS, ids=lambda point: point.label)
@@ -32,7 +31,7 @@ def test_a_point_names_a_method_of_its_protocol(point: Point[Any, Any]) -> None:
 def test_every_point_that_plugins_may_have_is_in_the_table_once() -> None:
     listed = [point.point for point in POINTS]
     assert len(listed) == len(set(listed))
-    assert set(listed) == set(ExtensionPoint) - PLACEMENT
+    assert set(listed) == set(ExtensionPoint)
 
 
 @pytest.mark.parametrize("extensions", [ENQUEUE_EXTENSIONS, PRE_FILTER_EXTENSIONS, NORMALIZE_SCORE])

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.watch_handlers import WatchHandlers
+from stellwerk.handlers import lifecycle
 from stellwerk.handlers.availability import Availability
 from stellwerk.handlers.lifecycle import OperatorOptions, _Seldom, run_operator
 from stellwerk.handlers.watched import WATCHED, WatchedKind
@@ -383,6 +384,17 @@ async def test_a_kind_that_kopf_overlooked_at_first_is_found(
     async with operator(api, tmp_path, PODS, PROFILES) as events:
         await eventually(lambda: events.live("SchedulerProfile") == {"default"})
         await eventually(lambda: set(events.synced) == {"Pod", "SchedulerProfile"})
+
+
+async def test_a_silent_watch_is_opened_again_within_half_a_minute(
+    api: FakeWatchApi, pods: FakeKind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lifecycle._INACTIVITY_SECONDS <= 30  # noqa: SLF001 shortened for the test
+    monkeypatch.setattr(lifecycle, "_INACTIVITY_SECONDS", 0.5)
+    async with operator(api, tmp_path, PODS) as events:
+        await eventually(lambda: events.synced and pods.watchers)
+        pods.watchers.clear()  # half-open: no line comes, and no end
+        await eventually(lambda: pods.put("seen") and "seen" in events.live())
 
 
 @both_paths

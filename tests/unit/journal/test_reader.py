@@ -8,10 +8,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stellwerk.journal.decoding import JournalError
 from stellwerk.journal.entries import (
     Entry,
     Head,
-    JournalError,
     Layout,
     WatchEvent,
     encode,
@@ -139,3 +139,25 @@ def test_what_is_no_journal_is_named(tmp_path: Path, content: bytes) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="no such file"):
         open_journal(tmp_path / "j")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(b"x" * (1 << 20), "a line of more than 16 MiB", id="a line without an end"),
+        pytest.param(b'["S"]'.ljust(1 << 20) + b"\n", "more than 1000 times", id="too much text"),
+    ],
+)
+def test_a_small_file_does_not_become_a_large_journal(
+    tmp_path: Path, text: bytes, said: str
+) -> None:
+    file, compressor = tmp_path / "j", zstandard.ZstdCompressor()
+    with file.open("wb") as out:
+        out.write(compressor.compress(encode(HEAD)))
+        endless = compressor.compressobj()
+        for _ in range(80):
+            out.write(endless.compress(text))
+        out.write(endless.flush())
+    with pytest.raises(JournalError, match=said):
+        for _ in open_journal(file):
+            pass

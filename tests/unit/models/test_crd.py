@@ -63,6 +63,7 @@ def test_columns() -> None:
     columns = crd_manifest()["spec"]["versions"][0]["additionalPrinterColumns"]
     assert [column["name"] for column in columns] == [
         "Scheduler",
+        "Shadows",
         "Accepted",
         "Active",
         "Reason",

@@ -4,6 +4,7 @@ import asyncio
 
 from stellwerk.clock import VirtualClock
 from stellwerk.handlers.watched import WATCHED
+from stellwerk.models.json_values import JsonObject
 from stellwerk.scheduler.standby import stand_by
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, eventually, make_profile
@@ -39,6 +40,36 @@ def test_what_others_bind_does_not_pile_up() -> None:
         assert entry.pod.name == "waiting"
 
     run_skipping(flow)
+
+
+def test_many_pods_follow_the_labels_of_their_namespace() -> None:
+    """However often these change: what is left to be done does not pile up."""
+
+    async def flow(clock: VirtualClock) -> None:
+        here = InProcess(clock)
+        for team in ("one", "other"):
+            selector = {"namespaceSelector": {"matchLabels": {"team": team}}}
+            here.apply(make_profile(team, selector=selector))
+        here.apply(team_of("one"))
+        here.apply(*(make_pod(f"p{number}") for number in range(600)))
+        leading = asyncio.Event()
+        world = here.operator.world
+        for _ in range(50):
+            here.apply(team_of("other"), team_of("one"))
+        here.apply(team_of("other"))
+        assert world.queue.backlog
+        standing = asyncio.create_task(stand_by(world, here.operator.active, leading))
+        await eventually(lambda: not world.queue.backlog)
+        assert {entry.profile_name for entry in world.queue.entries.values()} == {"other"}
+        leading.set()
+        await standing
+
+    run_skipping(flow)
+
+
+def team_of(name: str) -> JsonObject:
+    metadata = {"name": "default", "uid": "default", "labels": {"team": name}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def test_what_waits_is_bound_at_once_when_the_lease_is_there() -> None:

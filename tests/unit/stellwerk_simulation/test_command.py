@@ -5,6 +5,7 @@ import csv
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.support.repository import ROOT
 
 DATA = ROOT / "tests" / "data" / "simulation"
 TRACE = ("--nodes", str(DATA / "nodes.csv"), "--pods", str(DATA / "pods.csv"))
+LOADS = re.compile(r"src=|href=|<script|<link|url\(|@import")
 COMMAND = (sys.executable, "-m", "stellwerk", "simulate")
 
 
@@ -99,6 +101,24 @@ def test_numbers_are_checked(
     assert f"argument {arguments[0]}" in capsys.readouterr().err
 
 
+def test_bars_for_a_cluster_without_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, nodes, pods = (tmp_path / name for name in ("out.html", "nodes.csv", "pods.csv"))
+    nodes.write_text("sn,cpu_milli,memory_mib,gpu,model\n<n>,4000,64,0,\nm,4000,64,0,\n")
+    pods.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli\np,1000,1,0,0\n")
+    trace = ("--nodes", str(nodes), "--pods", str(pods), "--jobs", "1")
+    command = ["simulate", *trace, "--compare", "default", "best-fit"]
+    assert main([*command, "--html", str(path)]) == 0
+    text = path.read_text()
+    assert "<dt>nodes in use</dt>" in text
+    assert "<dt>preempted</dt>" not in text
+    assert text.count("<meter max=1 value=1>") == 4
+    capsys.readouterr()
+    assert main([*command, "--curve", str(tmp_path / "out.csv")]) == 2
+    assert "--curve shows loads of GPUs, and these pods ask for none" in capsys.readouterr().err
+
+
 def test_what_is_read_is_not_overwritten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,11 +150,10 @@ def test_a_page_that_loads_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     arguments = ("--compare", "best-fit", "fgd", "--inflate", "0.5", "--html", str(path))
     assert simulate(*arguments) == 0
     text = path.read_text()
-    assert text.count("<polyline") == 4
+    assert text.count('<path class="c') == 4
     assert "fgd against best-fit" in text
-    assert "src=" not in text
-    assert "href=" not in text
-    assert "script" not in text
+    assert "18 nodes and 160 pods, inflated to 50% of all GPUs." in text
+    assert not LOADS.search(text), text
     assert "nodes in use" in capsys.readouterr().out
 
 

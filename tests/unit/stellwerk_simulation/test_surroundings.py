@@ -19,10 +19,10 @@ def named(kind: str, name: str, **fields: Any) -> JsonObject:
     return {"kind": kind, "metadata": {"name": name}, **fields}
 
 
-def simulate(tmp_path: Path, *objects: JsonObject) -> int:
+def simulate(tmp_path: Path, *objects: JsonObject, profile: str = "default") -> int:
     path = tmp_path / "cluster.json"
     path.write_text(json.dumps({"kind": "List", "items": list(objects)}))
-    arguments = ("--nodes", str(path), "--pods", str(path), "--profile", "default", "--jobs", "1")
+    arguments = ("--nodes", str(path), "--pods", str(path), "--profile", profile, "--jobs", "1")
     return main(["simulate", *arguments, "--on-failure", "queue"])
 
 
@@ -39,6 +39,9 @@ def test_kinds_that_no_decision_reads_are_named() -> None:
     objects = [named("Job", "a"), named("ConfigMap", "b"), named("Job", "c"), named("Pod", "d"), {}]
     assert not_read(objects) == "1 ConfigMap, 2 Job, 1 object without a kind"
     assert not_read([named("Node", "n"), named("Service", "s")]) == ""
+    assert not_read([named("ResourceClaim", "c"), named("PodGroup", "g")]) == (
+        "1 PodGroup, 1 ResourceClaim"
+    )
 
 
 def test_they_are_named_on_the_command_line(
@@ -46,7 +49,7 @@ def test_they_are_named_on_the_command_line(
 ) -> None:
     assert simulate(tmp_path, make_node("n"), make_pod("p"), named("ConfigMap", "c")) == 0
     error = capsys.readouterr().err
-    assert error == "stellwerk: simulated without 1 ConfigMap: no decision reads them\n"
+    assert error == "stellwerk: simulated without 1 ConfigMap\n"
 
 
 def test_priorities_come_from_classes_and_evict(
@@ -114,6 +117,26 @@ def test_namespaces_are_selected_by_their_name(
     cluster = make_node("n"), first, second, named("Namespace", "team")
     assert simulate(tmp_path, *cluster) == 0
     assert placed(capsys.readouterr().out) == 1
+
+
+def test_pods_of_groups_and_with_claims_are_placed_one_by_one_as_if_any_node_had_devices(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims = [{"name": "gpu", "resourceClaimName": "taken"}]
+    pods = [
+        make_pod("claims", resourceClaims=claims),
+        make_pod("member", schedulingGroup={"podGroupName": "g"}),
+    ]
+    taken = named("ResourceClaim", "taken", status={"reservedFor": [{"uid": "another"}]})
+    profile = tmp_path / "gangs.yaml"
+    profile.write_text(
+        "kind: SchedulerProfile\nmetadata: {name: gangs}\nspec:\n  schedulerName: gangs\n"
+        "  plugins: {multiPoint: {enabled: [{name: GangScheduling}]}}\n"
+    )
+    assert simulate(tmp_path, make_node("n"), *pods, taken, profile=str(profile)) == 0
+    printed = capsys.readouterr()
+    assert printed.err == "stellwerk: simulated without 1 ResourceClaim\n"
+    assert placed(printed.out) == 2
 
 
 def test_an_object_that_is_wrong_is_named() -> None:

@@ -1,5 +1,7 @@
 """What extenders answered makes the same decision again, from JSON."""
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,12 +9,18 @@ import orjson
 import pytest
 from typing_extensions import override
 
+from stellwerk.errors import SchedulerError
 from stellwerk.framework.status import Status, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.decide import Decision
-from stellwerk.world.extender_answers import AnswersMissing, RecordedExtenders, ReplayedExtenders
+from stellwerk.world.extender_answers import (
+    AnswerSink,
+    AnswersMissing,
+    RecordedExtenders,
+    ReplayedExtenders,
+)
 from stellwerk.world.extenders import ExtenderFilterResult, Extenders
 from tests.support.builders import make_node, make_pod
 from tests.unit.scheduler.extenders.test_decide import Refusing, decided
@@ -85,25 +93,73 @@ def said(decision: Decision) -> tuple[object, ...]:
     )
 
 
+class Sink(AnswerSink):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.asked_for: list[str] = []
+        self.answers: list[Any] = []
+
+    @override
+    def asked(self, pod: PodInfo) -> None:
+        self.asked_for.append(pod.name)
+
+    @override
+    def answered(self, answer: Any) -> None:
+        self.answers.append(answer)
+
+
+def replayed(case: JsonObject, answers: Sequence[Any]) -> Decision:
+    """The decision with these answers, one after the other."""
+    deciding, left = decided(case, ReplayedExtenders()), deque(answers)
+    answer = None
+    while True:
+        try:
+            deciding.send(answer)
+        except StopIteration as ended:
+            decision: Decision = ended.value
+            return decision
+        answer = left.popleft()
+
+
 @pytest.mark.parametrize("name", CASES)
 async def test_the_same_decision_comes_out(name: str) -> None:
     case, extenders = CASES[name]
     profile = {"tieBreakSeed": 3, "extenders": [{"urlPrefix": "http://localhost:1"}]}
-    recorded = RecordedExtenders(extenders)
-    first = await decided({**case, "profile": profile}, recorded)
-    answers = orjson.loads(orjson.dumps(recorded.answers))
-    again = await decided({**case, "profile": profile}, ReplayedExtenders(answers))
-    assert said(first) == said(again)
+    sink = Sink()
+    first = await decided({**case, "profile": profile}, RecordedExtenders(extenders, sink))
+    answers = orjson.loads(orjson.dumps(sink.answers))
+    assert said(first) == said(replayed({**case, "profile": profile}, answers))
     assert answers
+    assert sink.asked_for == ["p"], "once for each decision"
 
 
-async def test_each_decision_has_answers_of_its_own() -> None:
-    recorded = RecordedExtenders(Choosy("n8"))
-    for _ in range(2):
-        await decided({"pod": make_pod("p"), "nodes": NODES}, recorded)
-    assert len(recorded.answers) == 2
+class Broken(Refusing):
+    """Does not answer."""
+
+    @override
+    async def filter(self, pod: PodInfo, node_names: Any) -> ExtenderFilterResult:
+        raise SchedulerError("no answer")
 
 
-async def test_a_question_that_was_not_asked_has_no_answer() -> None:
+async def test_a_failure_is_an_answer_too() -> None:
+    case, sink = {"pod": make_pod("p"), "nodes": NODES}, Sink()
+    with pytest.raises(SchedulerError, match="no answer"):
+        await decided(case, RecordedExtenders(Broken(""), sink))
+    with pytest.raises(SchedulerError, match="no answer"):
+        replayed(case, sink.answers)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [5, [], ["n1"], [["n1"], 5], [["n1"], {"n1": ["Nonsense", [], ""]}], {"x": 1}],
+    ids=repr,
+)
+def test_the_answer_to_another_question_is_none(answer: Any) -> None:
     with pytest.raises(AnswersMissing):
-        await decided({"pod": make_pod("p"), "nodes": NODES}, ReplayedExtenders([]))
+        replayed({"pod": make_pod("p"), "nodes": NODES}, [answer])
+
+
+def test_scores_of_other_nodes_are_none() -> None:
+    with pytest.raises(AnswersMissing):
+        replayed({"pod": make_pod("p"), "nodes": NODES}, [[None, {}], [1, 2]])

@@ -39,5 +39,5 @@ def test_without_a_profile_the_queue_goes_by_priority_and_time() -> None:
     profiles, pod = Profiles(), pod_info("p", priority=7)
     assert profiles.sort_key(pod, 3.0) == (-7, 3.0)
     assert profiles.pre_enqueue(pod, "") is OK
-    assert profiles.hints(pod) == {}
+    assert profiles.hints("default-scheduler") == {}
     assert profiles.backoff(pod) == Backoff()

@@ -8,6 +8,7 @@ being bound.
 import asyncio
 import logging
 from contextvars import Context
+from datetime import datetime
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.errors import Conflict, NotFound, SchedulerError
@@ -15,6 +16,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.scheduler.gangs.group_reports import group_reference
+from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.world.world import World
 
@@ -28,26 +30,36 @@ class GiveBack:
         self._world, self._outbox = world, outbox
         self._timers: dict[PodGroupKey, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._outdated: set[PodGroupKey] = set()
+        """Groups that have not been bound in part all the time since this process began."""
 
     def look(self, members: GroupMembers) -> None:
         """Begin to wait for the rest of a group, or stop waiting."""
         key, group = members.key, members.group
-        if group is None or group.give_back_seconds is None or not self._is_partly_bound(members):
+        if group is None or group.give_back_seconds is None or not members.is_partly_bound:
             timer = self._timers.pop(key, None)
             if timer is not None:
                 timer.cancel()
+            if timer is not None or members.bound:
+                self._outdated.add(key)
         elif key not in self._timers:
-            loop = asyncio.get_running_loop()
-            self._timers[key] = loop.call_later(group.give_back_seconds, self._over, key)
+            seconds = self._left_seconds(group, group.give_back_seconds)
+            self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._over, key)
 
-    def _is_partly_bound(self, members: GroupMembers) -> bool:
-        group = members.group
-        return group is not None and 0 < members.bound < group.min_count - members.succeeded
+    def _left_seconds(self, group: PodGroup, seconds: float) -> float:
+        """How long to wait: less where an earlier process has begun to."""
+        for condition in group.conditions if group.key not in self._outdated else ():
+            if condition["type"] == PARTLY_BOUND and condition.get("status") == "True":
+                since = datetime.fromisoformat(condition["lastTransitionTime"])
+                passed = (self._world.clock.now() - since).total_seconds()
+                return min(seconds, max(0.0, seconds - passed))
+        return seconds
 
     def _over(self, key: PodGroupKey) -> None:
         del self._timers[key]
+        self._outdated.add(key)
         members = self._world.pod_groups.groups.get(key)
-        if members is None or members.group is None or not self._is_partly_bound(members):
+        if members is None or members.group is None or not members.is_partly_bound:
             return
         held = [pod for pod in members.pods.values() if _may_go(pod)]
         if held:
@@ -74,6 +86,10 @@ class GiveBack:
             f"{group.give_back_seconds} s",
             reporting_controller=self._world.profiles.profile_name(held[0]),
         )
+        members = self._world.pod_groups.groups.get(group.key)
+        if members is not None:
+            # What could not be deleted is tried again.
+            self.look(members)
 
 
 def _may_go(pod: PodInfo) -> bool:

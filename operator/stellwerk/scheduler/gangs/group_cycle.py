@@ -7,19 +7,22 @@ queue, or gone.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.scheduler.attempt_failures import AttemptFailures
+from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_observer import GroupObserver
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
 from stellwerk.scheduler.gangs.slices import Slices
-from stellwerk.scheduler.gangs.turn_taking import hold, let_follow
+from stellwerk.scheduler.gangs.turn_taking import hold, tried
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -32,11 +35,14 @@ from stellwerk.world.gangs.group_decision import (
     decide_group,
 )
 from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import gang_args, keeps_room, queue_of, why_held
+from stellwerk.world.gangs.turns import gang_args, keeps_room, why_held
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
+
+MEMBER_TURN_SECONDS: Final = 0.01
+"""So long a costly filter may take for a member before it goes on in slices."""
 
 
 @dataclass(slots=True)
@@ -52,6 +58,8 @@ class GroupCycle:
     hand_over: HandOver
     observer: GroupObserver | None = None
     """Is shown every decision before it has effects; None: nothing is."""
+    decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
+    """A recording operator takes down what goes into it, and what comes of it."""
 
     async def run(self, queued: QueuedPod, profile: ServedProfile) -> None:
         """Decide the group of a member that was popped."""
@@ -69,13 +77,13 @@ class GroupCycle:
         closed = world.pod_groups.why_closed(members)
         if differ:
             await self.hand_over.fail_all(taken, Failure.error(differ))
-        elif closed:
+        elif closed or self._lacks_members(taken):
             await self.hand_over.rest(taken)
         elif held := why_held(world, members):
             hold(world, self.reports, members, taken.queued.values(), held)
         else:
             await self._attempt(taken)
-            let_follow(world, queue_of(world, members))
+            tried(world, members)
 
     # --- taking up ------------------------------------------------------------------------------
 
@@ -109,6 +117,11 @@ class GroupCycle:
         shown = " and ".join(f'"{name}"' for name in sorted(names))
         return f"all pods in a single pod group should {rule}, got: {shown}"
 
+    def _lacks_members(self, taken: Taken) -> bool:
+        """Whether too few are in hand, as where plugins keep others from the queue."""
+        group, placed = taken.members.group, self.world.pod_groups.placed(taken.members)
+        return group is not None and len(taken.queued) + placed < group.min_count
+
     def _skip(self, queued: QueuedPod, profile: ServedProfile) -> None:
         if queued.newest.terminating:
             self.outbox.recorder.event(
@@ -126,6 +139,8 @@ class GroupCycle:
         assert members.group is not None  # noqa: S101 an open group has an object
         scheduled = []
         for uid, pod in members.pods.items():
+            if uid in taken.queued:
+                continue
             placed = world.cache.assumed_pods.get(uid) or pod
             if placed.node_name and not pod.terminating:
                 scheduled.append(placed)
@@ -176,10 +191,9 @@ class GroupCycle:
         metrics.podgroup_scheduling_attempt_duration.labels(*labels).observe(seconds)
 
     async def _decide(self, taken: Taken, request: GroupRequest) -> GroupDecision:
-        deciding = decide_group(self.world, taken.profile, request)
+        deciding = self.decide_group(self.world, taken.profile, request)
         try:
-            if taken.profile.extenders is None:
-                return await self._in_slices(taken, deciding)
+            # Plugins of a profile that changes between slices could not read what these remember.
             with self.loader.unchanged():
                 return await self._in_slices(taken, deciding)
         finally:
@@ -201,6 +215,18 @@ class GroupCycle:
             return decision
 
     async def _answer(self, ask: Ask) -> Decision:
+        """Decide a member; what costly filters have left to do is done in slices before."""
+        state, now = ask.state, self.world.clock.monotonic
+        for turns_left in reversed(range(MOST_TURNS)):
+            state.turn_seconds = MEMBER_TURN_SECONDS if turns_left else None
+            decision = await self._attempt_at(ask)
+            if state.unfinished is None:
+                break
+            await in_slices(state.unfinished, now)
+            state.begin_anew()
+        return decision
+
+    async def _attempt_at(self, ask: Ask) -> Decision:
         extenders = ask.profile.extenders
         if extenders is None or ask.world is not self.world:
             return decided_at_once(ask)
@@ -208,13 +234,17 @@ class GroupCycle:
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
     def _show(self, taken: Taken, ask: Ask, decision: Decision) -> None:
-        """Show a member's decision to what observes; trials on a fork are nothing to show."""
+        """Keep what explains a member's decision, and show it; trials on a fork are neither."""
         if ask.world is not self.world:
             return
+        uid = ask.pod.uid
         if logger.isEnabledFor(logging.DEBUG):
             log_decision(ask.pod, taken.profile.scheduler_name, decision)
+        if decision.failure is None:
+            attempts, now = taken.queued[uid].attempts, self.world.clock.monotonic()
+            taken.records[uid] = self.hand_over.records.made(decision, attempts, now)
         if self.observer is not None:
-            self.observer.member_decided(ask, taken.queued[ask.pod.uid], decision)
+            self.observer.member_decided(ask, taken.queued[uid], decision)
 
     def _check_members(self, taken: Taken, decision: GroupDecision) -> None:
         """Take the placement back if too few members are left, after what came between slices."""

@@ -89,7 +89,13 @@ class GroupEvents:
             parse = parse_pod_group if kind == "PodGroup" else parse_coscheduling_group
             parsed = parse(obj)
             key = parsed.key
+            members = self._book.groups.get(key)
+            before = members.group if members is not None else None
+            queue = self._book.queues.of(before) if before is not None else None
             self._book.put_group(parsed)
+            if before is not None and before.asks_for != parsed.asks_for:
+                self._wake_one(key)
+                let_follow(self._world, queue)
         self._changed(key)
 
     def _changed(self, key: PodGroupKey) -> None:

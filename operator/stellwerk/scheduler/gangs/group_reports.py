@@ -7,7 +7,7 @@ API shows already.
 
 import asyncio
 import logging
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,9 +17,11 @@ from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import Place
 from stellwerk.errors import NotFound, NotLeader, SchedulerError
 from stellwerk.models.foreign_text import shown
-from stellwerk.models.object_reference import ObjectReference
+from stellwerk.models.object_reference import ObjectReference, pod_reference
+from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import POD_GROUP_SCHEDULED, PodGroup
 from stellwerk.models.pod_group_key import COSCHEDULING_API, WORKLOAD_API, PodGroupKey
+from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.gangs.coscheduling_status import coscheduling_status
 from stellwerk.scheduler.gangs.own_conditions import OWN, own_conditions
 from stellwerk.scheduler.outbox import Outbox
@@ -131,10 +133,30 @@ class GroupReports:
         if members is None or not members.pods or not self._served(key):
             return
         self._say(key, COUNTED)
-        closed = book.why_closed(members)
-        if closed and not self._is_satisfied(key):
-            self._say(key, Said("False", WAITING_FOR_PODS, closed))
+        if self._is_satisfied(key):
+            return
+        closed, kept = book.why_closed(members), self._why_kept(members)
+        if closed or kept:
+            self._say(key, Said("False", WAITING_FOR_PODS, closed or kept))
+        if closed:
             self._tell_pods(members)
+
+    def _why_kept(self, members: GroupMembers) -> str:
+        """Which plugins keep so many members from the queue that the group lacks them."""
+        entries, preempting = self.world.queue.entries, self.world.preempting
+        kept = Counter(
+            entry.gating_plugin
+            for uid, pod in members.pods.items()
+            if (entry := entries.get(uid)) is not None and entry.place is Place.GATED
+            if not (pod.spec.scheduling_gates or uid in preempting)
+            if entry.gating_plugin != GANG_SCHEDULING
+        )
+        needed = members.group.min_count if members.group is not None else 0
+        ready = self.world.pod_groups.existing(members) - kept.total()
+        if not kept or ready >= needed:
+            return ""
+        by = ", ".join(f"{count} by {name}" for name, count in sorted(kept.items()))
+        return f"waiting for pods that are kept from the queue: {ready} of {needed} are not ({by})"
 
     def _tell_pods(self, members: GroupMembers) -> None:
         """Say of each pod that waits that it does; without counts, which change with each pod."""
@@ -150,6 +172,19 @@ class GroupReports:
                 continue
             if entry is not None and entry.place is Place.GATED:
                 self.outbox.reports.put(Report(pod, WAITING_FOR_PODS, message))
+                if all(each.get("message") != message for each in pod.conditions):
+                    self._pod_event(pod, message)
+
+    def _pod_event(self, pod: PodInfo, message: str) -> None:
+        """An event on a pod that waits for its group: `kubectl describe pod` shows no condition."""
+        self.outbox.recorder.event(
+            pod_reference(pod),
+            "Warning",
+            WAITING_FOR_PODS,
+            "Scheduling",
+            message,
+            reporting_controller=pod.spec.scheduler_name,
+        )
 
     def _is_satisfied(self, key: PodGroupKey) -> bool:
         """Whether enough members have a node, whatever becomes of the others."""

@@ -4,15 +4,17 @@ The group cycle calls it, and waits: it is done in slices, as deciding is. Invar
 was taken is in exactly one place when it is done, and none is in two meanwhile.
 """
 
+import asyncio
 import logging
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.explain.records import DecisionRecords
+from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
@@ -60,6 +62,8 @@ class Taken:
     members: GroupMembers
     started_seconds: float
     slices: Slices
+    records: dict[str, DecisionRecord] = field(default_factory=dict)
+    """By uid, of the members' last decisions for nodes; the Decisions are too large to be kept."""
 
 
 @dataclass(slots=True)
@@ -78,6 +82,8 @@ class HandOver:
     """What is left for early attempts."""
     _counted_seconds: float = 0.0
     """When that was last counted."""
+    _ends: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
+    """When room is kept no longer."""
 
     async def bind(self, taken: Taken, decision: GroupDecision) -> None:
         """Hand the members that have a node to binding tasks, the others back to the queue."""
@@ -85,24 +91,22 @@ class HandOver:
         placed = [each for each in verdicts if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
         quorum = BindingQuorum(len(placed), needed) if needed > 1 else None
-        decided_seconds = self.world.clock.monotonic()
         for number, verdict in enumerate(verdicts):
             await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
             queued = taken.queued[verdict.pod.uid]
             self._note(verdict, taken.profile)
-            if verdict.assumed is None or verdict.decision is None:
+            if verdict.assumed is None:
                 self._fail(taken, queued, verdict.failure)
                 continue
-            made = verdict.decision
-            self.records.keep(made, queued.attempts, decided_seconds)
+            self.records.put(taken.records[verdict.pod.uid])
             attempt = BindingAttempt(
                 queued,
                 taken.profile,
                 verdict.state,
                 verdict.assumed,
                 taken.started_seconds,
-                made.search.found.evaluated,
-                made.feasible,
+                verdict.evaluated,
+                verdict.feasible,
                 quorum=quorum,
             )
             self.bindings.start(verdict.pod.uid, self.binding_cycle.run(attempt))
@@ -153,6 +157,9 @@ class HandOver:
         """The nodes to which members are nominated while room is made, for a limited time."""
         members = taken.members
         members.ending = preemption.ending if preemption is not None else None
+        timer = self._ends.pop(members.key, None)
+        if timer is not None:
+            timer.cancel()
         if preemption is None:
             members.reserved_since = None
             return {}
@@ -162,8 +169,19 @@ class HandOver:
         group = members.group
         given = group.schedule_timeout_seconds if group is not None else None
         limit_seconds = given or gang_args(taken.profile).reservation_seconds
-        is_kept = now - since < limit_seconds or is_first(self.world, members)
+        left_seconds = since + limit_seconds - now
+        if left_seconds > 0:
+            loop = asyncio.get_running_loop()
+            self._ends[members.key] = loop.call_later(left_seconds, self._over, members.key)
+        is_kept = left_seconds > 0 or is_first(self.world, members)
         return preemption.nodes if is_kept else {}
+
+    def _over(self, key: PodGroupKey) -> None:
+        """Room has been kept for a group long enough: have it tried, and give it up otherwise."""
+        del self._ends[key]
+        members = self.world.pod_groups.groups.get(key)
+        if members is not None and members.reserved_since is not None:
+            self.world.activate([pod for pod in members.pods.values() if not pod.node_name])
 
     def _spend(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.
@@ -184,12 +202,7 @@ class HandOver:
 
     def _follow_up(self, verdicts: Sequence[Verdict]) -> None:
         """What PostFilter wants done in the cluster; members that share a claim want the same."""
-        acts = {
-            act.act: act
-            for each in verdicts
-            if each.decision is not None and each.decision.post_filter is not None
-            if (act := each.decision.post_filter.follow_up) is not None
-        }
+        acts = {act.act: act for each in verdicts if (act := each.follow_up) is not None}
         for act in acts.values():
             self.outbox.follow_ups.start(act)
 

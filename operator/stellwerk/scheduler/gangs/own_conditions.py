@@ -16,7 +16,9 @@ from stellwerk.models.pod_group import PodGroup
 PLACED: Final = "scheduling.stellwerk.dev/Placed"
 """Its message begins with placed and needed pods, such as `2/4`; True: that is enough."""
 ANNOTATIONS: Final = "scheduling.stellwerk.dev/AnnotationsUsable"
-OWN: Final = frozenset({PLACED, ANNOTATIONS})
+PARTLY_BOUND: Final = "scheduling.stellwerk.dev/PartlyBound"
+"""Only of groups that are given back after a time: since when too few of their pods are bound."""
+OWN: Final = frozenset({PLACED, ANNOTATIONS, PARTLY_BOUND})
 
 
 def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObject | None:
@@ -26,7 +28,7 @@ def own_conditions(members: GroupMembers, placed: int, now: datetime) -> JsonObj
         return None
     known = {each["type"]: each for each in group.conditions}
     changed = []
-    for wanted in _wanted(group, placed, known):
+    for wanted in (*_wanted(group, placed, known), *_given_back(group, members, known)):
         before = known.get(wanted["type"], {})
         if all(before.get(name) == value for name, value in wanted.items()):
             continue
@@ -54,4 +56,21 @@ def _wanted(group: PodGroup, placed: int, known: JsonObject) -> Iterator[dict[st
             "status": "False" if group.problems else "True",
             "reason": "Invalid" if group.problems else "Valid",
             "message": shown("; ".join(group.problems)),
+        }
+
+
+def _given_back(
+    group: PodGroup, members: GroupMembers, known: JsonObject
+) -> Iterator[dict[str, Any]]:
+    seconds, is_partly = group.give_back_seconds, members.is_partly_bound
+    if seconds is not None and (is_partly or PARTLY_BOUND in known):
+        needed = group.min_count - members.succeeded
+        message = f"{members.bound}/{needed} pods are bound"
+        if is_partly:
+            message = f"{message}; what has not started is given back after {seconds:g} s"
+        yield {
+            "type": PARTLY_BOUND,
+            "status": "True" if is_partly else "False",
+            "reason": "TooFewPods" if is_partly else "NotPartly",
+            "message": message,
         }

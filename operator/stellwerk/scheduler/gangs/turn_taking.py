@@ -36,6 +36,14 @@ def hold(
     reports.waits_for_turn(members, reason)
 
 
+def tried(world: World, members: GroupMembers) -> None:
+    """A group has had its attempt: those held for it follow."""
+    queue = queue_of(world, members)
+    if queue is not None:
+        queue.held.pop(members.key, None)
+        let_follow(world, queue)
+
+
 def let_follow(world: World, queue: GroupQueue | None) -> None:
     """A group of the queue was tried, placed or lost: have those tried that may be now."""
     if queue is None or not queue.held:

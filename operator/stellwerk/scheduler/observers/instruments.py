@@ -225,10 +225,11 @@ class Gauges:
     def _refresh_groups(self) -> None:
         """Groups that wait, and for how long."""
         book, now = self._world.pod_groups, self._world.clock.monotonic()
-        waiting, longest = {"pods": 0, "room": 0}, 0.0
+        waiting, longest = {"pods": 0, "room": 0, "turn": 0}, 0.0
         for members in book.groups.values():
             if members.waiting_since is not None:
-                waiting["pods" if book.why_closed(members) else "room"] += 1
+                held = "turn" if book.is_held(members) else "room"
+                waiting["pods" if book.why_closed(members) else held] += 1
                 longest = max(longest, now - members.waiting_since)
         for what, count in waiting.items():
             self._metrics.podgroups_waiting.labels(what).set(count)

@@ -6,26 +6,31 @@ in their order brings a World through the same states, and no entry makes anythi
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from typing_extensions import override
 
 from stellwerk import __version__
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
+from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.clock import Clock
 from stellwerk.errors import ConfigurationError, SchedulerError
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.framework.services import Recorder
 from stellwerk.journal.entries import (
+    Answered,
+    Asked,
     Decided,
+    Entry,
     Forgotten,
     Head,
+    Held,
     Layout,
+    LetGo,
     Nominated,
     Snapshot,
     WatchEvent,
@@ -37,10 +42,12 @@ from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.extenders.pool import ExtenderPool
+from stellwerk.scheduler.observers.group_recording import GroupRecording
+from stellwerk.scheduler.schedule_one import ScheduleOne
 from stellwerk.snapshot.snapshot import Snapshot as Columns
 from stellwerk.world.decide import Decision
 from stellwerk.world.effects import Effects, apply
-from stellwerk.world.extender_answers import RecordedExtenders
+from stellwerk.world.extender_answers import Answer, AnswerSink, RecordedExtenders
 from stellwerk.world.extenders import Extenders
 from stellwerk.world.world import World
 
@@ -52,11 +59,22 @@ class Recording:
 
     def __init__(self, writer: JournalWriter, clock: Clock) -> None:
         self._writer = writer
-        self.put = writer.put
+        self.put: Callable[[Entry], None] = writer.put
         self.seconds = clock.monotonic
         """Of an entry."""
-        self.within_event = False
-        """Whether changes follow from an event that is in the journal."""
+        self.is_followed = False
+        """Whether changes follow from an event or a decision that is in the journal."""
+        self.in_group = False
+        """Whether a group is being decided: no part may end there."""
+        self._world: World | None = None
+
+    def observe(self, world: World, schedule_one: ScheduleOne, extenders: ExtenderPool) -> None:
+        """Take down what is decided, and what extenders answer."""
+        self._world = world
+        schedule_one.apply = self.apply
+        schedule_one.groups.decide_group = GroupRecording(self).decide_group
+        if isinstance(extenders, RecordedExtenderPool):
+            extenders.sink = self
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -67,13 +85,26 @@ class Recording:
         """An event, before it is handled."""
         self.put(WatchEvent(self.seconds(), kind, event_type, obj))
 
+    def asked(self, pod: PodInfo) -> None:
+        """A decision begins to wait for extenders."""
+        if self._world is not None and not self.in_group:
+            self.begin_part_where_full(self._world)
+        self.put(Asked(self.seconds(), pod.uid))
+
+    def answered(self, answer: Answer) -> None:
+        """The extenders' answer has come."""
+        self.put(Answered(answer))
+
     def apply(self, world: World, queued: QueuedPod, decision: Decision) -> Effects:
         """Take a decision down, and apply it."""
-        self.begin_part_where_full(world)
-        extenders = decision.search.profile.extenders
-        answers = extenders.answers if isinstance(extenders, RecordedExtenders) else ()
-        self.decided(queued, decision, answers)
-        return apply(world, queued, decision)
+        if decision.search.profile.extenders is None:
+            self.begin_part_where_full(world)
+        self.decided(queued, decision)
+        self.is_followed = True
+        try:
+            return apply(world, queued, decision)
+        finally:
+            self.is_followed = False
 
     def begin_part_where_full(self, world: World) -> None:
         """Begin another part where the newest is full; between two events."""
@@ -90,8 +121,8 @@ class Recording:
         if self._writer.failure:
             raise SchedulerError(f"the recording ended: {self._writer.failure}")
 
-    def decided(self, queued: QueuedPod, decision: Decision, answers: Sequence[Any]) -> None:
-        """A decision, before it is applied, with what extenders answered for it."""
+    def decided(self, queued: QueuedPod, decision: Decision) -> None:
+        """A decision, before it is applied."""
         search, failure, candidate = decision.search, decision.failure, decision.candidate
         pod = queued.pod
         self.put(
@@ -105,8 +136,8 @@ class Recording:
                 failure.nomination.node_name if failure is not None else "",
                 () if candidate is None else [victim.uid for victim in candidate.victims],
                 failure.message if failure is not None else "",
-                decision.draws,
-                answers,
+                # What Reserve draws is no part of the decision.
+                decision.draws[:],
             )
         )
 
@@ -118,16 +149,19 @@ def layout(world: World) -> Layout:
         nodes=sorted(snapshot.row_of, key=snapshot.row_of.__getitem__),
         assumed=[(uid, pod.node_name) for uid, pod in world.cache.assumed_pods.items()],
         nominated=[(uid, name) for name, pods in nominator.by_node.items() for uid in pods],
+        held=list(world.objects.held()) if isinstance(world.objects, RecordedObjects) else (),
     )
 
 
 class RecordedExtenderPool(ExtenderPool):
-    """Extenders whose answers are taken down with the decisions that they lead to."""
+    """Extenders whose answers are taken down."""
+
+    sink: AnswerSink
 
     @override
     def serve(self, wanted: Mapping[str, Sequence[Extender]]) -> Mapping[str, Extenders]:
         served = super().serve(wanted)
-        return {name: RecordedExtenders(extenders) for name, extenders in served.items()}
+        return {name: RecordedExtenders(extenders, self.sink) for name, extenders in served.items()}
 
 
 class RecordedCache(Cache):
@@ -140,7 +174,7 @@ class RecordedCache(Cache):
     @override
     def forget_pod(self, uid: str) -> PodInfo | None:
         forgotten = super().forget_pod(uid)
-        if forgotten is not None and not self.recording.within_event:
+        if forgotten is not None and not self.recording.is_followed:
             self.recording.put(Forgotten(self.recording.seconds(), uid))
         return forgotten
 
@@ -149,6 +183,38 @@ class RecordedCache(Cache):
         if self.is_dirty:
             self.recording.put(Snapshot())
         return super().update_snapshot()
+
+
+class RecordedObjects(IndexedObjectStore):
+    """An object store that says what plugins hold in it, beside decisions."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self.recording = recording
+        self._held: dict[tuple[str, str, str], JsonObject] = {}
+
+    def held(self) -> Iterator[tuple[str, JsonObject]]:
+        """(kind, object) of all that plugins hold."""
+        return ((kind, obj) for (kind, _, _), obj in self._held.items())
+
+    @override
+    def hold(self, kind: str, obj: JsonObject) -> None:
+        super().hold(kind, obj)
+        self._held[_identity(kind, obj)] = obj
+        if not self.recording.is_followed:
+            self.recording.put(Held(kind, obj))
+
+    @override
+    def let_go(self, kind: str, obj: JsonObject) -> None:
+        super().let_go(kind, obj)
+        identity = _identity(kind, obj)
+        if self._held.pop(identity, None) is not None and not self.recording.is_followed:
+            self.recording.put(LetGo(*identity))
+
+
+def _identity(kind: str, obj: JsonObject) -> tuple[str, str, str]:
+    metadata = obj["metadata"]
+    return kind, metadata.get("namespace") or "", metadata["name"]
 
 
 class RecordedNominator(Nominator):
@@ -161,7 +227,7 @@ class RecordedNominator(Nominator):
     @override
     def nominate(self, pod: PodInfo, node_name: str) -> None:
         super().nominate(pod, node_name)
-        if not self.recording.within_event:
+        if not self.recording.is_followed:
             self.recording.put(Nominated(self.recording.seconds(), pod.uid, node_name))
 
 
@@ -175,11 +241,11 @@ class RecordedEventHandlers(EventHandlers):
     def on_pod(self, event_type: str | None, obj: JsonObject) -> None:
         recording = self.recording
         recording.event("Pod", event_type, obj)
-        recording.within_event = True
+        recording.is_followed = True
         try:
             EventHandlers.on_pod(self, event_type, obj)
         finally:
-            recording.within_event = False
+            recording.is_followed = False
 
     @override
     def on_node(self, event_type: str | None, obj: JsonObject) -> None:
@@ -190,11 +256,11 @@ class RecordedEventHandlers(EventHandlers):
     def on_object(self, kind: str, event_type: str | None, obj: JsonObject) -> None:
         recording = self.recording
         recording.event(kind, event_type, obj)
-        recording.within_event = True
+        recording.is_followed = True
         try:
             EventHandlers.on_object(self, kind, event_type, obj)
         finally:
-            recording.within_event = False
+            recording.is_followed = False
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY, too_many_defaults
 from stellwerk.models.json_values import JsonObject
+from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.plugin_description import ExtensionPoint, PluginDescription
 from stellwerk.models.profile import LoadedProfile, Rejected, arbitrate, load_profile
 from stellwerk.plugins.assembly import Assembly
@@ -281,8 +282,7 @@ class ProfileLoader:
             target = self.entries.get(version.spec.shadow_of)
             active = None if target is None else target.serving
             if active is None or active.spec.shadow_of:
-                message = f'spec.shadowOf: no SchedulerProfile "{version.spec.shadow_of}" serves'
-                entry.refusal = Refusal(NOTHING_TO_SHADOW, message)
+                entry.refusal = Refusal(NOTHING_TO_SHADOW, self._why_nothing(version))
                 continue
             wanted.append((version, active.scheduler_name))
         failures = self.shadows.decide_beside(wanted)
@@ -294,6 +294,15 @@ class ProfileLoader:
             entry.serving = version
             if version is entry.newest:
                 entry.good, entry.good_spec = version, entry.obj["spec"]
+
+    def _why_nothing(self, shadow: LoadedProfile) -> str:
+        """Why there is nothing that a profile could decide beside."""
+        name, shadows = shadow.spec.shadow_of, [each.name for each, _ in self._shadows()]
+        if name in shadows:
+            itself = "it cannot shadow itself" if name == shadow.name else "it is a shadow itself"
+            return f'spec.shadowOf: "{name}" schedules no pods: {itself}'
+        near = suggestion(name, self.entries.keys() - {name, *shadows})
+        return f'spec.shadowOf: no SchedulerProfile "{name}" serves{near}'
 
     def _shadows(self) -> Iterator[tuple[ProfileEntry, LoadedProfile]]:
         for entry in self.entries.values():

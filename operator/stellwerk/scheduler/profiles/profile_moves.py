@@ -7,7 +7,7 @@ that its attempt began with until that ends.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from stellwerk.backend.queued_pod import POPPED, QueuedPod
@@ -16,6 +16,9 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.profiles.without_profile import PodsWithoutProfile
 from stellwerk.world.world import World
 
+_ALL: Final = ""
+_MOST_NAMESPACES: Final = 64
+"""Of more that have changed, all pods are looked at once."""
 _LOOKS: Final = 20
 """To look at so many pods of other namespaces takes about as long as a hint function."""
 
@@ -28,10 +31,14 @@ class ProfileMoves:
     without_profile: PodsWithoutProfile
     on_change: Callable[[str], None] = lambda _: None
     """Called before pods are moved, with their namespace; empty: of all namespaces."""
+    _changed: dict[str, None] = field(default_factory=dict)
+    """Namespaces whose pods are still to be looked at, in order; _ALL: those of all."""
+    _is_moving: bool = False
+    """Whether the backlog has that work."""
 
     def profiles_changed(self) -> None:
         """Others serve, or selectors are others."""
-        self._begin("")
+        self._begin(_ALL)
 
     def namespace_changed(self, namespace: str) -> None:
         """A namespace has other labels, or was seen for the first time, or is gone."""
@@ -49,7 +56,22 @@ class ProfileMoves:
 
     def _begin(self, namespace: str) -> None:
         self.on_change(namespace)
-        self.world.queue.backlog.begin(self._moving(namespace))
+        self._changed[namespace] = None
+        if len(self._changed) > _MOST_NAMESPACES:
+            self._changed = {_ALL: None}
+        if not self._is_moving:
+            self._is_moving = True
+            self.world.queue.backlog.begin(self._moving_all())
+
+    def _moving_all(self) -> Work:
+        """Work off what has changed, and what changes while that is done: one piece of work."""
+        try:
+            while self._changed:
+                namespace = next(iter(self._changed))
+                del self._changed[namespace]
+                yield from self._moving(namespace)
+        finally:
+            self._is_moving = False
 
     def _moving(self, namespace: str) -> Work:
         """Move what is in the wrong place; pods that come meanwhile are put into the right one."""

@@ -143,19 +143,15 @@ class Shadow:
         self, now: datetime, key: str, decision: Decision, own: Decision
     ) -> Difference | None:
         """Both nodes fit: how much better the shadow's is, by its own scores."""
-        total, own_total = _total(own, decision.node_name), _total(own, own.node_name)
-        if total is None or own_total is None or total == own_total:
-            return None  # one of its best nodes, or a nomination that both follow
+        there, here = (_position(own, name) for name in (decision.node_name, own.node_name))
+        if there is None or here is None or own.total is None:
+            return None  # a nomination that both follow
+        total, own_total = int(own.total[there]), int(own.total[here])
+        if total == own_total:
+            return None  # one of its best nodes
         self._gain += own_total - total
-        return Difference(
-            now,
-            key,
-            decision.node_name,
-            own.node_name,
-            total,
-            own_total,
-            _most_different(own, decision.node_name),
-        )
+        plugin = _most_different(own, here, there)
+        return Difference(now, key, decision.node_name, own.node_name, total, own_total, plugin)
 
     def _rejection(self, own: Decision, row: int) -> tuple[str, str]:
         """(plugin, message) with which the shadow turns a node away."""
@@ -170,8 +166,10 @@ def _position(own: Decision, node_name: str) -> int | None:
     """Where a node stands among those that were scored."""
     if own.scores is None:
         return None
-    row = own.search.snapshot.row_of[node_name]
-    found = np.flatnonzero(own.scores.nodes.row_numbers() == row)
+    row, view = own.search.snapshot.row_of[node_name], own.scores.nodes
+    if view.whole:
+        return row
+    found = np.flatnonzero(view.row_numbers() == row)
     return int(found[0]) if len(found) else None
 
 
@@ -180,14 +178,11 @@ def _total(own: Decision, node_name: str) -> int | None:
     return None if position is None or own.total is None else int(own.total[position])
 
 
-def _most_different(own: Decision, node_name: str) -> str:
+def _most_different(own: Decision, here: int, there: int) -> str:
     """The plugin whose weighted score speaks most for the shadow's own node."""
-    here, there = _position(own, own.node_name), _position(own, node_name)
-    if own.scores is None or here is None or there is None:
-        return ""
     by_plugin = {
-        score.plugin: int(score.normalized[here] - score.normalized[there]) * score.weight
-        for score in own.scores.by_plugin
+        score.plugin: (score.normalized_at(here) - score.normalized_at(there)) * score.weight
+        for score in (own.scores.by_plugin if own.scores is not None else ())
     }
     return max(by_plugin, key=lambda plugin: by_plugin[plugin], default="")
 

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias, TypeVar
 import numpy as np
 
 from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
@@ -72,11 +73,15 @@ class Verdict:
 
     pod: PodInfo
     state: CycleState
-    decision: Decision | None = None
-    """None: that of a member which is alike."""
+    evaluated: int = 0
+    """How many nodes were looked at; 0: none, as for a member that is like another."""
+    feasible: int = 0
+    """How many of them took the pod."""
     assumed: PodInfo | None = None
     failure: Failure | None = None
     plugin_failures: tuple[PluginFailure, ...] = ()
+    follow_up: FollowUp | None = None
+    """What PostFilter wants done in the cluster."""
     nominated_to: str = ""
     """The nomination that the assumption took the place of."""
 
@@ -153,7 +158,10 @@ def _place_each(
             nodes.get(pod.uid, "") if nodes else "",
             ground.obstacle,
         )
-        verdict = Verdict(pod, state, decision, failure=decision.failure)
+        evaluated = decision.search.found.evaluated
+        verdict = Verdict(pod, state, evaluated, decision.feasible, failure=decision.failure)
+        if decision.post_filter is not None:
+            verdict.follow_up = decision.post_filter.follow_up
         attempt.verdicts.append(verdict)
         if decision.failure is None:
             _assume(ground, verdict, decision)

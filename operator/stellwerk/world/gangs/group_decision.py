@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from stellwerk.framework.extension_points import PLACEMENT_GENERATE
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
@@ -72,14 +73,12 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     lacking = _lacks(world, group, request.scheduled)
     if lacking:
         return _untried(request, lacking, "NodeResourcesFit")
-    preferred = group.preferred_topology
     decision = None
-    for levels in range(len(preferred), -1, -1):
-        keys = tuple(dict.fromkeys([*group.topology, *preferred[:levels]]))
+    for keys in _levels(profile, group):
         decision = yield from _decide_at(ground, request, keys)
         if decision.placed or decision.attempt.broken:
             return decision
-    assert decision is not None  # noqa: S101 the range is never empty
+    assert decision is not None  # noqa: S101 there is always a level
     found = yield from preempt(ground, request)
     if isinstance(found, str) and request.keeps_room:
         found = yield from reserve(ground, request)
@@ -88,6 +87,13 @@ def decide_group(world: World, profile: ServedProfile, request: GroupRequest) ->
     else:
         decision.preemption = found
     return decision
+
+
+def _levels(profile: ServedProfile, group: PodGroup) -> Sequence[Sequence[str]]:
+    """The labels that divide nodes into placements, the most wanted ones first; at least one."""
+    for generator in PLACEMENT_GENERATE.among(profile.framework.plugins):
+        return generator.placement_keys(group) or ((),)
+    return ((),)
 
 
 def _decide_at(ground: Ground, request: GroupRequest, keys: Sequence[str]) -> Deciding:

@@ -4,7 +4,7 @@ The group cycle and explanations make one, group decisions read it. Invariant: w
 placed is decided here alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from stellwerk.models.group_annotations import ROLE_LABEL
@@ -30,6 +30,9 @@ class GroupRequest:
     """Whether nodes are kept for it where it does not fit."""
     ending: frozenset[str] | None = None
     """Uids of the pods in whose place room is kept already; None: there is none."""
+    goes_on: Callable[[bool], bool] = bool
+    """From whether there is time for another order to whether it is tried; a recording takes down
+    what was said, and a replay says it again."""
 
     def is_met_by(self, attempt: Attempt) -> bool:
         """Whether the group is placed with these members beside those that are scheduled."""

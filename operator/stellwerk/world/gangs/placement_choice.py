@@ -4,17 +4,20 @@ Group decisions make one for each group with more than one placement. Invariant:
 which is best, is decided by scores and then by the labels' values, never by chance.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from stellwerk.framework.extension_points import PLACEMENT_SCORE
+from stellwerk.framework.placement_sums import PlacementSums, joined
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.pod import PodInfo
+from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.gangs.attempt import Attempt, Ground
 from stellwerk.world.gangs.bounds import capacity
-from stellwerk.world.gangs.placements import Domains, Placement, fullness, scores, sums
+from stellwerk.world.gangs.placements import Domains, Placement, placement_sums, sums
 
 _FIT: Final = "NodeResourcesFit"
 MOST_TRIED: Final = 10
@@ -29,8 +32,7 @@ class Chosen:
     members: Sequence[PodInfo]
     nodes: Mapping[str, str]
     """Node name by uid, of the members that have one."""
-    count: int
-    full: int
+    sums: PlacementSums
 
 
 class PlacementChoice:
@@ -40,8 +42,7 @@ class PlacementChoice:
         self, ground: Ground, members: Sequence[PodInfo], needed: int, found: Domains
     ) -> None:
         self._ground, self._found = ground, found
-        self._weight = ground.profile.loaded.plugins.weights.get(_FIT, 0)
-        self._resources = _scored_resources(ground)
+        self._resources = _resources(ground, members)
         self._chosen: list[Chosen] = []
         self.closest = Attempt()
         """The attempt that placed most, the first of them."""
@@ -67,15 +68,14 @@ class PlacementChoice:
         rows = found.placements[index].rows(snapshot)
         of_row = np.where(snapshot.alive if rows is None else rows, 0, -1)
         here = Domains((found.placements[index],), of_row)
-        full = int(fullness(snapshot, here, self._resources, {})[0])
         placed = [each.assumed for each in attempt.verdicts if each.assumed is not None]
+        count = np.array([scheduled + len(placed)], np.int64)
         self._chosen.append(
             Chosen(
                 attempt.placement,
                 [each.pod for each in attempt.verdicts],
                 {pod.uid: pod.node_name for pod in placed},
-                scheduled + len(placed),
-                full,
+                placement_sums(snapshot, here, count, self._resources, {}),
             )
         )
 
@@ -83,9 +83,17 @@ class PlacementChoice:
         """The best placement that holds the group; None: there is none."""
         if not self._chosen:
             return None
-        counts = np.array([each.count for each in self._chosen], np.int64)
-        full = np.array([each.full for each in self._chosen], np.int64)
-        return self._chosen[int(scores(counts, full, self._weight).argmax())]
+        return self._chosen[
+            int(self._scores(joined([each.sums for each in self._chosen])).argmax())
+        ]
+
+    def _scores(self, placements: PlacementSums) -> IntColumn:
+        """(P,) int64, the weighted scores of the profile's PlacementScore plugins."""
+        profile = self._ground.profile
+        weights, total = profile.loaded.plugins.weights, np.zeros(placements.count, np.int64)
+        for plugin in PLACEMENT_SCORE.among(profile.framework.plugins):
+            total += weights.get(plugin.name, 0) * plugin.score_placements(placements)
+        return total
 
     def _rank(self, members: Sequence[PodInfo], needed: int) -> None:
         """Order the placements by what they could hold, and how full they were with that."""
@@ -95,11 +103,10 @@ class PlacementChoice:
         counts = np.minimum(held, len(members))
         mean = {
             resource: sum(pod.amounts.requests.get(resource, 0) for pod in members) // len(members)
-            for resource, _ in self._resources
+            for resource in self._resources
         }
         added = {resource: counts * amount for resource, amount in mean.items()}
-        full = fullness(snapshot, found, self._resources, added)
-        total = scores(counts, full, self._weight)
+        total = self._scores(placement_sums(snapshot, found, counts, self._resources, added))
         total[counts < needed] = -1
         ranked = np.argsort(-total, kind="stable")[:MOST_TRIED]
         hopeful = ranked[total[ranked] >= 0]
@@ -108,8 +115,11 @@ class PlacementChoice:
         self._exact = room.exact
 
 
-def _scored_resources(ground: Ground) -> Sequence[tuple[str, int]]:
+def _resources(ground: Ground, members: Sequence[PodInfo]) -> Collection[str]:
+    """What PlacementScore plugins are shown: resources that members request or that are scored."""
+    distinct = {id(pod.amounts): pod.amounts for pod in members}
+    found = {resource for amounts in distinct.values() for resource in amounts.requests}
     args = ground.profile.loaded.args.get(_FIT)
-    if not isinstance(args, NodeResourcesFitArgs):
-        return ()
-    return [(each.name, each.weight) for each in args.scoring_strategy.resources]
+    if isinstance(args, NodeResourcesFitArgs):
+        found.update(each.name for each in args.scoring_strategy.resources)
+    return sorted(found)

@@ -10,11 +10,10 @@ from typing import Final
 
 import numpy as np
 
+from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import ABSENT, IntColumn, Mask, RowColumn
 from stellwerk.snapshot.snapshot import Snapshot
-
-_MAX_PLACEMENT_SCORE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,40 +106,23 @@ def sums(domain_of: RowColumn, count: int, column: IntColumn) -> IntColumn:
     return total
 
 
-def fullness(
+def placement_sums(
     snapshot: Snapshot,
     found: Domains,
-    resources: Sequence[tuple[str, int]],
+    members: IntColumn,
+    resources: Iterable[str],
     added: Mapping[str, IntColumn],
-) -> IntColumn:
-    """(count,) int64, 0 to 100: how full each placement is with what is added to it.
-
-    MostAllocated over its sums, for `resources` (name, weight) as NodeResourcesFit scores them;
-    `added` are amounts by resource for each placement.
-    """
+) -> PlacementSums:
+    """What each placement holds; `added` are amounts by resource for each that are to come."""
     count = len(found.placements)
-    total: IntColumn = np.zeros(count, np.int64)
-    weights: IntColumn = np.zeros(count, np.int64)
-    for resource, weight in resources:
+    allocatable: dict[str, IntColumn] = {}
+    requested: dict[str, IntColumn] = {}
+    for resource in resources:
         index = snapshot.resource_index(resource)
         if index is None:
+            allocatable[resource] = requested[resource] = np.zeros(count, np.int64)
             continue
-        allocatable = sums(found.of_row, count, snapshot.allocatable[index])
-        requested = sums(found.of_row, count, snapshot.requested[index])
-        requested = np.minimum(requested + added.get(resource, 0), allocatable)
-        offered = allocatable > 0
-        share = requested * _MAX_PLACEMENT_SCORE // np.maximum(allocatable, 1)
-        total += np.where(offered, share * weight, 0)
-        weights += np.where(offered, weight, 0)
-    full: IntColumn = total // np.maximum(weights, 1)
-    return full
-
-
-def scores(counts: IntColumn, full: IntColumn, fit_weight: int) -> IntColumn:
-    """The total of each placement: members placed (PodGroupPodsCount), and how full it is.
-
-    `counts` are members scheduled and placed; the best has 100, by integer division.
-    """
-    most = max(1, int(counts.max(initial=0)))
-    total: IntColumn = _MAX_PLACEMENT_SCORE * counts // most + fit_weight * full
-    return total
+        offered = allocatable[resource] = sums(found.of_row, count, snapshot.allocatable[index])
+        used = sums(found.of_row, count, snapshot.requested[index]) + added.get(resource, 0)
+        requested[resource] = np.minimum(used, offered)
+    return PlacementSums(members, allocatable, requested)

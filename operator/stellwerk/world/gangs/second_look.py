@@ -23,7 +23,7 @@ def look_again(
 
     What was tried in vain is taken back; None: all of it.
     """
-    look, tried = SecondLook(ground, request.members, budget_seconds), 0
+    look, tried = SecondLook(ground, request, budget_seconds), 0
     if not look.is_worth_it(request.needed):
         return None, tried
     while (order := look.next(last)) is not None:
@@ -38,12 +38,13 @@ def look_again(
 class SecondLook:
     """Orders by size, by affinity, and by what was refused in the last one."""
 
-    def __init__(self, ground: Ground, members: Sequence[PodInfo], budget_seconds: float) -> None:
+    def __init__(self, ground: Ground, request: GroupRequest, budget_seconds: float) -> None:
         self._ground = ground
         self._now = ground.world.clock.monotonic
         self._ends = self._now() + budget_seconds
+        self._goes_on = request.goes_on
         self._snapshot = ground.world.cache.snapshot
-        self._members = members
+        self._members = members = request.members
         self._given = {_identity(members)}
 
     def is_worth_it(self, needed: int) -> bool:
@@ -54,7 +55,7 @@ class SecondLook:
 
     def next(self, last: Attempt) -> Sequence[PodInfo] | None:
         """The order to be tried after an attempt; None: there is none, or the time is over."""
-        if self._now() >= self._ends or len(self._given) > MAX_ORDERS:
+        if not self._goes_on(self._now() < self._ends) or len(self._given) > MAX_ORDERS:
             return None
         for order in self._candidates(last):
             identity = _identity(order)

@@ -1,13 +1,20 @@
 """What happens to groups in a running operator: they wait, are bound whole, rest, and say why."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from typing import Any
+
+import pytest
 
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import ApiError
 from stellwerk.models.json_values import JsonObject
+from stellwerk.scheduler.gangs import group_cycle
+from stellwerk.scheduler.gangs.own_conditions import PARTLY_BOUND
 from stellwerk.serving.exposition import exposition
+from stellwerk.world.decide import Decision
+from stellwerk.world.gangs.attempt import Ask, decided_at_once
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, quiet, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
@@ -113,6 +120,7 @@ def test_members_of_a_group_whose_object_goes_are_gated_again() -> None:
         assert world.queue.pending()["gated"] == 2
         reason = ("WaitingForPods", 'waiting for the pod group "g" to exist')
         assert world.condition("p1") == reason
+        assert ("Warning", *reason) in world.notes.about("p1")
 
     story(play)
 
@@ -213,6 +221,96 @@ def test_what_is_bound_of_a_group_is_given_back_where_it_asks_for_it() -> None:
         await asyncio.sleep(3)
         assert "/api/v1/namespaces/default/pods/half" not in world.client.objects
 
+    story(play)
+
+
+def test_a_restart_does_not_begin_the_time_anew_after_which_is_given_back() -> None:
+    async def play(world: InProcess) -> None:
+        owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+        group = make_group("g", 2, {"scheduling.stellwerk.dev/give-back-seconds": "60"})
+        half = make_member("half", "g", cpu="1", node_name="n")
+        half["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", **owner}]
+        since = (world.clock.now() - timedelta(seconds=50)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        partly = {"type": PARTLY_BOUND, "status": "True", "lastTransitionTime": since}
+        world.apply(make_node("n", cpu="1"), {**group, "status": {"conditions": [partly]}}, half)
+        await asyncio.sleep(9)
+        assert bound(world, "half") == 1
+        await asyncio.sleep(2)
+        assert "/api/v1/namespaces/default/pods/half" not in world.client.objects
+
+    story(play)
+
+
+def test_what_could_not_be_given_back_is_tried_again() -> None:
+    async def play(world: InProcess) -> None:
+        owner = {"kind": "Job", "name": "j", "uid": "j", "controller": True}
+        group = make_group("g", 2, {"scheduling.stellwerk.dev/give-back-seconds": "60"})
+        half = make_member("half", "g", cpu="1", node_name="n")
+        half["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", **owner}]
+        path = "/api/v1/namespaces/default/pods/half"
+        world.client.failures[path] = ApiError("delete", 500, "InternalError", "not now")
+        world.apply(make_node("n", cpu="1"), group, half)
+        await asyncio.sleep(65)
+        assert path in world.client.objects
+        assert "1/2 pods are bound" in condition(world, "g", PARTLY_BOUND)["message"]
+        await asyncio.sleep(60)
+        assert path not in world.client.objects
+
+    story(play)
+
+
+def test_many_groups_that_fit_nowhere_are_hardly_tried() -> None:
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="2"))
+        for name in "abcdef":
+            world.apply(make_group(name, 3))
+            world.apply(*(make_member(f"{name}{n}", name, cpu="1") for n in range(3)))
+        await asyncio.sleep(20)
+        attempts = world.metrics.podgroup_schedule_attempts.labels("unschedulable", "stellwerk")
+        assert attempts.value == 6
+        for number in range(50):
+            # Too little to help any of them.
+            world.apply(make_node(f"small-{number}", cpu="500m"))
+            await asyncio.sleep(3)
+        assert attempts.value == 6
+        await asyncio.sleep(600)
+        # All are looked at again where nothing has happened for five minutes.
+        assert attempts.value <= 6 * 4
+        world.apply(make_pod("s", cpu="1", scheduler_name="stellwerk"))
+        await asyncio.sleep(3)
+        before = attempts.value
+        world.delete("Pod", "s")
+        await asyncio.sleep(20)
+        # What could help one of them is looked at once by each.
+        assert attempts.value <= before + 6
+
+    story(play)
+
+
+def test_what_a_filter_has_left_to_do_for_a_member_is_done_in_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[int] = []
+
+    def work() -> Iterator[None]:
+        for number in range(3):
+            left.append(number)
+            yield
+
+    def with_something_left(ask: Ask) -> Decision:
+        decision = decided_at_once(ask)
+        if ask.pod.name == "p2" and not left:
+            ask.state.unfinished = work()
+        return decision
+
+    async def play(world: InProcess) -> None:
+        world.apply(make_node("n", cpu="4"), make_group("g", 2))
+        world.apply(make_member("p1", "g", cpu="1"), make_member("p2", "g", cpu="1"))
+        await quiet()
+        assert left == [0, 1, 2]
+        assert bound(world, "p1", "p2") == 2
+
+    monkeypatch.setattr(group_cycle, "decided_at_once", with_something_left)
     story(play)
 
 
@@ -324,15 +422,29 @@ def test_a_group_without_a_placement_waits_for_labels() -> None:
     story(play)
 
 
+def test_a_group_that_asks_for_something_else_is_tried_anew() -> None:
+    async def play(world: InProcess) -> None:
+        racks = {"scheduling.stellwerk.dev/topology": "example.com/rack"}
+        world.apply(make_node("n", cpu="2"), make_group("g", 1, racks))
+        world.apply(make_member("p", "g", cpu="1"))
+        await asyncio.sleep(20)
+        assert bound(world, "p") == 0
+        world.apply(make_group("g", 1))
+        await asyncio.sleep(15)
+        assert bound(world, "p") == 1
+
+    story(play)
+
+
 def test_room_is_kept_no_longer_than_its_time() -> None:
     async def play(world: InProcess) -> None:
         keeps = {"scheduling.stellwerk.dev/reserves-room": "true"}
         world.apply(make_node("n", cpu="2"), make_pod("v", cpu="1", node_name="n"))
         world.apply(make_group("g", 1, keeps), make_member("p", "g", cpu="2"))
         world.apply(make_pod("small", cpu="1", scheduler_name="stellwerk"))
-        await asyncio.sleep(30)
+        await asyncio.sleep(55)
         assert bound(world, "small") == 0
-        await asyncio.sleep(1000)
+        await asyncio.sleep(30)
         assert bound(world, "small") == 1
 
     args = {"reservationSeconds": 60}

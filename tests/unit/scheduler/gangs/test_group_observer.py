@@ -73,3 +73,28 @@ def test_attempts_that_were_given_up_are_shown() -> None:
 
 def test_a_group_that_is_not_placed_is_shown_too() -> None:
     assert observed("3", "3").groups == [({"p0", "p1"}, False)]
+
+
+class Deleting(Seen):
+    """Deletes the first member when the last one is decided."""
+
+    @override
+    def member_decided(self, ask: Ask, queued: QueuedPod, decision: Decision) -> None:
+        super().member_decided(ask, queued, decision)
+        if ask.pod.name == "p2":
+            self._world.delete("Pod", "p0")
+
+
+def test_a_group_is_not_bound_that_lost_a_member_while_it_was_decided() -> None:
+    async def play(clock: VirtualClock) -> None:
+        async with running(clock) as world:
+            seen = world.operator.scheduler.groups.observer = Deleting(world)
+            world.apply(make_profile("stellwerk", gangScheduling=True))
+            world.apply(make_node("n", cpu="4"), make_group("g", 3))
+            world.apply(*(make_member(f"p{number}", "g", cpu="1") for number in range(3)))
+            await quiet()
+            assert seen.groups == [({"p0", "p1", "p2"}, False)]
+            assert [world.node_of(name) for name in ("p1", "p2")] == [None, None]
+            assert not world.cache.assumed_pods
+
+    run_skipping(play)

@@ -8,6 +8,7 @@ from stellwerk.clock import VirtualClock
 from stellwerk.explain.pod_groups import explain_group
 from stellwerk.explain.steps import finished
 from stellwerk.models.json_values import JsonObject
+from stellwerk.serving.exposition import exposition
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import InProcess, make_profile, running
 from tests.support.pod_groups import constrained_to, make_group, make_member
@@ -49,6 +50,8 @@ def test_nothing_is_placed_behind_one_that_no_room_can_be_kept_for() -> None:
         world.apply(*gang("large", 0, 8), *gang("small", 1, 1))
         await asyncio.sleep(30)
         assert world.node_of("small-0") is None
+        world.operator.gauges.refresh()
+        assert 'stellwerk_podgroups_waiting{for="turn"} 1' in exposition(world.metrics).decode()
         reason, message = said(world, "small")
         assert reason == "WaitingForTurn"
         assert message == (
@@ -71,6 +74,19 @@ def test_it_is_placed_once_the_group_before_it_is_deleted() -> None:
         world.apply(*gang("large", 0, 8), *gang("small", 1, 1))
         await asyncio.sleep(30)
         world.delete("PodGroup", "large")
+        await asyncio.sleep(30)
+        assert world.node_of("small-0") == "n"
+
+    story(play)
+
+
+def test_it_is_placed_once_the_group_before_it_leaves_the_queue() -> None:
+    async def play(world: InProcess) -> None:
+        large, member = gang("large", 0, 8)
+        world.apply(large, member, *gang("small", 1, 1))
+        await asyncio.sleep(30)
+        assert world.node_of("small-0") is None
+        world.apply({**large, "metadata": {**large["metadata"], "annotations": {}}})
         await asyncio.sleep(30)
         assert world.node_of("small-0") == "n"
 

@@ -106,14 +106,16 @@ async def test_a_pod_that_was_unschedulable_for_long_has_not_waited_for_its_turn
 
 async def test_pods_that_come_in_a_rhythm_are_not_always_left_out() -> None:
     async with running() as world:
-        world.apply(make_profile("s"), make_shadow(sampleOneIn=2, pluginConfig=PACKING))
-        world.apply(make_node("small", cpu="4"), make_node("large", cpu="64"))
-        for number in range(60):
-            world.apply(make_pod(f"p{number}", cpu=("0", "10m")[number % 2], schedulerName="s"))
+        world.apply(make_profile("s"), make_shadow(sampleOneIn=2), make_node("n", cpu="64"))
+        compared = [0]
+        for number in range(40):
+            world.apply(make_pod(f"p{number}", schedulerName="s"))
             await quiet(20)
-        rhythm = {int(each["pod"].rpartition("p")[2]) % 2 for each in found(world)["differences"]}
-        assert found(world)["compared"] == 30
-        assert rhythm == {0, 1}
+            compared.append(found(world)["compared"])
+        assert found(world)["decisions"] == 40
+        looked_at = [number for number in range(40) if compared[number + 1] > compared[number]]
+        assert len(looked_at) == 20
+        assert {number % 2 for number in looked_at} == {0, 1}
 
 
 async def test_volumes_that_the_decision_has_reserved_are_still_free_for_the_shadow() -> None:
@@ -167,3 +169,18 @@ async def test_its_status_tells() -> None:
         assert status["shadow"]["compared"] == 3
         active = next(each for each in status["conditions"] if each["type"] == "Active")
         assert (active["reason"], active["status"]) == ("Shadowing", "True")
+
+
+async def test_why_there_is_nothing_to_shadow() -> None:
+    async with running() as world:
+        world.apply(make_profile("packing"), make_shadow("packin"))
+        refusal = 'spec.shadowOf: no SchedulerProfile "packin" serves; did you mean "packing"?'
+        assert refusal_of(world) == refusal
+        world.apply(make_shadow("next"))
+        refusal = 'spec.shadowOf: "next" schedules no pods: it cannot shadow itself'
+        assert refusal_of(world) == refusal
+        other = make_shadow("packing")
+        other["metadata"] = {**other["metadata"], "name": "other", "uid": "other"}
+        world.apply(other, make_shadow("other"))
+        refusal = 'spec.shadowOf: "other" schedules no pods: it is a shadow itself'
+        assert refusal_of(world) == refusal

@@ -1,0 +1,149 @@
+"""`stellwerk what-if --profile FILE --recording FILE`: the newest decisions, made again.
+
+Called by that command. Invariant: each decision is compared on the World that it was made on; what
+the other profile would have placed elsewhere changes nothing of what comes after it.
+"""
+
+import argparse
+import asyncio
+import sys
+from collections import Counter, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from stellwerk.commands.output import show
+from stellwerk.commands.shadow_table import print_shadow
+from stellwerk.errors import ConfigurationError, ProfileError
+from stellwerk.journal.decoding import JournalError
+from stellwerk.journal.entries import Decided, GroupDecided, Head
+from stellwerk.journal.reader import Journal, open_journal
+from stellwerk.models.json_values import JsonObject
+from stellwerk.models.pod import PodInfo
+from stellwerk.models.profile import LoadedProfile, load_profile
+from stellwerk.plugins.registry import known_plugins
+from stellwerk.scheduler.profiles.shadows import Shadows
+from stellwerk.world.decide import Decision
+from stellwerk_simulation.ready_profiles import manifest_in
+from stellwerk_simulation.replaying import Replay
+
+LAST: Final = 1000
+_RECORDED: Final = "the recorded profile"
+
+
+def what_if_recorded(options: argparse.Namespace) -> int:
+    """Print how many of the newest decisions another profile would have made otherwise, and which.
+
+    Raises:
+        ConfigurationError: a file cannot be used, or there is no decision to compare with.
+    """
+    asyncio.run(_print(options.recording, options.profile, options.last or LAST, options.output))
+    return 0
+
+
+async def _print(file: Path, profile: Path, last: int, form: str) -> None:
+    beside = _Beside(profile)
+    skipped, groups = _left_out(file, beside.scheduler_name, last)
+    journal = open_journal(file)
+    answer = {**beside.compare(journal, skipped), "groups": groups}
+    if journal.damage:
+        sys.stderr.write(f"stellwerk: compared up to here: {journal.damage}\n")
+
+    async def compared() -> Mapping[str, Any]:
+        return answer
+
+    await show(compared, form, print_shadow)
+
+
+class _Beside:
+    """A profile that decides beside the recorded one, as a shadow does."""
+
+    def __init__(self, file: Path) -> None:
+        manifest = dict(manifest_in(file))
+        spec = manifest.get("spec")
+        spec = dict(spec) if isinstance(spec, dict) else {}
+        self.scheduler_name = str(spec.pop("schedulerName", ""))
+        """Of the decisions that are compared."""
+        if not self.scheduler_name:
+            raise ConfigurationError(f"{file}: spec.schedulerName: required")
+        for only_of_active in ("selector", "extenders"):
+            spec.pop(only_of_active, None)
+        spec |= {"shadowOf": _RECORDED, "sampleOneIn": 1}
+        self._profile = _loaded(file, {**manifest, "spec": spec})
+
+    def compare(self, journal: Journal, skipped: int) -> JsonObject:
+        """What comes out otherwise of the decisions after the first so many."""
+        replay: Replay | None = None
+        looks = None
+        for entry in journal:
+            if isinstance(entry, Head):
+                if replay is None:
+                    replay = Replay(entry)
+                    looks = replay.beside = _Look(
+                        replay, self._profile, self.scheduler_name, skipped
+                    )
+            elif replay is None:
+                raise JournalError("the journal does not begin with a head")
+            else:
+                replay.feed(entry)
+        if replay is None or looks is None:
+            raise JournalError(f"the journal is empty: {journal.damage or 'it has no entry'}")
+        replay.finish()
+        return {**looks.found(), "shadowOf": self.scheduler_name}
+
+
+class _Look:
+    """Lets the other profile look at the decisions that count."""
+
+    def __init__(
+        self, replay: Replay, profile: LoadedProfile, scheduler_name: str, skipped: int
+    ) -> None:
+        known = replay.operator.loader.shadows
+        # Those of the journal follow its profiles; this one is not among them.
+        self._shadows = Shadows(known.world, known.services, known.seeded, known.metrics)
+        for why in self._shadows.decide_beside([(profile, scheduler_name)]).values():
+            raise ConfigurationError(f"the profile cannot decide: {why}")
+        self._name, self._scheduler_name, self._skipped = profile.name, scheduler_name, skipped
+
+    def __call__(self, pod: PodInfo, decision: Decision) -> None:
+        """Compare one decision, on the World that it was made on."""
+        if decision.search.profile.scheduler_name == self._scheduler_name:
+            self._skipped -= 1
+            if self._skipped < 0:
+                self._shadows.look(pod, decision, 0.0, self._shadows.world.objects.assumptions)
+
+    def found(self) -> JsonObject:
+        """What came of it."""
+        described = self._shadows.described(self._name)
+        assert described is not None  # noqa: S101 it was taken up at the beginning
+        return described
+
+
+def _loaded(file: Path, manifest: JsonObject) -> LoadedProfile:
+    try:
+        return load_profile(manifest, known_plugins())
+    except ProfileError as error:
+        raise ConfigurationError(f"{file}: {error}") from error
+
+
+def _left_out(file: Path, scheduler_name: str, last: int) -> tuple[int, int]:
+    """How many decisions of a schedulerName come before the last ones, and how many are on groups.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    names: Counter[str] = Counter()
+    newest: deque[None] = deque(maxlen=last)
+    groups = 0
+    for entry in open_journal(file):
+        if isinstance(entry, Decided):
+            names[entry.scheduler_name] += 1
+            if entry.scheduler_name == scheduler_name:
+                newest.append(None)
+        elif isinstance(entry, GroupDecided):
+            groups += 1
+    if not names[scheduler_name]:
+        found = ", ".join(sorted(names)) or "none at all"
+        message = f"no decision of schedulerName {scheduler_name} in it; there are those of {found}"
+        raise ConfigurationError(f"{file}: {message}")
+    return names[scheduler_name] - len(newest), groups

@@ -1,0 +1,90 @@
+"""`stellwerk what-if --recording`: what another profile would have decided otherwise."""
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from stellwerk.cli import main
+from tests.support.in_process import make_profile
+from tests.support.recorded_kinds import RECORDINGS
+
+EMBEDDED = RECORDINGS / "embedded-cluster.journal"
+PACKING = [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}]
+
+
+def profile(directory: Path, scheduler_name: str, **spec: Any) -> str:
+    file = directory / "profile.yaml"
+    file.write_text(yaml.safe_dump(make_profile("new", scheduler_name, **spec)))
+    return str(file)
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    assert main(["what-if", *arguments, "-o", "json"]) == 0
+    return orjson.loads(capsys.readouterr().out)
+
+
+def test_the_differences_are_named_with_scores_and_the_plugin_that_made_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = profile(tmp_path, "stellwerk", pluginConfig=PACKING)
+    answer = ask(capsys, "--profile", new, "--recording", str(EMBEDDED))
+    assert answer["compared"] == answer["decisions"] == 229
+    assert 0 < answer["differing"] == len(answer["differences"])
+    scored = [each for each in answer["differences"] if each["total"] is not None]
+    assert all(each["total"] < each["shadowTotal"] for each in scored)
+    assert "NodeResourcesFit" in {each["plugin"] for each in scored}
+
+
+def test_the_same_profile_decides_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = ask(capsys, "--profile", profile(tmp_path, "stellwerk"), "--recording", str(EMBEDDED))
+    assert (answer["compared"], answer["differing"], answer["failed"]) == (229, 0, 0)
+
+
+def test_only_the_newest_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = profile(tmp_path, "stellwerk", pluginConfig=PACKING)
+    whole = ask(capsys, "--profile", new, "--recording", str(EMBEDDED))
+    newest = ask(capsys, "--profile", new, "--recording", str(EMBEDDED), "--last", "30")
+    assert newest["compared"] == 30
+    assert newest["differences"] == whole["differences"][: newest["differing"]]
+
+
+def test_decisions_on_groups_are_said_not_to_be_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = profile(tmp_path, "default-scheduler")
+    gangs = RECORDINGS / "gangs.journal"
+    assert main(["what-if", "--profile", new, "--recording", str(gangs)]) == 0
+    assert "decisions on groups of pods are not compared" in capsys.readouterr().out
+
+
+def test_a_cut_journal_is_compared_up_to_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cut = tmp_path / "cut"
+    cut.write_bytes(EMBEDDED.read_bytes()[:-10])
+    new = profile(tmp_path, "stellwerk")
+    assert main(["what-if", "--profile", new, "--recording", str(cut)]) == 0
+    assert "compared up to here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "--recording needs a --profile"),
+        (["--profile", "{new}", "--drain", "n1"], "--drain asks the operator"),
+        (["--profile", "{new}"], "no decision of schedulerName other in it; there are those of"),
+        (["--profile", "/nowhere.yaml"], "cannot read /nowhere.yaml"),
+    ],
+)
+def test_what_does_not_go_together_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    new = profile(tmp_path, "other")
+    given = [each.format(new=new) for each in arguments]
+    assert main(["what-if", *given, "--recording", str(EMBEDDED)]) == 2
+    assert said in capsys.readouterr().err
