@@ -5,7 +5,7 @@ this version decides otherwise, so that one difference does not make the next.
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -322,7 +322,9 @@ class Replay:
         self._numbers.draws = deque(() if end is None else end.draws)
         with self.operator.loader.unchanged():
             records: dict[str, DecisionRecord] = {}
-            deciding = ReplayedGroup(world, profile, request, partial(self._note, records))
+            attempts = {each.pod.uid: each.attempts for each in members}
+            note = partial(self._note, records, attempts)
+            deciding = ReplayedGroup(world, profile, request, note)
             for each in between:
                 self._happen_within(deciding, each)
             if end is None:
@@ -334,12 +336,13 @@ class Replay:
         for record in records.values():
             self.operator.explanations.records.put(record)
 
-    def _note(self, records: dict[str, DecisionRecord], decision: Decision) -> None:
+    def _note(
+        self, records: dict[str, DecisionRecord], attempts: Mapping[str, int], decision: Decision
+    ) -> None:
         """What explains a member's decision: its columns are written anew for the next one."""
-        uid, now = decision.search.pod.uid, self._clock.monotonic()
         if decision.failure is None:
-            attempts = self.world.queue.entries[uid].attempts
-            records[uid] = self.operator.explanations.records.made(decision, attempts, now)
+            made, uid = self.operator.explanations.records.made, decision.search.pod.uid
+            records[uid] = made(decision, attempts[uid], self._clock.monotonic())
 
     def _happen_within(self, deciding: ReplayedGroup, entry: Entry) -> None:
         match entry:
