@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -56,13 +57,18 @@ async def _run(options: JournalOptions, removed: Path | None = None) -> tuple[st
                     await quiet(60)
                     world.delete("Pod", f"p{numbers.randrange(number - 19, number)}")
                     if options.most_bytes == TINY:
-                        await eventually(lambda: writer.wants_layout or writer.failure)
+                        # Blocks that are full by now are written, so that parts begin meanwhile.
+                        await eventually(partial(_is_written, writer, number + 1))
             await eventually(lambda: _are_bound(world))
             await check_invariants(world.operator, world.client)
             seen = world.operator.loader.shadows.by_name["next"].compared
     finally:
         writer.close()
     return writer.failure, seen
+
+
+def _is_written(writer: JournalWriter, pods: int) -> bool:
+    return writer.events["Pod"] >= pods or bool(writer.failure)
 
 
 def _take_away(folder: Path) -> None:
