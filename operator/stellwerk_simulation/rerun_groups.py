@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.explain.steps import finished
 from stellwerk.models.pod import PodInfo
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.effects import requeue
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.attempt import answered
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import gang_args, keeps_room, why_held
+from stellwerk.world.gangs.group_request import request_for
+from stellwerk.world.gangs.turns import place_in_group, rest, why_held
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -36,28 +36,17 @@ def schedule_group(world: World, queued: QueuedPod, profile: ServedProfile) -> G
     key = world.pod_groups.key_of.get(queued.pod.uid)
     members = world.pod_groups.groups.get(key) if key is not None else None
     if members is None or members.group is None:
-        _rest(world, [queued])
+        rest(world, queued)
         return GroupOutcome()
     taken = _taken(world, queued, members)
     if world.pod_groups.why_closed(members) or why_held(world, members):
-        _rest(world, taken)
+        for each in taken:
+            rest(world, each)
         return GroupOutcome()
-    args = gang_args(profile)
-    scheduled = [
-        placed
-        for uid, pod in members.pods.items()
-        if (placed := world.cache.pod(uid)) is not None and not pod.terminating
-    ]
-    request = GroupRequest(
-        members.group,
-        [each.pod for each in sorted(taken, key=_turn)],
-        scheduled,
-        members.succeeded,
-        args.second_look_milliseconds / 1000,
-        keeps_room(world, members),
-        members.ending,
-    )
-    return _carried_out(world, taken, members, _decided(world, profile, request))
+    in_order = [each.pod for each in sorted(taken, key=place_in_group)]
+    request = request_for(world, profile, members, in_order)
+    decision = finished(answered(decide_group(world, profile, request)))
+    return _carried_out(world, taken, members, decision)
 
 
 def _taken(world: World, queued: QueuedPod, members: GroupMembers) -> list[QueuedPod]:
@@ -68,16 +57,6 @@ def _taken(world: World, queued: QueuedPod, members: GroupMembers) -> list[Queue
             if other is not None:
                 taken.append(other)
     return taken
-
-
-def _decided(world: World, profile: ServedProfile, request: GroupRequest) -> GroupDecision:
-    steps = answered(decide_group(world, profile, request))
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            decision: GroupDecision = ended.value
-            return decision
 
 
 def _carried_out(
@@ -100,15 +79,3 @@ def _carried_out(
             requeue(world, queued, failure)
     placed = [pod for pod in assumed.values() if pod is not None]
     return GroupOutcome(placed, preemption.victims if preemption is not None else ())
-
-
-def _rest(world: World, taken: Sequence[QueuedPod]) -> None:
-    """The group is not to be tried now: its members wait for it."""
-    now = world.clock.monotonic()
-    for queued in taken:
-        world.queue.add_unschedulable_if_not_present(queued, {GANG_SCHEDULING}, now=now)
-
-
-def _turn(queued: QueuedPod) -> tuple[int, float, str]:
-    pod = queued.pod
-    return (-pod.priority, queued.initial_attempt_at or queued.queued_at, pod.name)

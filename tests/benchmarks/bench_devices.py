@@ -26,7 +26,8 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.scheduler.costly_filters import SLICE_SECONDS, TURN_SECONDS
+from stellwerk.scheduler.costly_filters import TURN_SECONDS
+from stellwerk.scheduler.slices import SLICE_SECONDS
 from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.snapshot import Snapshot
 from tests.support.builders import make_cache, make_node, make_pod

@@ -18,7 +18,7 @@ from stellwerk.journal.entries import (
 )
 from stellwerk.journal.reader import Journal, open_journal
 from stellwerk.journal.writer import JournalOptions
-from stellwerk.scheduler.gangs import slices
+from stellwerk.scheduler import slices
 from stellwerk.world.extender_answers import is_failure
 from stellwerk.world.world import World
 from stellwerk_simulation.replaying import Replay

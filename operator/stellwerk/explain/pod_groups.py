@@ -7,9 +7,10 @@ by the same code that decides groups. Invariant: the live World is only read.
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random  # noqa: TID251 breaks ties of a fork, on which nothing hangs
-from typing import Final, TypeAlias
+from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
+from stellwerk.explain.steps import Steps
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
@@ -17,13 +18,11 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.gangs.attempt import Ground, answered, take_back
 from stellwerk.world.gangs.group_decision import GroupDecision, decide_group
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import gang_args, is_first, keeps_room, why_held
+from stellwerk.world.gangs.group_request import GroupRequest, request_for, scheduled_members
+from stellwerk.world.gangs.turns import gang_args, is_first, why_held
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
-Steps: TypeAlias = Generator[None, None, JsonObject]
-"""Yields between steps, returns the result."""
 _SHAPES: Final = 3
 """So many kinds of nodes are tried as additions, the largest first."""
 _MOST_NODES: Final = 1024
@@ -51,16 +50,9 @@ def _explained(world: World, members: GroupMembers) -> Steps:
     fork = world.fork(Random(0))
     yield
     served = fork.profiles.served[profile.scheduler_name]
-    request = GroupRequest(
-        group,
-        sorted(pending, key=_order),
-        _scheduled(world, members),
-        members.succeeded,
-        keeps_room=keeps_room(world, members),
-        ending=members.ending,
-    )
+    request = request_for(world, profile, members, sorted(pending, key=_order))
     try:
-        decision = yield from _decided(fork, served, request)
+        decision = yield from answered(decide_group(fork, served, request))
         result["wouldHappen"] = _outcome(decision)
         if decision.placed:
             take_back(Ground(fork, served), decision.attempt)
@@ -73,7 +65,7 @@ def _explained(world: World, members: GroupMembers) -> Steps:
 
 def _facts(world: World, members: GroupMembers, closed: str) -> JsonObject:
     group, book = members.group, world.pod_groups
-    placed = len(_scheduled(world, members))
+    placed = len(scheduled_members(world, members))
     needed = group.min_count if group is not None else 0
     is_placed = placed + members.succeeded >= max(1, needed)
     held = "" if closed or is_placed else why_held(world, members)
@@ -161,20 +153,8 @@ def _is_pending(world: World, pod: PodInfo) -> bool:
     return not (in_cache or pod.terminating or pod.spec.scheduling_gates)
 
 
-def _scheduled(world: World, members: GroupMembers) -> list[PodInfo]:
-    placed = (world.cache.pod(uid) for uid in members.pods)
-    return [pod for pod in placed if pod is not None and not pod.terminating]
-
-
 def _order(pod: PodInfo) -> tuple[int, str]:
     return (-pod.priority, pod.name)
-
-
-def _decided(
-    world: World, profile: ServedProfile, request: GroupRequest
-) -> Generator[None, None, GroupDecision]:
-    """What the group cycle would decide."""
-    return (yield from answered(decide_group(world, profile, request)))
 
 
 def _outcome(decision: GroupDecision) -> JsonObject:
@@ -271,7 +251,9 @@ def _fits_with(
         labels = {**shape.labels, "kubernetes.io/hostname": name}
         world.cache.set_node(replace(shape, name=name, uid=name, labels=labels))
     try:
-        decision = yield from _decided(world, profile, replace(request, budget_seconds=0.0))
+        decision = yield from answered(
+            decide_group(world, profile, replace(request, budget_seconds=0.0))
+        )
         if decision.placed:
             take_back(Ground(world, profile), decision.attempt)
         return decision.placed

@@ -5,19 +5,20 @@ milliseconds, and the live World may change between two of them.
 """
 
 from collections.abc import Generator
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from stellwerk.models.json_values import JsonObject
 
 Steps: TypeAlias = Generator[None, None, JsonObject]
 """Yields between steps, returns the result."""
+Result = TypeVar("Result")
 
 
-def finished(steps: Steps) -> JsonObject:
+def finished(steps: Generator[None, None, Result]) -> Result:
     """What all steps come to, taken at once: where no decision waits for its turn."""
     while True:
         try:
             next(steps)
         except StopIteration as ended:
-            result: JsonObject = ended.value
+            result: Result = ended.value
             return result

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stellwerk.clock import VirtualClock
-from stellwerk.scheduler.gangs import slices
+from stellwerk.scheduler import slices
 from tests.support.gang_history import GANGS, NODES, GangHistory, play
 from tests.support.skipped_time import run_skipping
 

@@ -20,11 +20,11 @@ from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.scheduler.gangs.group_reports import GroupReports
 from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
-from stellwerk.scheduler.gangs.slices import Slices
 from stellwerk.scheduler.gangs.turn_taking import hold, tried
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
+from stellwerk.scheduler.slices import Slices
 from stellwerk.world.decide import Decision
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.attempt import Ask, Ground, decided_at_once, take_back, take_back_each
@@ -33,8 +33,8 @@ from stellwerk.world.gangs.group_decision import (
     GroupDecision,
     decide_group,
 )
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import gang_args, keeps_room, why_held
+from stellwerk.world.gangs.group_request import GroupRequest, request_for
+from stellwerk.world.gangs.turns import place_in_group, why_held
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
 
@@ -132,24 +132,8 @@ class GroupCycle:
         self.world.queue.done(queued.pod.uid)
 
     def _request(self, taken: Taken) -> GroupRequest:
-        world, members = self.world, taken.members
-        assert members.group is not None  # noqa: S101 an open group has an object
-        scheduled = []
-        for uid, pod in members.pods.items():
-            if uid in taken.queued:
-                continue
-            placed = world.cache.assumed_pods.get(uid) or pod
-            if placed.node_name and not pod.terminating:
-                scheduled.append(placed)
-        return GroupRequest(
-            members.group,
-            [each.pod for each in sorted(taken.queued.values(), key=_turn)],
-            scheduled,
-            members.succeeded,
-            gang_args(taken.profile).second_look_milliseconds / 1000,
-            keeps_room(world, members),
-            members.ending,
-        )
+        in_order = [each.pod for each in sorted(taken.queued.values(), key=place_in_group)]
+        return request_for(self.world, taken.profile, taken.members, in_order)
 
     # --- deciding -------------------------------------------------------------------------------
 
@@ -203,7 +187,7 @@ class GroupCycle:
                     ask = next(deciding)
                     continue
                 answer = await self._answer(ask)
-                self._show(taken, ask, answer)
+                self._keep(taken, ask, answer)
                 ask = deciding.send(answer)
         except StopIteration as ended:
             decision: GroupDecision = ended.value
@@ -228,8 +212,8 @@ class GroupCycle:
         ask.prepare()
         return await decide_with_extenders(ask.world, ask.pod, ask.profile, extenders, ask.state)
 
-    def _show(self, taken: Taken, ask: Ask, decision: Decision) -> None:
-        """Keep what explains a member's decision, and log it; trials on a fork are neither."""
+    def _keep(self, taken: Taken, ask: Ask, decision: Decision) -> None:
+        """Keep what explains a member's decision, and log it; of trials on a fork nothing is."""
         if ask.world is not self.world:
             return
         uid = ask.pod.uid
@@ -253,8 +237,3 @@ class GroupCycle:
             take_back(ground, decision.attempt)
             decision.placed = False
             decision.message = "members were lost while the group was decided"
-
-
-def _turn(queued: QueuedPod) -> tuple[int, float, str]:
-    pod = queued.pod
-    return (-pod.priority, queued.initial_attempt_at or queued.queued_at, pod.name)

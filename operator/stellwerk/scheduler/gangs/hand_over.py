@@ -23,14 +23,14 @@ from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
 from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
-from stellwerk.scheduler.gangs.slices import Slices
 from stellwerk.scheduler.outbox import Outbox
+from stellwerk.scheduler.slices import Slices
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.attempt import Verdict
 from stellwerk.world.gangs.group_decision import GroupDecision
 from stellwerk.world.gangs.group_preemption import GroupPreemption
 from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.turns import gang_args, is_first
+from stellwerk.world.gangs.turns import gang_args, is_first, rest
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -234,9 +234,7 @@ class HandOver:
         """The group fell below its size since its members were let in: they are gated again."""
         for queued in taken.queued.values():
             await taken.slices.pass_on()
-            self.world.queue.add_unschedulable_if_not_present(
-                queued, {GANG_SCHEDULING}, now=self.world.clock.monotonic()
-            )
+            rest(self.world, queued)
         self.reports.look(taken.members.key)
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterable
 from stellwerk.backend.group_queues import GroupQueue
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import Place, QueuedPod
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.gangs.group_reports import GroupReports
-from stellwerk.world.gangs.turns import first_of, queue_of, why_behind
+from stellwerk.world.gangs.turns import first_of, queue_of, rest, why_behind
 from stellwerk.world.world import World
 
 
@@ -30,9 +29,7 @@ def hold(
         queue.held[members.key] = None
         queue.first = first.key if first is not None else None
     for queued in taken:
-        world.queue.add_unschedulable_if_not_present(
-            queued, {GANG_SCHEDULING}, now=world.clock.monotonic()
-        )
+        rest(world, queued)
     reports.waits_for_turn(members, reason)
 
 

@@ -6,7 +6,7 @@ stays, the preemptor's own members are never among the victims, and pods that ar
 as gone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -66,18 +66,22 @@ def reserve(ground: Ground, request: GroupRequest) -> Preempting:
     if request.group.topology:
         return NOT_WITH_CONSTRAINTS
     priority = min(_priority(request), *(pod.priority for pod in request.members))
-    base = _fork(ground)
-    others = yield from units_beside(base.world, request.group.key)
+    fork = _fork(ground)
+    others = yield from units_beside(fork.world, request.group.key)
     units = [each for each in others if each.priority <= priority]
-    found: GroupPreemption | str = NO_VICTIMS
-    for ending in (request.ending, frozenset(_uids(units))):
-        if ending is None:
-            continue
-        older = [each for each in units if ending.issuperset(_uids([each]))]
-        found = yield from _choose(_fork(base), request, older, budgets=False)
+    if (ending := request.ending) is not None:
+        older = [each for each in units if all(pod.uid in ending for pod in each.pods)]
+        found = yield from _choose(_fork(fork), request, older, budgets=False)
         if not isinstance(found, str):
-            return GroupPreemption((), found.nodes, is_reservation=True, ending=ending)
-    return found
+            return _reserved(found, ending)
+    found = yield from _choose(fork, request, units, budgets=False)
+    if isinstance(found, str):
+        return found
+    return _reserved(found, frozenset(pod.uid for each in units for pod in each.pods))
+
+
+def _reserved(found: GroupPreemption, ending: frozenset[str]) -> GroupPreemption:
+    return GroupPreemption((), found.nodes, is_reservation=True, ending=ending)
 
 
 def preempt(ground: Ground, request: GroupRequest) -> Preempting:
@@ -191,10 +195,6 @@ def _counted(
 
 def _found(victims: Sequence[Unit], attempt: Attempt) -> GroupPreemption:
     return GroupPreemption(tuple(pod for unit in victims for pod in unit.pods), nodes_of(attempt))
-
-
-def _uids(units: Sequence[Unit]) -> Iterator[str]:
-    return (pod.uid for unit in units for pod in unit.pods)
 
 
 def _priority(request: GroupRequest) -> int:

@@ -1,16 +1,20 @@
 """What a group asks for: its members, and when it counts as placed.
 
-The group cycle and explanations make one, group decisions read it. Invariant: whether a group is
-placed is decided here alone.
+The group cycle, explanations and reruns have one made, group decisions read it. Invariant: whether
+a group is placed is decided here alone.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.models.group_annotations import ROLE_LABEL
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.world.gangs.attempt import Attempt
+from stellwerk.world.gangs.turns import gang_args, keeps_room
+from stellwerk.world.profiles import ServedProfile
+from stellwerk.world.world import World
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +55,27 @@ class GroupRequest:
     def needed(self) -> int:
         """How many more members have to be placed, at least one."""
         return max(1, self.group.min_count - len(self.scheduled) - self.finished)
+
+
+def scheduled_members(world: World, members: GroupMembers) -> list[PodInfo]:
+    """Members that are bound or assumed, and not terminating."""
+    placed = (world.cache.pod(uid) for uid in members.pods)
+    return [pod for pod in placed if pod is not None and not pod.terminating]
+
+
+def request_for(
+    world: World, profile: ServedProfile, members: GroupMembers, pending: Sequence[PodInfo]
+) -> GroupRequest:
+    """The request of a group with an object for its `pending` members, tried in this order."""
+    assert members.group is not None  # noqa: S101 callers look
+    uids = {pod.uid for pod in pending}
+    scheduled = [pod for pod in scheduled_members(world, members) if pod.uid not in uids]
+    return GroupRequest(
+        members.group,
+        pending,
+        scheduled,
+        members.succeeded,
+        gang_args(profile).second_look_milliseconds / 1000,
+        keeps_room(world, members),
+        members.ending,
+    )

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from stellwerk.backend.group_queues import GroupQueue
 from stellwerk.backend.pod_groups import GroupMembers
-from stellwerk.backend.queued_pod import Place
+from stellwerk.backend.queued_pod import Place, QueuedPod
 from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.world.profiles import ServedProfile
@@ -109,3 +109,16 @@ def _is_strict(world: World, members: GroupMembers) -> bool:
 def _turn(members: GroupMembers) -> _Turn:
     created = members.group.created if members.group is not None else ""
     return (-max(members.priorities, default=0), created, members.key.name)
+
+
+def place_in_group(queued: QueuedPod) -> tuple[int, float, str]:
+    """A sort key: the order in which the members of a group are tried."""
+    pod = queued.pod
+    return (-pod.priority, queued.initial_attempt_at or queued.queued_at, pod.name)
+
+
+def rest(world: World, queued: QueuedPod) -> None:
+    """Put a member back until its group may be tried."""
+    world.queue.add_unschedulable_if_not_present(
+        queued, {GANG_SCHEDULING}, now=world.clock.monotonic()
+    )

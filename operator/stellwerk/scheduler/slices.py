@@ -1,7 +1,7 @@
-"""The turns that events and bindings get while a group is dealt with.
+"""The turns that events and bindings get while something long is done in the coroutine.
 
-A group cycle makes one, everything it does for many members passes on between two of them.
-Invariant: between two turns of the others there are milliseconds, however large the group is.
+Group cycles and costly filters make one each, and pass on between two of their steps. Invariant:
+between two turns of the others there are milliseconds and one step, however many steps there are.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 SLICE_SECONDS: Final = 0.005
-"""After so long the others have their turn; one member's decision is the least that is done."""
+"""After so long the others have their turn; one step is the least that is done."""
 
 
 class Slices:
