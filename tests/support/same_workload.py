@@ -120,26 +120,21 @@ class _Noting(Simulation):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.notes: list[str] = []
-        self._victims: set[str] = set()
 
     def now(self) -> float:
         return self._clock.monotonic()
 
     @override
-    def on_bound(self, pod: PodInfo) -> None:
-        super().on_bound(pod)
-        self.notes.append(_bound(self.now(), pod.name, pod.node_name))
+    def bind(self, assumed: PodInfo) -> None:
+        super().bind(assumed)
+        self.notes.append(_bound(self.now(), assumed.name, assumed.node_name))
 
     @override
-    def on_gone(self, pod: PodInfo) -> None:
-        super().on_gone(pod)
-        if pod.uid in self._victims:
-            self.notes.append(_preempted(self.now(), pod.name))
-
-    @override
-    def on_preempted(self, victims: Sequence[PodInfo]) -> None:
-        super().on_preempted(victims)
-        self._victims.update(victim.uid for victim in victims)
+    def delete(self, victim: PodInfo) -> None:
+        is_there = self._world.cache.pod(victim.uid) is not None
+        super().delete(victim)
+        if is_there:
+            self.notes.append(_preempted(self.now(), victim.name))
 
 
 @dataclass(slots=True)

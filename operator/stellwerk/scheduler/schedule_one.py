@@ -32,7 +32,7 @@ from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
 from stellwerk.scheduler.slow_specs import SET_BACK, SLOW_ATTEMPT_SECONDS, Fairness
 from stellwerk.world.decide import Decision, decide
-from stellwerk.world.effects import Effects, apply
+from stellwerk.world.effects import Effects, apply, is_schedulable
 from stellwerk.world.failure import Failure
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -93,7 +93,7 @@ class ScheduleOne:
         pod = queued.pod
         if pod.group is not None and await self._with_its_group(queued):
             return
-        if pod.terminating or pod.uid in self._world.cache.assumed_pods:
+        if not is_schedulable(self._world, pod):
             self._skip_pod_schedule(queued)
             return
         await self._attempt(queued)
