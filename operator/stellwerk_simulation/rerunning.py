@@ -167,7 +167,11 @@ class Rerun(Pods):
             return
         if self._origin_seconds is None:
             self._origin_seconds = entry.seconds
-        self._time.pass_until(entry.seconds - self._origin_seconds)
+        seconds = entry.seconds - self._origin_seconds
+        is_together = seconds <= self._clock.monotonic() and self._is_arrival(entry)
+        if not is_together:
+            self._time.run()
+            self._time.pass_until(seconds)
         with skipping_malformed(entry):
             _note_namespace(self._whose, entry)
         if entry.kind == "Pod":
@@ -175,10 +179,10 @@ class Rerun(Pods):
                 self._pod(entry)
         else:
             deliver(self._handlers, entry)
-        self._time.run()
 
     def finish(self) -> Outcomes:
         """The outcomes, at the end of the journal."""
+        self._time.run()
         self.outcomes.nodes_in_use = self._use.mean(self._clock.monotonic())
         self.outcomes.most_nodes_in_use = self._use.most
         return self.outcomes
@@ -204,6 +208,12 @@ class Rerun(Pods):
             if not _node_name(obj) and self._whose.may_serve(obj):
                 self._others[uid] = _unscheduled(obj)
             self._handlers.on_pod(event.event_type, obj)
+
+    def _is_arrival(self, event: WatchEvent) -> bool:
+        """Whether it shows a pod that waits for a node for the first time."""
+        uid = _uid(event.obj)
+        is_known = uid in self._pending or uid in self._placed or uid in self._evicted
+        return not (event.kind != "Pod" or is_known or _node_name(event.obj) or _is_over(event))
 
     def _arrive(self, uid: str, obj: JsonObject) -> None:
         self._others.pop(uid, None)
@@ -257,7 +267,13 @@ class Rerun(Pods):
     def bind(self, assumed: PodInfo) -> None:
         uid, node_name, now = assumed.uid, assumed.node_name, self._clock.monotonic()
         obj = self._pending.pop(uid)
-        bound = {**obj, "spec": {**obj["spec"], "nodeName": node_name}}
+        # As kubelets write it: whole seconds.
+        started = {"startTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")}
+        bound = {
+            **obj,
+            "spec": {**obj["spec"], "nodeName": node_name},
+            "status": {**(obj.get("status") or {}), **started},
+        }
         self._placed[uid] = bound
         self.outcomes.waited_seconds.append(now - self._arrived.pop(uid))
         self._use.placed(uid, node_name, now)
