@@ -166,17 +166,22 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace, live: LiveObjects) -> int:
+def run(
+    options: argparse.Namespace,
+    live: LiveObjects,
+    replay: Callable[[argparse.Namespace], int],
+) -> int:
     """Run every profile with every seed, or replay, print a table; returns the exit status.
 
-    `live` reads the objects of the cluster that a kubeconfig names.
+    `live` reads the objects of the cluster that a kubeconfig names; `replay` decides a journal.
 
     Raises:
         ConfigurationError: a file or a profile cannot be used.
         SchedulerError: a run broke.
     """
     if options.replay is not None:
-        return _replay(options)
+        _check_replay(options)
+        return replay(options)
     _check(options)
     experiment = _experiment(options, live)
     for option, value in (("--plot", options.plot), ("--curve", options.curve)):
@@ -240,7 +245,8 @@ def _show(
         write_curves(options.curve, results, until_pct)
 
 
-def _replay(options: argparse.Namespace) -> int:
+def _check_replay(options: argparse.Namespace) -> None:
+    """Refuse options that a replay does not know."""
     of_traces = ("nodes", "pods", "kubeconfig", "inflate", "curve", "html", "compare")
     for name in (*of_traces, "typical_pods", "plot"):
         if getattr(options, name) is not None:
@@ -248,9 +254,6 @@ def _replay(options: argparse.Namespace) -> int:
             raise ConfigurationError(f"--{option} belongs to a trace, --replay reads a journal")
     if options.until and options.profile:
         raise ConfigurationError("--until explains a recorded decision: leave --profile out")
-    from stellwerk_simulation.replay_command import replay  # noqa: PLC0415 the whole operator
-
-    return replay(options)
 
 
 def _check(options: argparse.Namespace) -> None:

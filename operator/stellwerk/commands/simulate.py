@@ -23,4 +23,10 @@ def run(options: argparse.Namespace) -> int:
     """Simulate, and print the table."""
     from stellwerk_simulation.command import run as simulate  # noqa: PLC0415
 
-    return simulate(options, live_input)
+    return simulate(options, live_input, _replay)
+
+
+def _replay(options: argparse.Namespace) -> int:
+    from stellwerk.commands.replay import replay  # noqa: PLC0415 the whole operator
+
+    return replay(options)

@@ -84,7 +84,7 @@ def _of_recording(options: argparse.Namespace) -> int:
             raise ConfigurationError(f"--{option} asks the operator, --recording reads a file")
     if options.profile is None:
         raise ConfigurationError("--recording needs a --profile to compare with")
-    from stellwerk_simulation.what_if_command import what_if_recorded  # noqa: PLC0415 the whole operator
+    from stellwerk.commands.what_if_recorded import what_if_recorded  # noqa: PLC0415 the whole operator
 
     return what_if_recorded(options)
 

@@ -1,6 +1,6 @@
 """`stellwerk simulate --replay FILE`: a journal decided again, compared, and explained at a pod.
 
-Called by the command of the simulation. Invariant: a damaged journal is replayed up to the damage,
+`stellwerk simulate` calls it. Invariant: a damaged journal is replayed up to the damage,
 which is named; what is printed was computed from the entries before it.
 """
 
