@@ -92,6 +92,12 @@ class GroupMembers:
         return group is not None and (self.was_placed or group.was_placed or self.bound > 0)
 
     @property
+    def lacks_finished(self) -> bool:
+        """Whether it waits, and members may have ended before this process began that count."""
+        waits = self.is_closed or (self.is_known_placed and self.pending.total() > 0)
+        return waits and self.has_run and not self.is_looked_up
+
+    @property
     def succeeded(self) -> int:
         """How many pods count as they have done their work: none where the group never ran."""
         if not self.has_run:

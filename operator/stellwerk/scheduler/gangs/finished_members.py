@@ -35,12 +35,15 @@ class FinishedMembers:
         """`on_found` is called with a group of which more pods have finished than were known."""
         self._world, self._client, self._on_found = world, client, on_found
         self._tasks: dict[PodGroupKey, asyncio.Task[None]] = {}
-        self._wanted: set[PodGroupKey] = set()
-        """Groups of which a pod has gone since they were listed last."""
+        self._wanted: dict[PodGroupKey, bool] = {}
+        """Groups to be looked up; False: only if they still wait by then."""
 
-    def look_up(self, key: PodGroupKey) -> None:
-        """Find out which members of a group have finished."""
-        self._wanted.add(key)
+    def look_up(self, key: PodGroupKey, *, waiting_only: bool = False) -> None:
+        """Find out which members of a group have finished.
+
+        `waiting_only`: unless the group gets all its pods before long, as while they are listed.
+        """
+        self._wanted[key] = self._wanted.get(key, False) or not waiting_only
         if key in self._tasks:
             return
         task = asyncio.get_running_loop().create_task(
@@ -53,11 +56,12 @@ class FinishedMembers:
         delay_seconds = PATIENCE_SECONDS
         while key in self._wanted:
             await asyncio.sleep(delay_seconds)
-            self._wanted.discard(key)
-            if key not in self._world.pod_groups.groups:
+            is_due = self._wanted.pop(key)
+            members = self._world.pod_groups.groups.get(key)
+            if members is None or not (is_due or members.lacks_finished):
                 return
             if not await self._list(key):
-                self._wanted.add(key)
+                self._wanted[key] = is_due or self._wanted.get(key, False)
                 delay_seconds = RETRY_SECONDS
 
     async def _list(self, key: PodGroupKey) -> bool:
@@ -73,6 +77,7 @@ class FinishedMembers:
         members = self._world.pod_groups.groups.get(key)
         if members is None:
             return True
+        members.is_looked_up = True
         found = {
             pod["metadata"]["uid"]: pod["status"]["phase"]
             for pod in pods

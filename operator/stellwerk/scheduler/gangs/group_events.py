@@ -116,13 +116,11 @@ class GroupEvents:
                 members.waiting_since = self._world.clock.monotonic()
             closed = bool(self._book.why_closed(members))
             group = members.group
-            waits = closed or (members.is_known_placed and members.pending.total())
-            if waits and members.has_run and not members.is_looked_up:
-                members.is_looked_up = True
-                self._finished.look_up(key)
             if members.is_closed is not closed:
                 members.is_closed = closed
                 (self._gate if closed else self._let_in)(members)
+            if members.lacks_finished and self._reports.is_served(key):
+                self._finished.look_up(key, waiting_only=True)
             changed(self._world, members)
             if group is not None and group.give_back_seconds is not None:
                 self._give_back.look(members)

@@ -108,7 +108,7 @@ class GroupReports:
         """The group or its members have changed: see some time later whether it waits."""
         if key not in self.world.pod_groups.groups:
             self._told.pop(key, None)
-        if key in self._looks or not self._served(key):
+        if key in self._looks or not self.is_served(key):
             return
         loop = asyncio.get_running_loop()
         self._looks[key] = loop.call_later(PATIENCE_SECONDS, self._look, key)
@@ -120,7 +120,7 @@ class GroupReports:
 
     # --- waiting --------------------------------------------------------------------------------
 
-    def _served(self, key: PodGroupKey) -> bool:
+    def is_served(self, key: PodGroupKey) -> bool:
         """Whether a member is of a profile that places groups."""
         members = self.world.pod_groups.groups.get(key)
         if members is None:
@@ -135,7 +135,7 @@ class GroupReports:
         del self._looks[key]
         book = self.world.pod_groups
         members = book.groups.get(key)
-        if members is None or not members.pods or not self._served(key):
+        if members is None or not members.pods or not self.is_served(key):
             return
         self._say(key, COUNTED)
         if self._is_satisfied(key):
