@@ -3,7 +3,7 @@
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import MANY_USES
-from stellwerk.snapshot.pod_books import VolumeUsers
+from stellwerk.snapshot.pod_counts import VolumeUsers
 from tests.support.builders import pod_info
 
 
