@@ -56,12 +56,12 @@ _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 # --- claims and templates -----------------------------------------------------------------------
 
 
-def default_claim(claim: JsonObject) -> None:
+def default_resource_claim(claim: JsonObject) -> None:
     """One device for each request, and tolerations that compare."""
     _default_devices(claim["spec"].get("devices") or {})
 
 
-def default_template(template: JsonObject) -> None:
+def default_claim_template(template: JsonObject) -> None:
     """The same for the claims that are made from it."""
     _default_devices((template["spec"].get("spec") or EMPTY).get("devices") or {})
 
@@ -80,7 +80,7 @@ def _default_devices(devices: JsonObject) -> None:
                     toleration["operator"] = "Equal"
 
 
-def admit_claim(claim: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+def check_admin_access(claim: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     """Requests for adminAccess are for namespaces that are labelled for it.
 
     Raises:
@@ -100,12 +100,12 @@ def admit_claim(claim: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
         raise forbidden(kind, metadata.get("name") or "", why)
 
 
-def validate_claim(claim: JsonObject) -> Iterator[Cause]:
+def validate_resource_claim(claim: JsonObject) -> Iterator[Cause]:
     """What is wrong with what a claim asks for."""
     yield from _device_causes(devices_of(claim), "spec.devices")
 
 
-def validate_template(template: JsonObject) -> Iterator[Cause]:
+def validate_claim_template(template: JsonObject) -> Iterator[Cause]:
     """What is wrong with what its claims would ask for."""
     yield from _device_causes(devices_of(template), "spec.spec.devices")
 
@@ -190,7 +190,9 @@ def _choice_causes(choice: JsonObject, at: str) -> Iterator[Cause]:
 # --- what becomes of a claim --------------------------------------------------------------------
 
 
-def validate_claim_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+def validate_resource_claim_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> Iterator[Cause]:
     """The spec never changes; the status follows the life of an allocation."""
     if subresource == "status":
         yield from _status_causes(new, old)
@@ -198,7 +200,7 @@ def validate_claim_update(new: JsonObject, old: JsonObject, subresource: str) ->
         yield bad_value("spec", new["spec"], IMMUTABLE)
 
 
-def validate_template_update(
+def validate_claim_template_update(
     new: JsonObject, old: JsonObject, _subresource: str
 ) -> Iterator[Cause]:
     """A template is what it is."""
@@ -317,7 +319,7 @@ def _is_uuid(text: str) -> bool:
 # --- classes ------------------------------------------------------------------------------------
 
 
-def validate_class(device_class: JsonObject) -> Iterator[Cause]:
+def validate_device_class(device_class: JsonObject) -> Iterator[Cause]:
     """What is wrong with a class."""
     spec = device_class["spec"]
     yield from selector_causes(spec.get("selectors") or (), "spec.selectors")
@@ -333,6 +335,8 @@ def validate_class(device_class: JsonObject) -> Iterator[Cause]:
         yield bad_value("spec.extendedResourceName", resource, text)
 
 
-def validate_class_update(new: JsonObject, _old: JsonObject, _subresource: str) -> Iterator[Cause]:
+def validate_device_class_update(
+    new: JsonObject, _old: JsonObject, _subresource: str
+) -> Iterator[Cause]:
     """A class may change as it likes."""
-    return validate_class(new)
+    return validate_device_class(new)
