@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _PROTECTED_NAMESPACES: Final = ("default", "kube-system", "kube-public")
 _NAME_LABEL: Final = "kubernetes.io/metadata.name"
-_NAMESPACE_FINALIZER: Final = "kubernetes"
-_STANDARD_FINALIZERS: Final = (_NAMESPACE_FINALIZER, "orphan", "foregroundDeletion")
+NAMESPACE_FINALIZER: Final = "kubernetes"
+_STANDARD_FINALIZERS: Final = (NAMESPACE_FINALIZER, "orphan", "foregroundDeletion")
 _PERCENT: Final = "[0-9]+%"
 _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
@@ -37,7 +37,7 @@ _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 def prepare_namespace(namespace: JsonObject, _cluster: Reader) -> None:
     """A new namespace is active, has its name as a label, and is held by its controller."""
     given = (namespace.get("spec") or {}).get("finalizers") or []
-    held = given if _NAMESPACE_FINALIZER in given else [*given, _NAMESPACE_FINALIZER]
+    held = given if NAMESPACE_FINALIZER in given else [*given, NAMESPACE_FINALIZER]
     namespace["spec"] = {"finalizers": held}
     namespace["status"] = {"phase": "Active"}
     _label_with_name(namespace)

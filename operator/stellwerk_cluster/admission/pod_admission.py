@@ -44,7 +44,7 @@ def admit_pod(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     if cluster.enabled("LimitRanger") and give_default_limits(pod, cluster):
         pod["status"] = {**pod["status"], "qosClass": qos_class(spec)}
     if cluster.enabled("Priority"):
-        _admit_priority(pod, cluster, kind)
+        admit_priority(pod, cluster, kind)
     if cluster.enabled("DefaultTolerationSeconds"):
         _add_default_tolerations(spec)
     if cluster.enabled("PodTolerationRestriction"):
@@ -98,12 +98,17 @@ def _gated_condition(cluster: Reader) -> JsonObject:
     }
 
 
-def _admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+def admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
+    """Give a new pod the priority of its class, or of the class that is the default.
+
+    Raises:
+        StatusError: there is no such class, or the pod gives another number or policy (403).
+    """
     spec = pod["spec"]
     priority_class = chosen_priority_class(spec, cluster)
     if priority_class is None and spec.get("priorityClassName"):
         why = f"no PriorityClass with name {spec['priorityClassName']} was found"
-        raise _forbidden_pod(pod, kind, why)
+        raise forbidden_pod(pod, kind, why)
     chosen = priority_class or EMPTY
     priority = chosen.get("value", 0)
     policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
@@ -115,14 +120,14 @@ def _admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> Non
             f"the integer value of priority ({given}) must not be provided in pod spec; "
             f"priority admission controller computed {priority} from the given PriorityClass name"
         )
-        raise _forbidden_pod(pod, kind, why)
+        raise forbidden_pod(pod, kind, why)
     asked = spec.get("preemptionPolicy")
     if asked is not None and asked != policy:
         why = (
             f"the string value of PreemptionPolicy ({asked}) must not be provided in pod spec; "
             f"priority admission controller computed {policy} from the given PriorityClass name"
         )
-        raise _forbidden_pod(pod, kind, why)
+        raise forbidden_pod(pod, kind, why)
     spec["priority"], spec["preemptionPolicy"] = priority, policy
 
 
@@ -140,17 +145,17 @@ def _admit_runtime_class(pod: JsonObject, cluster: Reader, kind: ResourceKind) -
     name = spec.get("runtimeClassName")
     runtime_class = cluster.find(RUNTIME_CLASSES, "", name) if name else None
     if name and runtime_class is None:
-        raise _forbidden_pod(pod, kind, f'pod rejected: RuntimeClass "{name}" not found')
+        raise forbidden_pod(pod, kind, f'pod rejected: RuntimeClass "{name}" not found')
     overhead = ((runtime_class or EMPTY).get("overhead") or EMPTY).get("podFixed")
     if overhead is None:
         if spec.get("overhead"):
             why = (
                 "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
             )
-            raise _forbidden_pod(pod, kind, why)
+            raise forbidden_pod(pod, kind, why)
     elif spec.get("overhead", overhead) != overhead:
         why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
-        raise _forbidden_pod(pod, kind, why)
+        raise forbidden_pod(pod, kind, why)
     else:
         spec["overhead"] = overhead
     _add_runtime_scheduling(pod, (runtime_class or EMPTY).get("scheduling") or EMPTY, kind)
@@ -165,7 +170,7 @@ def _add_runtime_scheduling(pod: JsonObject, scheduling: JsonObject, kind: Resou
                 f"conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; "
                 f"pod.spec.nodeSelector[{key}] = {selector[key]}"
             )
-            raise _forbidden_pod(pod, kind, why)
+            raise forbidden_pod(pod, kind, why)
     if selector:
         spec["nodeSelector"] = dict(sorted(selector.items()))
     own = spec.get("tolerations") or []
@@ -199,5 +204,6 @@ def _tolerates(toleration: JsonObject, key: str) -> bool:
     return names_key and toleration.get("effect", "NoExecute") == "NoExecute"
 
 
-def _forbidden_pod(pod: JsonObject, kind: ResourceKind, why: str) -> StatusError:
+def forbidden_pod(pod: JsonObject, kind: ResourceKind, why: str) -> StatusError:
+    """The refusal of a pod by an admission plugin."""
     return forbidden(kind, pod["metadata"].get("name", ""), why)

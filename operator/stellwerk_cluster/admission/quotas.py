@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 QUOTAS: Final = "resourcequotas"
-_PRIORITY: Final = "PriorityClass"
-_CROSS_NAMESPACE: Final = "CrossNamespacePodAffinity"
+PRIORITY_SCOPE: Final = "PriorityClass"
+CROSS_NAMESPACE_SCOPE: Final = "CrossNamespacePodAffinity"
 _SCOPES: Final = (
     "Terminating",
     "NotTerminating",
     "BestEffort",
     "NotBestEffort",
-    _PRIORITY,
-    _CROSS_NAMESPACE,
+    PRIORITY_SCOPE,
+    CROSS_NAMESPACE_SCOPE,
     "VolumeAttributesClass",
 )
 _EXISTS_ONLY: Final = (
@@ -41,7 +41,7 @@ _EXISTS_ONLY: Final = (
     "NotBestEffort",
     "Terminating",
     "NotTerminating",
-    _CROSS_NAMESPACE,
+    CROSS_NAMESPACE_SCOPE,
 )
 _OPPOSITES: Final = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -81,7 +81,7 @@ def _scope_causes(spec: JsonObject) -> Iterator[Cause]:
 def _scope_fits(scope: str, name: str) -> bool:
     if scope == "BestEffort":
         return name == "pods"
-    if scope in ("Terminating", "NotTerminating", "NotBestEffort", _PRIORITY, _CROSS_NAMESPACE):
+    if scope in ("Terminating", "NotTerminating", "NotBestEffort", PRIORITY_SCOPE, CROSS_NAMESPACE_SCOPE):
         return name not in COUNTED_OBJECTS - {"pods"} and name != "requests.storage"
     return True
 
@@ -154,7 +154,7 @@ def in_scope(quota: JsonObject, pod: JsonObject) -> bool:
 
 def _matches(expression: JsonObject, spec: JsonObject) -> bool:
     scope = expression.get("scopeName", "")
-    if scope != _PRIORITY:
+    if scope != PRIORITY_SCOPE:
         return scope in _BY_SCOPE and _BY_SCOPE[scope](spec)
     name, values = spec.get("priorityClassName", ""), expression.get("values") or ()
     by_operator = {
@@ -179,7 +179,7 @@ _BY_SCOPE: Final[dict[str, Callable[[JsonObject], bool]]] = {
     "NotTerminating": lambda spec: spec.get("activeDeadlineSeconds") is None,
     "BestEffort": lambda spec: qos_class(spec) == "BestEffort",
     "NotBestEffort": lambda spec: qos_class(spec) != "BestEffort",
-    _CROSS_NAMESPACE: lambda spec: any(
+    CROSS_NAMESPACE_SCOPE: lambda spec: any(
         term.get("namespaces") or term.get("namespaceSelector") is not None for term in _terms(spec)
     ),
 }

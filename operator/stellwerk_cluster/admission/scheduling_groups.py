@@ -28,20 +28,20 @@ _CRON_JOB: Final = ("spec", "jobTemplate", "spec", "template", "spec")
 
 def scheduling_group_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
     """What is wrong with the group of a pod; that there is such a group is not asked."""
-    group = spec.get(_FIELD)
+    group = spec.get("schedulingGroup")
     if group is None:
         return
     name = group.get("podGroupName")
     if name is None:
         text = "must specify one of: `podGroupName`"
-        yield bad_value(f"{field}.{_FIELD}.podGroupName", None, text)
+        yield bad_value(f"{field}.schedulingGroup.podGroupName", None, text)
     else:
-        yield from subdomain(name, f"{field}.{_FIELD}.podGroupName")
+        yield from subdomain(name, f"{field}.schedulingGroup.podGroupName")
 
 
 def group_of(pod: JsonObject) -> str:
     """The name of the pod's group in its namespace; empty without one."""
-    name: str = (pod["spec"].get(_FIELD) or EMPTY).get("podGroupName", "")
+    name: str = (pod["spec"].get("schedulingGroup") or EMPTY).get("podGroupName", "")
     return name
 
 

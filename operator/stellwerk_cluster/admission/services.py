@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from stellwerk_cluster.admission.strategy import Reader
 
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-_EXTERNAL: Final = ("LoadBalancer", "NodePort")
+EXTERNAL: Final = ("LoadBalancer", "NodePort")
 _POLICIES: Final = ("Cluster", "Local")
 _AFFINITIES: Final = ("ClientIP", "None")
 _DISTRIBUTIONS: Final = ("PreferClose", "PreferSameZone", "PreferSameNode")
@@ -62,7 +62,7 @@ def default_service(service: JsonObject) -> None:
         port.setdefault("protocol", "TCP")
         if port.get("targetPort") in (None, 0, ""):
             port["targetPort"] = port.get("port", 0)
-    if spec["type"] in _EXTERNAL:
+    if spec["type"] in EXTERNAL:
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if spec["type"] != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
@@ -95,7 +95,7 @@ def prepare_service_update(new: JsonObject, old: JsonObject, subresource: str) -
             spec["clusterIP"] = spec["clusterIPs"][0]
     elif spec.get("clusterIP") and not spec.get("clusterIPs"):
         spec["clusterIPs"] = [spec["clusterIP"]]
-    if spec["type"] in _EXTERNAL and was["type"] in _EXTERNAL:
+    if spec["type"] in EXTERNAL and was["type"] in EXTERNAL:
         _keep_node_ports(spec, was)
 
 
@@ -114,7 +114,7 @@ def validate_service(service: JsonObject) -> Iterator[Cause]:
     headless = (spec.get("clusterIPs") or [""])[0] == "None"
     if not ports and not headless and kind != "ExternalName":
         yield required("spec.ports")
-    if kind in _EXTERNAL and headless:
+    if kind in EXTERNAL and headless:
         text = f"may not be set to 'None' for {kind} services"
         yield bad_value("spec.clusterIPs[0]", "None", text)
     if kind == "ExternalName":
@@ -257,14 +257,14 @@ def _balancer_causes(spec: JsonObject) -> Iterator[Cause]:
 
 def _traffic_causes(spec: JsonObject) -> Iterator[Cause]:
     external, internal = spec.get("externalTrafficPolicy", ""), spec.get("internalTrafficPolicy")
-    reachable = spec["type"] in _EXTERNAL or (
+    reachable = spec["type"] in EXTERNAL or (
         spec["type"] == "ClusterIP" and bool(spec.get("externalIPs"))
     )
     if not reachable:
         if external:
             text = "may only be set for externally-accessible services"
             yield bad_value("spec.externalTrafficPolicy", external, text)
-    elif external or spec["type"] in _EXTERNAL:
+    elif external or spec["type"] in EXTERNAL:
         yield from one_of(external, _POLICIES, "spec.externalTrafficPolicy")
     checked = spec["type"] == "LoadBalancer" and external == "Local"
     port = spec.get("healthCheckNodePort", 0)
