@@ -9,24 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.limit_ranges import check_limits, give_default_limits
+from stellwerk_cluster.admission.limit_ranger import check_limits, give_default_limits
 from stellwerk_cluster.admission.optional_plugins import (
     check_anti_affinity,
     check_tolerations,
     merge_namespace_tolerations,
     tolerate_extended_resources,
 )
-from stellwerk_cluster.admission.pod_defaults import qos_class
-from stellwerk_cluster.admission.scheduling_groups import drop_group_of_pod
-from stellwerk_cluster.apimachinery.failures import StatusError, forbidden
+from stellwerk_cluster.admission.priority import admit_priority, forbidden_pod
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
+from stellwerk_cluster.apimachinery.pods import qos_class
+from stellwerk_cluster.defaults.pod_strategy import drop_group_of_pod
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.admission.strategy import Reader
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Reader
 
-PRIORITY_CLASSES: Final = "priorityclasses.scheduling.k8s.io"
 RUNTIME_CLASSES: Final = "runtimeclasses.node.k8s.io"
 _NO_EXECUTE_KEYS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _TOLERATION_SECONDS: Final = 300
@@ -98,48 +97,6 @@ def _gated_condition(cluster: Reader) -> JsonObject:
     }
 
 
-def admit_priority(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
-    """Give a new pod the priority of its class, or of the class that is the default.
-
-    Raises:
-        StatusError: there is no such class, or the pod gives another number or policy (403).
-    """
-    spec = pod["spec"]
-    priority_class = chosen_priority_class(spec, cluster)
-    if priority_class is None and spec.get("priorityClassName"):
-        why = f"no PriorityClass with name {spec['priorityClassName']} was found"
-        raise forbidden_pod(pod, kind, why)
-    chosen = priority_class or EMPTY
-    priority = chosen.get("value", 0)
-    policy = chosen.get("preemptionPolicy", "PreemptLowerPriority")
-    if priority_class is not None:
-        spec["priorityClassName"] = priority_class["metadata"]["name"]
-    given = spec.get("priority")
-    if given is not None and given != priority:
-        why = (
-            f"the integer value of priority ({given}) must not be provided in pod spec; "
-            f"priority admission controller computed {priority} from the given PriorityClass name"
-        )
-        raise forbidden_pod(pod, kind, why)
-    asked = spec.get("preemptionPolicy")
-    if asked is not None and asked != policy:
-        why = (
-            f"the string value of PreemptionPolicy ({asked}) must not be provided in pod spec; "
-            f"priority admission controller computed {policy} from the given PriorityClass name"
-        )
-        raise forbidden_pod(pod, kind, why)
-    spec["priority"], spec["preemptionPolicy"] = priority, policy
-
-
-def chosen_priority_class(spec: JsonObject, cluster: Reader) -> JsonObject | None:
-    """The PriorityClass that a specification names, or the default one; None without any."""
-    name = spec.get("priorityClassName")
-    if name:
-        return cluster.find(PRIORITY_CLASSES, "", name)
-    defaults = [each for each in cluster.all(PRIORITY_CLASSES) if each.get("globalDefault")]
-    return min(defaults, key=lambda each: each["value"], default=None)
-
-
 def _admit_runtime_class(pod: JsonObject, cluster: Reader, kind: ResourceKind) -> None:
     spec = pod["spec"]
     name = spec.get("runtimeClassName")
@@ -202,8 +159,3 @@ def _add_default_tolerations(spec: JsonObject) -> None:
 def _tolerates(toleration: JsonObject, key: str) -> bool:
     names_key: bool = toleration.get("key", key) == key
     return names_key and toleration.get("effect", "NoExecute") == "NoExecute"
-
-
-def forbidden_pod(pod: JsonObject, kind: ResourceKind, why: str) -> StatusError:
-    """The refusal of a pod by an admission plugin."""
-    return forbidden(kind, pod["metadata"].get("name", ""), why)

@@ -8,7 +8,84 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.access_rules import (
+from stellwerk_cluster.admission.kind_plugins import (
+    admit_ingress,
+    admit_job_update,
+    check_admin_access,
+    check_pod_group,
+    prepare_node,
+    protect_namespace,
+)
+from stellwerk_cluster.admission.limit_ranger import check_limits
+from stellwerk_cluster.admission.pod_admission import admit_pod, admit_pod_update, check_pod
+from stellwerk_cluster.admission.priority import (
+    admit_pod_group,
+    admit_priority_class,
+    admit_priority_class_update,
+    protect_priority_class,
+)
+from stellwerk_cluster.admission.storage import admit_claim_update, prepare_claim, prepare_volume
+from stellwerk_cluster.apimachinery.names import label_errors
+from stellwerk_cluster.apimachinery.strategy import Strategy
+from stellwerk_cluster.defaults.group_strategy import (
+    admit_pod_group_update,
+    admit_workload_update,
+    default_pod_group,
+    prepare_pod_group,
+    prepare_workload,
+)
+from stellwerk_cluster.defaults.kind_defaults import (
+    default_autoscaler,
+    default_claim,
+    default_claim_template,
+    default_csi_driver,
+    default_definition,
+    default_limit_range,
+    default_namespace,
+    default_network_policy,
+    default_node,
+    default_priority_class,
+    default_resource_claim,
+    default_role_binding,
+    default_secret,
+    default_slice,
+    default_storage_class,
+    default_volume,
+    prepare_definition,
+    prepare_definition_update,
+    prepare_namespace,
+    prepare_namespace_update,
+)
+from stellwerk_cluster.defaults.pod_defaults import default_pod
+from stellwerk_cluster.defaults.pod_strategy import (
+    drop_group_of_new_template,
+    drop_group_of_template,
+    merge_label_keys,
+    prepare_pod_update,
+)
+from stellwerk_cluster.defaults.service_addresses import (
+    allocate_for_changed_service,
+    allocate_for_service,
+)
+from stellwerk_cluster.defaults.service_defaults import (
+    default_endpoint_slice,
+    default_endpoints,
+    default_service,
+    prepare_service,
+    prepare_service_update,
+)
+from stellwerk_cluster.defaults.workload_defaults import (
+    default_cron_job,
+    default_daemon_set,
+    default_deployment,
+    default_job,
+    default_pod_template,
+    default_replica_set,
+    default_replication_controller,
+    default_stateful_set,
+    label_job,
+)
+from stellwerk_cluster.validation.access_rules import (
     path_segment_errors,
     validate_cluster_role,
     validate_cluster_role_binding,
@@ -19,13 +96,9 @@ from stellwerk_cluster.admission.access_rules import (
     validate_role_binding_update,
     validate_role_update,
 )
-from stellwerk_cluster.admission.autoscaling import validate_autoscaler
-from stellwerk_cluster.admission.claims import validate_claim, validate_claim_update
-from stellwerk_cluster.admission.cluster_objects import (
-    default_namespace,
-    prepare_namespace,
-    prepare_namespace_update,
-    protect_namespace,
+from stellwerk_cluster.validation.autoscaling import validate_autoscaler
+from stellwerk_cluster.validation.claims import validate_claim, validate_claim_update
+from stellwerk_cluster.validation.cluster_objects import (
     validate_budget,
     validate_budget_update,
     validate_lease,
@@ -33,29 +106,15 @@ from stellwerk_cluster.admission.cluster_objects import (
     validate_namespace,
     validate_namespace_update,
 )
-from stellwerk_cluster.admission.config_data import (
-    default_secret,
+from stellwerk_cluster.validation.config_data import (
     validate_config_map,
     validate_config_map_update,
     validate_secret,
     validate_secret_update,
 )
-from stellwerk_cluster.admission.definitions import (
-    default_definition,
-    prepare_definition,
-    prepare_definition_update,
-    validate_definition,
-    validate_definition_update,
-)
-from stellwerk_cluster.admission.device_slices import (
-    default_slice,
-    validate_slice,
-    validate_slice_update,
-)
-from stellwerk_cluster.admission.devices import (
-    check_admin_access,
-    default_claim_template,
-    default_resource_claim,
+from stellwerk_cluster.validation.definitions import validate_definition, validate_definition_update
+from stellwerk_cluster.validation.device_slices import validate_slice, validate_slice_update
+from stellwerk_cluster.validation.devices import (
     validate_claim_template,
     validate_claim_template_update,
     validate_device_class,
@@ -63,95 +122,47 @@ from stellwerk_cluster.admission.devices import (
     validate_resource_claim,
     validate_resource_claim_update,
 )
-from stellwerk_cluster.admission.events import (
+from stellwerk_cluster.validation.events import (
     validate_new_event,
     validate_new_event_update,
     validate_old_event,
     validate_old_event_update,
 )
-from stellwerk_cluster.admission.jobs import (
-    admit_job_update,
-    default_job,
+from stellwerk_cluster.validation.jobs import (
     job_warnings,
-    label_job,
     validate_cron_job,
     validate_cron_job_update,
     validate_job,
     validate_job_update,
 )
-from stellwerk_cluster.admission.limit_ranges import (
-    check_limits,
-    default_limit_range,
-    validate_limit_range,
-)
-from stellwerk_cluster.admission.networking import (
-    admit_ingress,
+from stellwerk_cluster.validation.limit_ranges import validate_limit_range
+from stellwerk_cluster.validation.networking import (
     validate_endpoint_slice,
     validate_endpoint_slice_update,
     validate_endpoints,
     validate_ingress,
     validate_network_policy,
 )
-from stellwerk_cluster.admission.nodes import (
-    default_node,
-    prepare_node,
-    validate_node,
-    validate_node_update,
-)
-from stellwerk_cluster.admission.pod_admission import admit_pod, admit_pod_update, check_pod
-from stellwerk_cluster.admission.pod_defaults import default_pod
-from stellwerk_cluster.admission.pod_groups import (
-    admit_pod_group,
-    admit_pod_group_update,
-    admit_workload_update,
-    check_pod_group,
-    default_pod_group,
-    prepare_pod_group,
-    prepare_workload,
+from stellwerk_cluster.validation.nodes import validate_node, validate_node_update
+from stellwerk_cluster.validation.pod_groups import (
     validate_pod_group,
     validate_pod_group_update,
     validate_workload,
     validate_workload_update,
 )
-from stellwerk_cluster.admission.pod_preparation import merge_label_keys
-from stellwerk_cluster.admission.pod_updates import prepare_pod_update, validate_pod_update
-from stellwerk_cluster.admission.pod_validation import validate_pod
-from stellwerk_cluster.admission.pod_warnings import pod_warnings
-from stellwerk_cluster.admission.quotas import validate_quota, validate_quota_update
-from stellwerk_cluster.admission.scheduling_classes import (
-    admit_priority_class,
-    admit_priority_class_update,
-    default_priority_class,
-    protect_priority_class,
+from stellwerk_cluster.validation.pod_updates import validate_pod_update
+from stellwerk_cluster.validation.pod_warnings import pod_warnings
+from stellwerk_cluster.validation.pods import validate_pod
+from stellwerk_cluster.validation.quotas import validate_quota, validate_quota_update
+from stellwerk_cluster.validation.scheduling_classes import (
     runtime_class_warnings,
     validate_priority_class,
     validate_priority_class_update,
     validate_runtime_class,
     validate_runtime_class_update,
 )
-from stellwerk_cluster.admission.scheduling_groups import (
-    drop_group_of_new_template,
-    drop_group_of_template,
-)
-from stellwerk_cluster.admission.service_addresses import (
-    allocate_for_changed_service,
-    allocate_for_service,
-)
-from stellwerk_cluster.admission.services import (
-    default_endpoint_slice,
-    default_endpoints,
-    default_service,
-    prepare_service,
-    prepare_service_update,
-    validate_service,
-    validate_service_update,
-)
-from stellwerk_cluster.admission.storage import (
-    admit_claim_update,
-    default_claim,
-    default_csi_driver,
-    default_storage_class,
-    prepare_claim,
+from stellwerk_cluster.validation.services import validate_service, validate_service_update
+from stellwerk_cluster.validation.storage import (
     validate_csi_driver,
     validate_csi_driver_update,
     validate_csi_node,
@@ -159,19 +170,8 @@ from stellwerk_cluster.admission.storage import (
     validate_storage_class,
     validate_storage_class_update,
 )
-from stellwerk_cluster.admission.stored_only import (
-    default_autoscaler,
-    default_network_policy,
-    default_role_binding,
-)
-from stellwerk_cluster.admission.strategy import Strategy
-from stellwerk_cluster.admission.volumes import (
-    default_volume,
-    prepare_volume,
-    validate_volume,
-    validate_volume_update,
-)
-from stellwerk_cluster.admission.workload_validation import (
+from stellwerk_cluster.validation.volumes import validate_volume, validate_volume_update
+from stellwerk_cluster.validation.workloads import (
     selector_change_causes,
     stateful_change_causes,
     validate_daemon_set,
@@ -181,16 +181,6 @@ from stellwerk_cluster.admission.workload_validation import (
     validate_stateful_set,
     workload_warnings,
 )
-from stellwerk_cluster.admission.workloads import (
-    default_cron_job,
-    default_daemon_set,
-    default_deployment,
-    default_pod_template,
-    default_replica_set,
-    default_replication_controller,
-    default_stateful_set,
-)
-from stellwerk_cluster.apimachinery.names import label_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,12 +264,8 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         status_in_create=True,
         kept_by_status=(),
     ),
-    "Event": Strategy(
-        validate=validate_old_event, validate_update=validate_old_event_update
-    ),
-    "EventsEvent": Strategy(
-        validate=validate_new_event, validate_update=validate_new_event_update
-    ),
+    "Event": Strategy(validate=validate_old_event, validate_update=validate_old_event_update),
+    "EventsEvent": Strategy(validate=validate_new_event, validate_update=validate_new_event_update),
     "LimitRange": Strategy(
         default=default_limit_range,
         validate=validate_limit_range,
@@ -456,16 +442,10 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         validate_update=validate_cron_job_update,
         metadata_layers=(1, 0),
     ),
-    "HorizontalPodAutoscaler": _stored(
-        validate_autoscaler, default_autoscaler
-    ),
-    "HorizontalPodAutoscalerV1": _stored(
-        validate_autoscaler, default_autoscaler
-    ),
+    "HorizontalPodAutoscaler": _stored(validate_autoscaler, default_autoscaler),
+    "HorizontalPodAutoscalerV1": _stored(validate_autoscaler, default_autoscaler),
     "Ingress": replace(_stored(validate_ingress), admit_create=admit_ingress),
-    "NetworkPolicy": _stored(
-        validate_network_policy, default_network_policy
-    ),
+    "NetworkPolicy": _stored(validate_network_policy, default_network_policy),
     "Endpoints": _stored(validate_endpoints, default_endpoints, (1, 1)),
     "EndpointSlice": Strategy(
         default=default_endpoint_slice,

@@ -12,9 +12,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.metadata import metadata_create_causes, metadata_update_causes
-from stellwerk_cluster.admission.quota_admission import new_usage
-from stellwerk_cluster.admission.quotas import QUOTAS
+from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
@@ -64,6 +62,7 @@ from stellwerk_cluster.registry.write_rules import (
     waits_for_more,
     wrong_uid,
 )
+from stellwerk_cluster.validation.metadata import metadata_create_causes, metadata_update_causes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +70,8 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Strategy
     from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
     from stellwerk_cluster.registry.store import Store
 
