@@ -172,8 +172,8 @@ from stellwerk_cluster.validation.storage import (
 )
 from stellwerk_cluster.validation.volumes import validate_volume, validate_volume_update
 from stellwerk_cluster.validation.workloads import (
-    selector_change_causes,
-    stateful_change_causes,
+    selector_change_errors,
+    stateful_change_errors,
     validate_daemon_set,
     validate_deployment,
     validate_replica_set,
@@ -186,7 +186,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.failures import Cause
+    from stellwerk_cluster.apimachinery.failures import FieldError
 
 _PLAIN: Final = Strategy()
 
@@ -195,19 +195,19 @@ def _no_default(_obj: JsonObject) -> None:
     return
 
 
-def _no_change(*_: object) -> Iterator[Cause]:
+def _no_change(*_: object) -> Iterator[FieldError]:
     return iter(())
 
 
 def _workload(
     default: Callable[[JsonObject], None],
-    validate: Callable[[JsonObject], Iterator[Cause]],
-    change: Callable[[JsonObject, JsonObject], Iterator[Cause]] = _no_change,
+    validate: Callable[[JsonObject], Iterator[FieldError]],
+    change: Callable[[JsonObject, JsonObject], Iterator[FieldError]] = _no_change,
     layers: tuple[int, int] = (1, 1),
 ) -> Strategy:
     """The strategy of a kind with a selector and a pod template."""
 
-    def validate_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+    def validate_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
         if not subresource:
             yield from validate(new)
             yield from change(new, old)
@@ -225,13 +225,15 @@ def _workload(
 
 
 def _stored(
-    validate: Callable[[JsonObject], Iterator[Cause]],
+    validate: Callable[[JsonObject], Iterator[FieldError]],
     default: Callable[[JsonObject], None] = _no_default,
     layers: tuple[int, int] = (1, 0),
 ) -> Strategy:
     """The strategy of a kind whose objects may change at will, as long as they are valid."""
 
-    def validate_update(new: JsonObject, _old: JsonObject, subresource: str) -> Iterator[Cause]:
+    def validate_update(
+        new: JsonObject, _old: JsonObject, subresource: str
+    ) -> Iterator[FieldError]:
         return iter(()) if subresource else validate(new)
 
     return Strategy(
@@ -398,7 +400,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
         _workload(
             default_deployment,
             validate_deployment,
-            selector_change_causes,
+            selector_change_errors,
             (1, 0),
         ),
         kept_by_status=("labels",),
@@ -406,7 +408,7 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "ReplicaSet": _workload(
         default_replica_set,
         validate_replica_set,
-        selector_change_causes,
+        selector_change_errors,
     ),
     "ReplicationController": _workload(
         default_replication_controller,
@@ -415,13 +417,13 @@ _BY_TYPE: Final[dict[str, Strategy]] = {
     "StatefulSet": _workload(
         default_stateful_set,
         validate_stateful_set,
-        stateful_change_causes,
+        stateful_change_errors,
         (0, 1),
     ),
     "DaemonSet": _workload(
         default_daemon_set,
         validate_daemon_set,
-        selector_change_causes,
+        selector_change_errors,
     ),
     "Job": Strategy(
         kept_by_status=(),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.apimachinery.failures import Cause
+    from stellwerk_cluster.apimachinery.failures import FieldError
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
 
 
@@ -49,7 +49,7 @@ def _nothing(*_: object) -> None:
     return None
 
 
-def _no_causes(*_: object) -> list[Cause]:
+def _no_errors(*_: object) -> list[FieldError]:
     return []
 
 
@@ -69,11 +69,11 @@ class Strategy:
     """Changes or refuses (raises StatusError) with a look at other objects."""
     check_create: Callable[[JsonObject, Reader, ResourceKind], None] = _nothing
     """Refuses a valid object with a look at other objects (raises StatusError)."""
-    validate: Callable[[JsonObject], Iterable[Cause]] = _no_causes
+    validate: Callable[[JsonObject], Iterable[FieldError]] = _no_errors
     prepare_update: Callable[[JsonObject, JsonObject, str], None] = _nothing
     """(new, stored, subresource)"""
     admit_update: Callable[[JsonObject, JsonObject, Reader, ResourceKind], None] = _nothing
-    validate_update: Callable[[JsonObject, JsonObject, str], Iterable[Cause]] = _no_causes
+    validate_update: Callable[[JsonObject, JsonObject, str], Iterable[FieldError]] = _no_errors
     """(new, stored, subresource)"""
     warn: Callable[[JsonObject, JsonObject | None], Iterable[str]] = _no_warnings
     """(new, stored; None for a new object) What is allowed and deserves a word."""

@@ -134,8 +134,8 @@ def _allocate_ports(service: JsonObject, cluster: Reader, kind: ResourceKind) ->
 def _refuse_port(
     service: JsonObject, kind: ResourceKind, position: int, port: int, text: str
 ) -> None:
-    cause = bad_value(f"spec.ports[{position}].nodePort", port, text)
-    raise invalid(kind, service["metadata"].get("name", ""), [cause])
+    error = bad_value(f"spec.ports[{position}].nodePort", port, text)
+    raise invalid(kind, service["metadata"].get("name", ""), [error])
 
 
 def _taken_ports(service: JsonObject, cluster: Reader) -> set[int]:

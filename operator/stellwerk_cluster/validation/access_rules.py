@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.names import subdomain_errors
 
 if TYPE_CHECKING:
@@ -29,72 +29,72 @@ def path_segment_errors(name: str) -> tuple[str, ...]:
     return tuple(f"may not contain '{each}'" for each in "/%" if each in name)
 
 
-def validate_role(role: JsonObject) -> list[Cause]:
+def validate_role(role: JsonObject) -> list[FieldError]:
     """What is wrong with the rules of a Role."""
-    return list(_rule_causes(role, namespaced=True))
+    return list(_rule_errors(role, namespaced=True))
 
 
-def validate_cluster_role(role: JsonObject) -> list[Cause]:
+def validate_cluster_role(role: JsonObject) -> list[FieldError]:
     """What is wrong with the rules of a ClusterRole, and with the choice of what it sums up."""
-    causes = list(_rule_causes(role, namespaced=False))
+    errors = list(_rule_errors(role, namespaced=False))
     aggregation = role.get("aggregationRule")
     if aggregation is not None and not aggregation.get("clusterRoleSelectors"):
         text = "at least one clusterRoleSelector required if aggregationRule is non-nil"
-        causes.append(required("aggregationRule.clusterRoleSelectors", text))
-    return causes
+        errors.append(required("aggregationRule.clusterRoleSelectors", text))
+    return errors
 
 
-def validate_role_update(role: JsonObject, _old: JsonObject, _subresource: str) -> list[Cause]:
+def validate_role_update(role: JsonObject, _old: JsonObject, _subresource: str) -> list[FieldError]:
     """The same as for a new one."""
     return validate_role(role)
 
 
 def validate_cluster_role_update(
     role: JsonObject, _old: JsonObject, _subresource: str
-) -> list[Cause]:
+) -> list[FieldError]:
     """The same as for a new one."""
     return validate_cluster_role(role)
 
 
-def validate_role_binding(binding: JsonObject) -> list[Cause]:
+def validate_role_binding(binding: JsonObject) -> list[FieldError]:
     """What is wrong with a RoleBinding."""
-    return list(_binding_causes(binding, _ROLE_KINDS))
+    return list(_binding_errors(binding, _ROLE_KINDS))
 
 
-def validate_cluster_role_binding(binding: JsonObject) -> list[Cause]:
+def validate_cluster_role_binding(binding: JsonObject) -> list[FieldError]:
     """What is wrong with a ClusterRoleBinding."""
-    return list(_binding_causes(binding, _ROLE_KINDS[:1]))
+    return list(_binding_errors(binding, _ROLE_KINDS[:1]))
 
 
 def validate_role_binding_update(
     binding: JsonObject, old: JsonObject, _subresource: str
-) -> list[Cause]:
+) -> list[FieldError]:
     """The same as for a new one, and the role stays."""
     return [*validate_role_binding(binding), *_changed_role(binding, old)]
 
 
 def validate_cluster_role_binding_update(
     binding: JsonObject, old: JsonObject, _subresource: str
-) -> list[Cause]:
+) -> list[FieldError]:
     """The same as for a new one, and the role stays."""
     return [*validate_cluster_role_binding(binding), *_changed_role(binding, old)]
 
 
-def _changed_role(binding: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def _changed_role(binding: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     if binding["roleRef"] != old["roleRef"]:
         reference = binding["roleRef"]
         shown = {name: reference.get(key, "") for name, key in _REFERENCE.items()}
         yield bad_value("roleRef", shown, "cannot change roleRef")
 
 
-def _rule_causes(role: JsonObject, *, namespaced: bool) -> Iterator[Cause]:
+def _rule_errors(role: JsonObject, *, namespaced: bool) -> Iterator[FieldError]:
     for number, rule in enumerate(role.get("rules") or ()):
         field = f"rules[{number}]"
         if not rule.get("verbs"):
             yield required(f"{field}.verbs", "verbs must contain at least one value")
         urls = rule.get("nonResourceURLs")
         if urls:
-            yield from _url_causes(f"{field}.nonResourceURLs", rule, urls, namespaced=namespaced)
+            yield from _url_errors(f"{field}.nonResourceURLs", rule, urls, namespaced=namespaced)
             continue
         if not rule.get("apiGroups"):
             text = "resource rules must supply at least one api group"
@@ -104,9 +104,9 @@ def _rule_causes(role: JsonObject, *, namespaced: bool) -> Iterator[Cause]:
             yield required(f"{field}.resources", text)
 
 
-def _url_causes(
+def _url_errors(
     field: str, rule: JsonObject, urls: list[str], *, namespaced: bool
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     if namespaced:
         yield bad_value(field, urls, "namespaced rules cannot apply to non-resource URLs")
     if any(rule.get(key) for key in ("apiGroups", "resources", "resourceNames")):
@@ -114,7 +114,7 @@ def _url_causes(
         yield bad_value(field, urls, text)
 
 
-def _binding_causes(binding: JsonObject, role_kinds: tuple[str, ...]) -> Iterator[Cause]:
+def _binding_errors(binding: JsonObject, role_kinds: tuple[str, ...]) -> Iterator[FieldError]:
     reference = binding["roleRef"]
     if reference.get("apiGroup") != _GROUP:
         yield unsupported("roleRef.apiGroup", reference.get("apiGroup") or "", (_GROUP,))
@@ -127,10 +127,10 @@ def _binding_causes(binding: JsonObject, role_kinds: tuple[str, ...]) -> Iterato
             yield bad_value("roleRef.name", reference["name"], error)
     everywhere = role_kinds == _ROLE_KINDS[:1]
     for number, subject in enumerate(binding.get("subjects") or ()):
-        yield from _subject_causes(f"subjects[{number}]", subject, everywhere=everywhere)
+        yield from _subject_errors(f"subjects[{number}]", subject, everywhere=everywhere)
 
 
-def _subject_causes(field: str, subject: JsonObject, *, everywhere: bool) -> Iterator[Cause]:
+def _subject_errors(field: str, subject: JsonObject, *, everywhere: bool) -> Iterator[FieldError]:
     name, kind, group = (subject.get(key) or "" for key in ("name", "kind", "apiGroup"))
     if not name:
         yield required(f"{field}.name")

@@ -1,6 +1,6 @@
 """What may be said in a HorizontalPodAutoscaler: bounds, target, metrics, behaviour.
 
-Called for writes of autoscalers, which nothing here acts on. Invariant: the order of the causes is
+Called for writes of autoscalers, which nothing here acts on. Invariant: the order of the errors is
 that of the API server.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     required,
@@ -40,7 +40,7 @@ _NOT_IN_PATHS: Final = (".", "..")
 _NOT_IN_NAMES: Final = ("/", "%")
 
 
-def validate_autoscaler(autoscaler: JsonObject) -> Iterator[Cause]:
+def validate_autoscaler(autoscaler: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a HorizontalPodAutoscaler."""
     spec = autoscaler["spec"]
     least, most = spec.get("minReplicas"), spec.get("maxReplicas", 0)
@@ -52,24 +52,24 @@ def validate_autoscaler(autoscaler: JsonObject) -> Iterator[Cause]:
     if least is not None and most < least:
         text = "must be greater than or equal to `minReplicas`"
         yield bad_value("spec.maxReplicas", most, text)
-    yield from _reference_causes(spec.get("scaleTargetRef") or EMPTY, "spec.scaleTargetRef")
+    yield from _reference_errors(spec.get("scaleTargetRef") or EMPTY, "spec.scaleTargetRef")
     for position, metric in enumerate(spec.get("metrics") or ()):
-        yield from _metric_causes(metric, f"spec.metrics[{position}]")
+        yield from _metric_errors(metric, f"spec.metrics[{position}]")
     behavior = spec.get("behavior") or EMPTY
     for name in ("scaleUp", "scaleDown"):
         if behavior.get(name) is not None:
-            yield from _scaling_causes(behavior[name], f"spec.behavior.{name}")
+            yield from _scaling_errors(behavior[name], f"spec.behavior.{name}")
 
 
-def _reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
+def _reference_errors(reference: JsonObject, field: str) -> Iterator[FieldError]:
     for name in ("kind", "name"):
         if not reference.get(name):
             yield required(f"{field}.{name}")
         else:
-            yield from _path_causes(reference[name], f"{field}.{name}")
+            yield from _path_errors(reference[name], f"{field}.{name}")
 
 
-def _path_causes(name: str, field: str) -> Iterator[Cause]:
+def _path_errors(name: str, field: str) -> Iterator[FieldError]:
     """What keeps a name from being a part of a path."""
     if name in _NOT_IN_PATHS:
         yield bad_value(field, name, f"may not be '{name}'")
@@ -79,7 +79,7 @@ def _path_causes(name: str, field: str) -> Iterator[Cause]:
             yield bad_value(field, name, f"may not contain '{part}'")
 
 
-def _metric_causes(metric: JsonObject, field: str) -> Iterator[Cause]:
+def _metric_errors(metric: JsonObject, field: str) -> Iterator[FieldError]:
     sort = metric.get("type") or ""
     if not sort:
         yield required(f"{field}.type", "must specify a metric source type")
@@ -87,7 +87,7 @@ def _metric_causes(metric: JsonObject, field: str) -> Iterator[Cause]:
         yield unsupported(f"{field}.type", sort, tuple(_SOURCES))
     present = [name for name in _CHECKED if metric.get(name) is not None]
     if present:
-        yield from _CAUSES[present[0]](metric[present[0]], f"{field}.{present[0]}")
+        yield from _ERRORS[present[0]](metric[present[0]], f"{field}.{present[0]}")
     expected = _SOURCES.get(sort, "")
     if expected and expected not in present:
         text = "must populate information for the given metric source"
@@ -97,20 +97,20 @@ def _metric_causes(metric: JsonObject, field: str) -> Iterator[Cause]:
             yield forbidden_field(f"{field}.{name}", "must populate the given metric source only")
 
 
-def _object_causes(source: JsonObject, field: str) -> Iterator[Cause]:
-    yield from _reference_causes(source["describedObject"], f"{field}.describedObject")
-    yield from _identifier_causes(source["metric"], f"{field}.metric")
+def _object_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
+    yield from _reference_errors(source["describedObject"], f"{field}.describedObject")
+    yield from _identifier_errors(source["metric"], f"{field}.metric")
     target = source["target"]
-    yield from _target_causes(target, f"{field}.target")
+    yield from _target_errors(target, f"{field}.target")
     if target.get("value") is None and target.get("averageValue") is None:
         text = "must set either a target value or averageValue"
         yield required(f"{field}.target.averageValue", text)
 
 
-def _external_causes(source: JsonObject, field: str) -> Iterator[Cause]:
-    yield from _identifier_causes(source["metric"], f"{field}.metric")
+def _external_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
+    yield from _identifier_errors(source["metric"], f"{field}.metric")
     target = source["target"]
-    yield from _target_causes(target, f"{field}.target")
+    yield from _target_errors(target, f"{field}.target")
     amount, average = target.get("value"), target.get("averageValue")
     if amount is None and average is None:
         text = "must set either a target value for metric or a per-pod target"
@@ -120,10 +120,10 @@ def _external_causes(source: JsonObject, field: str) -> Iterator[Cause]:
         yield forbidden_field(f"{field}.target.value", text)
 
 
-def _pods_causes(source: JsonObject, field: str) -> Iterator[Cause]:
-    yield from _identifier_causes(source["metric"], f"{field}.metric")
+def _pods_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
+    yield from _identifier_errors(source["metric"], f"{field}.metric")
     target = source["target"]
-    yield from _target_causes(target, f"{field}.target")
+    yield from _target_errors(target, f"{field}.target")
     average = target.get("averageValue")
     if average is None or parse_quantity(average) <= 0:
         yield required(
@@ -131,31 +131,31 @@ def _pods_causes(source: JsonObject, field: str) -> Iterator[Cause]:
         )
 
 
-def _resource_causes(source: JsonObject, field: str) -> Iterator[Cause]:
+def _resource_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("name"):
         yield required(f"{field}.name", "must specify a resource name")
-    yield from _resource_target_causes(source["target"], f"{field}.target")
+    yield from _resource_target_errors(source["target"], f"{field}.target")
 
 
-def _container_causes(source: JsonObject, field: str) -> Iterator[Cause]:
+def _container_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("name"):
         yield required(f"{field}.name", "must specify a resource name")
     if not source.get("container"):
         yield required(f"{field}.container", "must specify a container")
-    yield from _resource_target_causes(source["target"], f"{field}.target")
+    yield from _resource_target_errors(source["target"], f"{field}.target")
 
 
-_CAUSES: Final[dict[str, Callable[[JsonObject, str], Iterator[Cause]]]] = {
-    "object": _object_causes,
-    "external": _external_causes,
-    "pods": _pods_causes,
-    "resource": _resource_causes,
-    "containerResource": _container_causes,
+_ERRORS: Final[dict[str, Callable[[JsonObject, str], Iterator[FieldError]]]] = {
+    "object": _object_errors,
+    "external": _external_errors,
+    "pods": _pods_errors,
+    "resource": _resource_errors,
+    "containerResource": _container_errors,
 }
 
 
-def _resource_target_causes(target: JsonObject, field: str) -> Iterator[Cause]:
-    yield from _target_causes(target, field)
+def _resource_target_errors(target: JsonObject, field: str) -> Iterator[FieldError]:
+    yield from _target_errors(target, field)
     share, amount = target.get("averageUtilization"), target.get("averageValue")
     if share is None and amount is None:
         text = "must set either a target raw value or a target utilization"
@@ -165,14 +165,14 @@ def _resource_target_causes(target: JsonObject, field: str) -> Iterator[Cause]:
         yield forbidden_field(f"{field}.averageValue", text)
 
 
-def _identifier_causes(metric: JsonObject, field: str) -> Iterator[Cause]:
+def _identifier_errors(metric: JsonObject, field: str) -> Iterator[FieldError]:
     if not metric.get("name"):
         yield required(f"{field}.name", "must specify a metric name")
     else:
-        yield from _path_causes(metric["name"], f"{field}.name")
+        yield from _path_errors(metric["name"], f"{field}.name")
 
 
-def _target_causes(target: JsonObject, field: str) -> Iterator[Cause]:
+def _target_errors(target: JsonObject, field: str) -> Iterator[FieldError]:
     sort = target.get("type") or ""
     if not sort:
         yield required(f"{field}.type", "must specify a metric target type")
@@ -187,7 +187,7 @@ def _target_causes(target: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.averageUtilization", share, "must be greater than 0")
 
 
-def _scaling_causes(rules: JsonObject, field: str) -> Iterator[Cause]:
+def _scaling_errors(rules: JsonObject, field: str) -> Iterator[FieldError]:
     window = rules.get("stabilizationWindowSeconds")
     if window is not None and window < 0:
         text = "must be greater than or equal to zero"
@@ -202,10 +202,10 @@ def _scaling_causes(rules: JsonObject, field: str) -> Iterator[Cause]:
     if not policies:
         yield required(f"{field}.policies", "must specify at least one Policy")
     for position, policy in enumerate(policies):
-        yield from _policy_causes(policy, f"{field}.policies[{position}]")
+        yield from _policy_errors(policy, f"{field}.policies[{position}]")
 
 
-def _policy_causes(policy: JsonObject, field: str) -> Iterator[Cause]:
+def _policy_errors(policy: JsonObject, field: str) -> Iterator[FieldError]:
     if policy.get("type") not in _POLICY_TYPES:
         yield unsupported(f"{field}.type", policy.get("type") or "", _POLICY_TYPES)
     for name in ("value", "periodSeconds"):

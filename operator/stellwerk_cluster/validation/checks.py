@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import milli_units
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     required,
@@ -49,22 +49,22 @@ def in_range(lowest: int, highest: int) -> str:
     return f"must be between {lowest} and {highest}, inclusive"
 
 
-def subdomain(value: str, field: str) -> Iterator[Cause]:
+def subdomain(value: str, field: str) -> Iterator[FieldError]:
     """A lowercase RFC 1123 subdomain."""
     return (bad_value(field, value, error) for error in subdomain_errors(value))
 
 
-def label(value: str, field: str) -> Iterator[Cause]:
+def label(value: str, field: str) -> Iterator[FieldError]:
     """A lowercase RFC 1123 label."""
     return (bad_value(field, value, error) for error in label_errors(value))
 
 
-def qualified_name(value: str, field: str) -> Iterator[Cause]:
+def qualified_name(value: str, field: str) -> Iterator[FieldError]:
     """A qualified name, such as the key of a label."""
     return (bad_value(field, value, error) for error in qualified_name_errors(value))
 
 
-def search_domain(value: str, field: str) -> Iterator[Cause]:
+def search_domain(value: str, field: str) -> Iterator[FieldError]:
     """A subdomain in which underscores are allowed."""
     if len(value) > _LONGEST_KEY:
         yield bad_value(field, value, f"must be no more than {_LONGEST_KEY} characters")
@@ -78,7 +78,7 @@ def search_domain(value: str, field: str) -> Iterator[Cause]:
         )
 
 
-def one_of(value: str, allowed: Sequence[str], field: str) -> Iterator[Cause]:
+def one_of(value: str, allowed: Sequence[str], field: str) -> Iterator[FieldError]:
     """A value of an enumeration; it must be there."""
     if not value:
         yield required(field)
@@ -86,13 +86,13 @@ def one_of(value: str, allowed: Sequence[str], field: str) -> Iterator[Cause]:
         yield unsupported(field, value, allowed)
 
 
-def not_negative(value: int, field: str) -> Iterator[Cause]:
+def not_negative(value: int, field: str) -> Iterator[FieldError]:
     """A number of at least 0."""
     if value < 0:
         yield bad_value(field, value, NEGATIVE)
 
 
-def port_number(value: int, field: str) -> Iterator[Cause]:
+def port_number(value: int, field: str) -> Iterator[FieldError]:
     """A port."""
     if not 1 <= value <= LARGEST_PORT:
         yield bad_value(field, value, in_range(1, LARGEST_PORT))
@@ -114,7 +114,7 @@ def port_name_errors(name: str) -> list[str]:
     return errors
 
 
-def port_number_or_name(value: JsonValue, field: str) -> Iterator[Cause]:
+def port_number_or_name(value: JsonValue, field: str) -> Iterator[FieldError]:
     """A port, by number or by name."""
     if isinstance(value, str):
         for error in port_name_errors(value):
@@ -123,7 +123,7 @@ def port_number_or_name(value: JsonValue, field: str) -> Iterator[Cause]:
         yield from port_number(value, field)
 
 
-def ip_address(value: str, field: str) -> Iterator[Cause]:
+def ip_address(value: str, field: str) -> Iterator[FieldError]:
     """An IP address of either family."""
     if parsed_ip(value) is None:
         text = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
@@ -139,7 +139,7 @@ def parsed_ip(value: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return None
 
 
-def cidr(value: str, field: str) -> Iterator[Cause]:
+def cidr(value: str, field: str) -> Iterator[FieldError]:
     """A block of addresses."""
     if parsed_cidr(value) is None:
         text = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
@@ -164,7 +164,7 @@ def one_of_each_family(blocks: Sequence[str], read: Callable[[str], JsonValue]) 
     return len(versions) <= len(set(versions))
 
 
-def file_mode(holder: JsonValue, key: str, field: str) -> Iterator[Cause]:
+def file_mode(holder: JsonValue, key: str, field: str) -> Iterator[FieldError]:
     """The permissions of a file, if they are given."""
     mode = holder.get(key)
     if mode is not None and not 0 <= mode <= _LARGEST_MODE:
@@ -172,27 +172,27 @@ def file_mode(holder: JsonValue, key: str, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.{key}", mode, text)
 
 
-def no_backsteps(path: str, field: str) -> Iterator[Cause]:
+def no_backsteps(path: str, field: str) -> Iterator[FieldError]:
     """A path that does not lead upwards."""
     if ".." in path.split("/"):
         yield bad_value(field, path, "must not contain '..'")
 
 
-def descending_path(path: str, field: str) -> Iterator[Cause]:
+def descending_path(path: str, field: str) -> Iterator[FieldError]:
     """A relative path that does not lead upwards."""
     if path.startswith("/"):
         yield bad_value(field, path, "must be a relative path")
     yield from no_backsteps(path, field)
 
 
-def own_path(path: str, field: str) -> Iterator[Cause]:
+def own_path(path: str, field: str) -> Iterator[FieldError]:
     """A relative path that begins with no name of the kubelet's."""
     yield from descending_path(path, field)
     if path.startswith("..") and not path.startswith("../"):
         yield bad_value(field, path, "must not start with '..'")
 
 
-def config_key(key: str, field: str) -> Iterator[Cause]:
+def config_key(key: str, field: str) -> Iterator[FieldError]:
     """A key of a config map or secret."""
     if len(key) > _LONGEST_KEY:
         yield bad_value(field, key, f"must be no more than {_LONGEST_KEY} characters")
@@ -210,7 +210,7 @@ def config_key(key: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, key, "must not start with '..'")
 
 
-def environment_name(name: str, field: str) -> Iterator[Cause]:
+def environment_name(name: str, field: str) -> Iterator[FieldError]:
     """The name of an environment variable."""
     if not all(" " <= letter <= "~" and letter != "=" for letter in name):
         text = (
@@ -220,14 +220,14 @@ def environment_name(name: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, name, text)
 
 
-def user_id(holder: JsonValue, key: str, field: str) -> Iterator[Cause]:
+def user_id(holder: JsonValue, key: str, field: str) -> Iterator[FieldError]:
     """The number of a user or group, if it is given."""
     value = holder.get(key)
     if value is not None and not 0 <= value <= LARGEST_INT32:
         yield bad_value(f"{field}.{key}", value, in_range(0, LARGEST_INT32))
 
 
-def quantity_not_negative(amount: JsonValue, field: str) -> Iterator[Cause]:
+def quantity_not_negative(amount: JsonValue, field: str) -> Iterator[FieldError]:
     """An amount of at least 0."""
     # Amounts are in canonical form here: only one below zero begins with a minus.
     if str(amount).startswith("-"):
@@ -239,13 +239,13 @@ def is_whole(amount: JsonValue) -> bool:
     return milli_units(amount) % 1000 == 0
 
 
-def immutable(new: JsonValue, old: JsonValue, field: str) -> Iterator[Cause]:
+def immutable(new: JsonValue, old: JsonValue, field: str) -> Iterator[FieldError]:
     """A value that may not change."""
     if new != old:
         yield bad_value(field, new, IMMUTABLE)
 
 
-def unique(values: Iterable[JsonValue], field_of: Callable[[int], str]) -> Iterator[Cause]:
+def unique(values: Iterable[JsonValue], field_of: Callable[[int], str]) -> Iterator[FieldError]:
     """Values that may not come twice; `field_of` names the field of a position."""
     seen = set()
     for position, value in enumerate(values):
@@ -257,7 +257,7 @@ def unique(values: Iterable[JsonValue], field_of: Callable[[int], str]) -> Itera
 _PERCENT: Final = "[0-9]+%"
 
 
-def int_or_percent_causes(value: JsonValue, field: str) -> list[Cause]:
+def int_or_percent_errors(value: JsonValue, field: str) -> list[FieldError]:
     """What is wrong with a count or percentage."""
     if isinstance(value, str):
         if re.fullmatch(_PERCENT, value):

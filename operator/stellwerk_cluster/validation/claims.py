@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     required,
@@ -19,7 +19,7 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.internal_form import internal_diff
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import subdomain
-from stellwerk_cluster.validation.placement import label_selector_causes
+from stellwerk_cluster.validation.placement import label_selector_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,18 +35,18 @@ _IMMUTABLE: Final = (
 )
 
 
-def validate_claim(claim: JsonObject) -> list[Cause]:
+def validate_claim(claim: JsonObject) -> list[FieldError]:
     """What is wrong with a claim."""
-    return list(claim_spec_causes(claim["spec"], "spec"))
+    return list(claim_spec_errors(claim["spec"], "spec"))
 
 
-def claim_spec_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def claim_spec_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with the specification of a claim."""
     modes = spec.get("accessModes") or ()
     if not modes:
         yield required(f"{field}.accessModes", "at least 1 access mode is required")
-    yield from label_selector_causes(spec.get("selector") or EMPTY, f"{field}.selector")
-    yield from access_mode_causes(modes, f"{field}.accessModes")
+    yield from label_selector_errors(spec.get("selector") or EMPTY, f"{field}.selector")
+    yield from access_mode_errors(modes, f"{field}.accessModes")
     size = ((spec.get("resources") or EMPTY).get("requests") or EMPTY).get("storage")
     where = f"{field}.resources[storage]"
     if size is None:
@@ -59,10 +59,10 @@ def claim_spec_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
     mode = spec.get("volumeMode")
     if mode is not None and mode not in VOLUME_MODES:
         yield unsupported(f"{field}.volumeMode", mode, VOLUME_MODES)
-    yield from _source_causes(spec, field)
+    yield from _source_errors(spec, field)
 
 
-def access_mode_causes(modes: list[str] | tuple[()], field: str) -> Iterator[Cause]:
+def access_mode_errors(modes: list[str] | tuple[()], field: str) -> Iterator[FieldError]:
     """Access modes that there are, and the exclusive one alone."""
     for mode in modes:
         if mode not in ACCESS_MODES:
@@ -72,11 +72,11 @@ def access_mode_causes(modes: list[str] | tuple[()], field: str) -> Iterator[Cau
         yield forbidden_field(field, "may not use ReadWriteOncePod with other access modes")
 
 
-def _source_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _source_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     for key, value in (("dataSource", source), ("dataSourceRef", reference)):
         if value is not None:
-            yield from _reference_causes(value, f"{field}.{key}")
+            yield from _reference_errors(value, f"{field}.{key}")
     if reference is not None and reference.get("namespace"):
         yield from subdomain(reference["namespace"], f"{field}.dataSourceRef.namespace")
         if source is not None:
@@ -86,7 +86,7 @@ def _source_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(field, f"{field}.dataSource", "must match dataSourceRef")
 
 
-def _reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
+def _reference_errors(reference: JsonObject, field: str) -> Iterator[FieldError]:
     for key in ("name", "kind"):
         if not reference.get(key):
             yield required(f"{field}.{key}")
@@ -98,23 +98,23 @@ def _reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(field, kind, text)
 
 
-def validate_claim_update(new: JsonObject, old: JsonObject, subresource: str) -> list[Cause]:
+def validate_claim_update(new: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
     """What is wrong with a change of a claim."""
     if subresource:
         return []
-    causes = [*validate_claim(new), *validate_claim(new)]
-    causes += _annotation_causes(new, old)
+    errors = [*validate_claim(new), *validate_claim(new)]
+    errors += _annotation_errors(new, old)
     allowed, was = _with_free_fields(new, old)
     if allowed != was:
         difference = internal_diff("PersistentVolumeClaimSpec", was, allowed)
-        causes.append(forbidden_field("spec", f"{_IMMUTABLE}\n{difference}"))
-    causes += _shrinking_causes(new, old)
+        errors.append(forbidden_field("spec", f"{_IMMUTABLE}\n{difference}"))
+    errors += _shrinking_errors(new, old)
     if new["spec"].get("volumeMode") != old["spec"].get("volumeMode"):
-        causes.append(bad_value("volumeMode", new["spec"].get("volumeMode"), "field is immutable"))
-    return [*causes, *_attributes_class_causes(new["spec"], old["spec"])]
+        errors.append(bad_value("volumeMode", new["spec"].get("volumeMode"), "field is immutable"))
+    return [*errors, *_attributes_class_errors(new["spec"], old["spec"])]
 
 
-def _annotation_causes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def _annotation_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     has, had = (
         (each["metadata"].get("annotations") or EMPTY).get(_BETA_CLASS, "") for each in (new, old)
     )
@@ -141,7 +141,7 @@ def _with_free_fields(new: JsonObject, old: JsonObject) -> tuple[JsonObject, Jso
     return spec, was
 
 
-def _shrinking_causes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def _shrinking_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     size, was = (
         parse_quantity(
             ((each["spec"].get("resources") or EMPTY).get("requests") or EMPTY).get("storage", "0")
@@ -154,7 +154,7 @@ def _shrinking_causes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
         yield forbidden_field("spec.resources.requests.storage", text)
 
 
-def _attributes_class_causes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def _attributes_class_errors(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     name, had = spec.get("volumeAttributesClassName"), was.get("volumeAttributesClassName")
     if had is None or name == had:
         return

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, unsupported
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, unsupported
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, is_terminating
-from stellwerk_cluster.validation.checks import int_or_percent_causes, qualified_name
-from stellwerk_cluster.validation.placement import label_selector_causes
+from stellwerk_cluster.validation.checks import int_or_percent_errors, qualified_name
+from stellwerk_cluster.validation.placement import label_selector_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ _STANDARD_FINALIZERS: Final = (NAMESPACE_FINALIZER, "orphan", "foregroundDeletio
 _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 
 
-def validate_namespace(namespace: JsonObject) -> Iterator[Cause]:
+def validate_namespace(namespace: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a namespace: finalizers of its specification."""
     for name in namespace["spec"].get("finalizers") or ():
         field = "spec.finalizers"
@@ -36,7 +36,7 @@ def validate_namespace(namespace: JsonObject) -> Iterator[Cause]:
 
 def validate_namespace_update(
     new: JsonObject, _old: JsonObject, subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with a change: the phase says whether the namespace is going."""
     if subresource != "status":
         yield from validate_namespace(new)
@@ -52,47 +52,47 @@ def validate_namespace_update(
         yield bad_value("status.Phase", phase, text)
 
 
-def validate_lease(lease: JsonObject) -> list[Cause]:
+def validate_lease(lease: JsonObject) -> list[FieldError]:
     """What is wrong with a lease."""
-    causes = []
+    errors = []
     spec = lease["spec"]
     if spec.get("leaseDurationSeconds", 1) <= 0:
         text = "must be greater than 0"
-        causes.append(bad_value("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], text))
+        errors.append(bad_value("spec.leaseDurationSeconds", spec["leaseDurationSeconds"], text))
     if spec.get("leaseTransitions", 0) < 0:
         text = "must be greater than or equal to 0"
-        causes.append(bad_value("spec.leaseTransitions", spec["leaseTransitions"], text))
-    return causes
+        errors.append(bad_value("spec.leaseTransitions", spec["leaseTransitions"], text))
+    return errors
 
 
-def validate_lease_update(new: JsonObject, _old: JsonObject, _subresource: str) -> list[Cause]:
+def validate_lease_update(new: JsonObject, _old: JsonObject, _subresource: str) -> list[FieldError]:
     """As for a new lease."""
     return validate_lease(new)
 
 
-def validate_budget(budget: JsonObject) -> list[Cause]:
+def validate_budget(budget: JsonObject) -> list[FieldError]:
     """What is wrong with a PodDisruptionBudget."""
     spec = budget["spec"]
-    causes = []
+    errors = []
     if "minAvailable" in spec and "maxUnavailable" in spec:
         shown = internal_form("PodDisruptionBudgetSpec", spec)
-        causes.append(
+        errors.append(
             bad_value("spec", shown, "minAvailable and maxUnavailable cannot be both set")
         )
     for name in ("minAvailable", "maxUnavailable"):
         if name in spec:
-            causes += int_or_percent_causes(spec[name], f"spec.{name}")
+            errors += int_or_percent_errors(spec[name], f"spec.{name}")
             percent = re.fullmatch("([0-9]{1,9})%", str(spec[name]))
             if percent and int(percent[1]) > 100:  # noqa: PLR2004  (per cent)
                 text = "must not be greater than 100%"
-                causes.append(bad_value(f"spec.{name}", spec[name], text))
-    causes += label_selector_causes(spec.get("selector") or EMPTY, "spec.selector")
+                errors.append(bad_value(f"spec.{name}", spec[name], text))
+    errors += label_selector_errors(spec.get("selector") or EMPTY, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")
     if policy is not None and policy not in _EVICTION_POLICIES:
-        causes.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, _EVICTION_POLICIES))
-    return causes
+        errors.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, _EVICTION_POLICIES))
+    return errors
 
 
-def validate_budget_update(new: JsonObject, _old: JsonObject, subresource: str) -> list[Cause]:
+def validate_budget_update(new: JsonObject, _old: JsonObject, subresource: str) -> list[FieldError]:
     """As for a new budget; its status is free."""
     return [] if subresource == "status" else validate_budget(new)

@@ -1,6 +1,7 @@
 """The rules of conditions as most kinds have them (metav1.Condition).
 
-Called by the validation of statuses. Invariant: as elsewhere, one `Cause` for each wrong field.
+Called by the validation of statuses. Invariant: as elsewhere, one `FieldError` for each wrong
+field.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     required,
@@ -29,7 +30,7 @@ _LONGEST_REASON: Final = 1024
 _LONGEST_MESSAGE: Final = 32768
 
 
-def condition_causes(conditions: Sequence[JsonObject], field: str) -> Iterator[Cause]:
+def condition_errors(conditions: Sequence[JsonObject], field: str) -> Iterator[FieldError]:
     """What is wrong with the conditions of a status."""
     seen: set[str] = set()
     for position, condition in enumerate(conditions):
@@ -40,7 +41,7 @@ def condition_causes(conditions: Sequence[JsonObject], field: str) -> Iterator[C
         yield from _one(condition, where)
 
 
-def _one(condition: JsonObject, where: str) -> Iterator[Cause]:
+def _one(condition: JsonObject, where: str) -> Iterator[FieldError]:
     if not condition["type"]:
         yield required(f"{where}.type")
     else:

@@ -9,7 +9,7 @@ import base64
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     required,
@@ -35,7 +35,7 @@ _REQUIRED_KEYS: Final = {
 _JSON_TYPES: Final = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
 
 
-def validate_config_map(config_map: JsonObject) -> Iterator[Cause]:
+def validate_config_map(config_map: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a config map."""
     data, binary = config_map.get("data") or EMPTY, config_map.get("binaryData") or EMPTY
     for key in data:
@@ -53,7 +53,7 @@ def _decoded_bytes(data: JsonObject) -> int:
     return sum(len(text) * 3 // 4 - text[-2:].count("=") for text in data.values())
 
 
-def validate_secret(secret: JsonObject) -> Iterator[Cause]:
+def validate_secret(secret: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a secret."""
     data, kind = secret.get("data") or EMPTY, secret.get("type", "")
     for key in data:
@@ -67,7 +67,7 @@ def validate_secret(secret: JsonObject) -> Iterator[Cause]:
         if key not in data:
             yield required(f"data[{key}]")
         elif kind in _JSON_TYPES:
-            yield from _json_causes(data[key], f"data[{key}]")
+            yield from _json_errors(data[key], f"data[{key}]")
     if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
         yield required("data[username]")
         yield required("data[password]")
@@ -75,7 +75,7 @@ def validate_secret(secret: JsonObject) -> Iterator[Cause]:
         yield required("data[ssh-privatekey]")
 
 
-def _json_causes(text: str, field: str) -> Iterator[Cause]:
+def _json_errors(text: str, field: str) -> Iterator[FieldError]:
     try:
         found = read_json(base64.b64decode(text))
     except JsonError as error:
@@ -89,20 +89,24 @@ def _json_causes(text: str, field: str) -> Iterator[Cause]:
 
 def validate_config_map_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with a change of a config map."""
-    yield from _immutable_causes(new, old, ("data", "binaryData"))
+    yield from _immutable_errors(new, old, ("data", "binaryData"))
     yield from validate_config_map(new)
 
 
-def validate_secret_update(new: JsonObject, old: JsonObject, _subresource: str) -> Iterator[Cause]:
+def validate_secret_update(
+    new: JsonObject, old: JsonObject, _subresource: str
+) -> Iterator[FieldError]:
     """What is wrong with a change of a secret."""
     yield from immutable(new.get("type", ""), old.get("type", ""), "type")
-    yield from _immutable_causes(new, old, ("data",))
+    yield from _immutable_errors(new, old, ("data",))
     yield from validate_secret(new)
 
 
-def _immutable_causes(new: JsonObject, old: JsonObject, names: Sequence[str]) -> Iterator[Cause]:
+def _immutable_errors(
+    new: JsonObject, old: JsonObject, names: Sequence[str]
+) -> Iterator[FieldError]:
     if not old.get("immutable"):
         return
     text = "field is immutable when `immutable` is set"

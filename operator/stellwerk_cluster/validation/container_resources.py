@@ -1,6 +1,6 @@
 """Requests, limits and claims of containers and pods, and the policies by which they are resized.
 
-Called by the validation of pods, templates and RuntimeClasses. Invariant: one `Cause` for each
+Called by the validation of pods, templates and RuntimeClasses. Invariant: one `FieldError` for each
 wrong name or amount, limits before requests.
 """
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 _RESIZE_POLICIES: Final = ("NotRequired", "RestartContainer")
 
 
-def container_resource_causes(
+def container_resource_errors(
     resources: JsonObject, field: str, claims: AbstractSet[str] = frozenset()
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with the requests and limits of a container of a pod with these claims."""
-    return _requirement_causes(resources, field, container_resource_name, claims)
+    return _requirement_errors(resources, field, container_resource_name, claims)
 
 
-def pod_resource_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def pod_resource_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with the requests and limits of a whole pod."""
     resources = spec.get("resources")
     if resources is None:
@@ -57,7 +57,7 @@ def pod_resource_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
     if resources.get("claims"):
         text = "claims cannot be set for Resources at pod-level"
         yield forbidden_field(f"{field}.claims", text)
-    yield from _requirement_causes(resources, field, _pod_resource_name, frozenset())
+    yield from _requirement_errors(resources, field, _pod_resource_name, frozenset())
     yield from _too_small_pod_requests(spec, resources.get("requests") or EMPTY, field)
     limits = resources.get("limits") or EMPTY
     for position, container in enumerate(spec.get("containers") or ()):
@@ -69,14 +69,16 @@ def pod_resource_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
                 yield bad_value(where, amount, text)
 
 
-def _too_small_pod_requests(spec: JsonObject, requests: JsonObject, field: str) -> Iterator[Cause]:
+def _too_small_pod_requests(
+    spec: JsonObject, requests: JsonObject, field: str
+) -> Iterator[FieldError]:
     for name, total in sorted(pod_amounts(spec, "requests", whole_pod=False).items()):
         if parse_quantity(total) > parse_quantity(requests.get(name, "0")):
             text = f"must be greater than or equal to aggregate container requests of {total}"
             yield bad_value(f"{field}.requests[{name}]", str(requests.get(name, "0")), text)
 
 
-def _pod_resource_name(name: str, field: str) -> Iterator[Cause]:
+def _pod_resource_name(name: str, field: str) -> Iterator[FieldError]:
     wrong = list(resource_name(name, field))
     if wrong:
         yield from wrong
@@ -84,18 +86,18 @@ def _pod_resource_name(name: str, field: str) -> Iterator[Cause]:
         yield unsupported(field, name, (CPU, HUGE_PAGES, MEMORY))
 
 
-def _requirement_causes(
+def _requirement_errors(
     resources: JsonObject,
     field: str,
-    name_causes: Callable[[str, str], Iterator[Cause]],
+    name_errors: Callable[[str, str], Iterator[FieldError]],
     claims: AbstractSet[str],
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     limits, requests = resources.get("limits") or EMPTY, resources.get("requests") or EMPTY
     for name, amount in limits.items():
-        yield from _amount_causes(name, amount, f"{field}.limits[{name}]", name_causes)
+        yield from _amount_errors(name, amount, f"{field}.limits[{name}]", name_errors)
     for name, amount in requests.items():
         where = f"{field}.requests[{name}]"
-        yield from name_causes(name, where)
+        yield from name_errors(name, where)
         yield from resource_quantity(name, amount, where)
         yield from _request_and_limit(name, amount, limits, field)
         yield from _huge_page_multiple(name, amount, where)
@@ -103,20 +105,23 @@ def _requirement_causes(
     if any(map(is_huge_pages, names)) and not names & {CPU, MEMORY}:
         yield forbidden_field(field, "HugePages require cpu or memory")
     if resources.get("claims"):
-        yield from _claim_causes(resources["claims"], f"{field}.claims", claims)
+        yield from _claim_errors(resources["claims"], f"{field}.claims", claims)
 
 
-def _amount_causes(
-    name: str, amount: JsonValue, field: str, name_causes: Callable[[str, str], Iterator[Cause]]
-) -> Iterator[Cause]:
-    yield from name_causes(name, field)
+def _amount_errors(
+    name: str,
+    amount: JsonValue,
+    field: str,
+    name_errors: Callable[[str, str], Iterator[FieldError]],
+) -> Iterator[FieldError]:
+    yield from name_errors(name, field)
     yield from resource_quantity(name, amount, field)
     yield from _huge_page_multiple(name, amount, field)
 
 
 def _request_and_limit(
     name: str, amount: JsonValue, limits: JsonObject, field: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     if name in limits:
         limit, request = parse_quantity(limits[name]), parse_quantity(amount)
         if request != limit and not is_overcommitted(name):
@@ -129,7 +134,7 @@ def _request_and_limit(
         yield required(f"{field}.limits", "Limit must be set for non overcommitable resources")
 
 
-def _huge_page_multiple(name: str, amount: JsonValue, field: str) -> Iterator[Cause]:
+def _huge_page_multiple(name: str, amount: JsonValue, field: str) -> Iterator[FieldError]:
     if not is_huge_pages(name):
         return
     try:
@@ -141,9 +146,9 @@ def _huge_page_multiple(name: str, amount: JsonValue, field: str) -> Iterator[Ca
         yield bad_value(field, amount, text)
 
 
-def _claim_causes(
+def _claim_errors(
     claims: Iterable[JsonObject], field: str, known: AbstractSet[str]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """Claims and single requests of claims: none twice, all of them claims of the pod."""
     names: set[str] = set()
     with_request: set[str] = set()
@@ -169,9 +174,9 @@ def _claim_causes(
             yield not_there(where, name, text)
 
 
-def resize_policy_causes(
+def resize_policy_errors(
     policies: Iterable[JsonObject], field: str, restart_policy: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with the policies by which a container is resized."""
     seen = set()
     for position, policy in enumerate(policies):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.structural import prune, validate
-from stellwerk_cluster.validation.embedded_objects import EMBEDDED, embedded_causes
+from stellwerk_cluster.validation.embedded_objects import EMBEDDED, embedded_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject
 
 
-def default_causes(schema: JsonObject, path: str) -> Iterator[Cause]:
+def default_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
     """What is wrong with the defaults in a schema, and where it says that objects lie in it."""
     if schema.get("default") is not None:
-        yield from _causes_of(schema, f"{path}.default")
+        yield from _errors_of(schema, f"{path}.default")
     if schema.get(EMBEDDED):
-        yield from _embedding_causes(schema, path)
+        yield from _embedding_errors(schema, path)
     for name, part in sorted((schema.get("properties") or EMPTY).items()):
-        yield from default_causes(part, f"{path}.properties[{name}]")
+        yield from default_errors(part, f"{path}.properties[{name}]")
     for name in ("additionalProperties", "items"):
         if isinstance(schema.get(name), dict):
-            yield from default_causes(schema[name], f"{path}.{name}")
+            yield from default_errors(schema[name], f"{path}.{name}")
 
 
-def _causes_of(schema: JsonObject, path: str) -> Iterator[Cause]:
+def _errors_of(schema: JsonObject, path: str) -> Iterator[FieldError]:
     default, unknown = schema["default"], list[str]()
     prune(default, schema, "", unknown)
     if unknown:
         yield bad_value(path, default, "must not have unknown fields")
-    embedded = list(embedded_causes(default, schema, path))
+    embedded = list(embedded_errors(default, schema, path))
     yield from embedded or validate(default, schema, path)
 
 
-def _embedding_causes(schema: JsonObject, path: str) -> Iterator[Cause]:
+def _embedding_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
     text = f"must be object if {EMBEDDED} is true"
     if not schema.get("type"):
         yield required(f"{path}.type", text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.rule_types import with_root_fields
 from stellwerk_cluster.apimachinery.rules import (
@@ -46,33 +46,33 @@ _SHOWN_FIELDS: Final = (
 )
 
 
-def rule_causes(schema: JsonObject, path: str) -> list[Cause]:
+def rule_errors(schema: JsonObject, path: str) -> list[FieldError]:
     """What is wrong with the rules of a schema and of the schemas below it."""
-    return _Inspection().causes(schema, path, root=True, uncorrelatable="")[1]
+    return _Inspection().errors(schema, path, root=True, uncorrelatable="")[1]
 
 
 class _Inspection:
-    def causes(
+    def errors(
         self, schema: JsonObject, path: str, *, root: bool, uncorrelatable: str
-    ) -> tuple[list[Cause], list[Cause]]:
+    ) -> tuple[list[FieldError], list[FieldError]]:
         """Errors of form, and all errors; a level below which the form is wrong is not compiled.
 
         `uncorrelatable` is the path of a list or map around the schema whose elements cannot be
         told from those they replace.
         """
-        malformed: list[Cause] = []
-        found: list[Cause] = []
+        malformed: list[FieldError] = []
+        found: list[FieldError] = []
         for part, where, limit in self._parts(schema, path, uncorrelatable):
-            below, all_below = self.causes(part, where, root=False, uncorrelatable=limit)
+            below, all_below = self.errors(part, where, root=False, uncorrelatable=limit)
             malformed += below
             found += all_below
         if not schema.get(RULES):
             return malformed, found
-        own = list(self._form_causes(schema, path))
+        own = list(self._form_errors(schema, path))
         if not malformed and not own:
             if root or schema.get("x-kubernetes-embedded-resource"):
                 schema = with_root_fields(schema)
-            own_types = self._type_causes(schema, path, uncorrelatable)
+            own_types = self._type_errors(schema, path, uncorrelatable)
             return [], [*found, *own_types]
         return [*malformed, *own], [*found, *own]
 
@@ -88,12 +88,12 @@ class _Inspection:
             yield schema["items"], f"{path}.items", limit if keyed else limit or path
 
     @staticmethod
-    def _form_causes(schema: JsonObject, path: str) -> Iterator[Cause]:
+    def _form_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
         for place, rule in enumerate(schema[RULES]):
             yield from _rule_form(rule, schema, f"{path}.{RULES}[{place}]")
 
     @staticmethod
-    def _type_causes(schema: JsonObject, path: str, uncorrelatable: str) -> Iterator[Cause]:
+    def _type_errors(schema: JsonObject, path: str, uncorrelatable: str) -> Iterator[FieldError]:
         found = environments(schema)
         if found is None:
             return
@@ -101,7 +101,7 @@ class _Inspection:
             yield from _compiling(rule, schema, found, f"{path}.{RULES}[{place}]", uncorrelatable)
 
 
-def _rule_form(rule: JsonObject, schema: JsonObject, where: str) -> Iterator[Cause]:
+def _rule_form(rule: JsonObject, schema: JsonObject, where: str) -> Iterator[FieldError]:
     text, message = rule.get("rule", ""), rule.get("message", "")
     if not text.strip():
         yield required(f"{where}.rule", "rule is not specified")
@@ -128,7 +128,7 @@ def _rule_form(rule: JsonObject, schema: JsonObject, where: str) -> Iterator[Cau
     yield from _path_form(rule.get("fieldPath", ""), schema, f"{where}.fieldPath")
 
 
-def _path_form(path: str, schema: JsonObject, where: str) -> Iterator[Cause]:
+def _path_form(path: str, schema: JsonObject, where: str) -> Iterator[FieldError]:
     if path and not path.strip():
         yield bad_value(where, path, "must be non-empty if specified")
     if _LINE_BREAK.search(path):
@@ -139,7 +139,7 @@ def _path_form(path: str, schema: JsonObject, where: str) -> Iterator[Cause]:
 
 def _compiling(
     rule: JsonObject, schema: JsonObject, found: Environments, where: str, uncorrelatable: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     try:
         compiled = compile_rule(rule, schema, found)
     except RuleError as error:
@@ -160,10 +160,10 @@ def _compiling(
         yield bad_value(f"{where}.optionalOldSelf", rule["optionalOldSelf"], text)
 
 
-def _refused(where: str, rule: JsonObject, why: str) -> Cause:
+def _refused(where: str, rule: JsonObject, why: str) -> FieldError:
     shown = {name: rule.get(key, default) for name, key, default in _SHOWN_FIELDS}
     text = orjson.dumps(shown).decode()
     for sign in "<>&":
         # As Go's encoder writes them.
         text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Cause(where, "FieldValueInvalid", f"Invalid value: {text}: {why}")
+    return FieldError(where, "FieldValueInvalid", f"Invalid value: {text}: {why}")

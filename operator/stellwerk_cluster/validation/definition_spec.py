@@ -1,6 +1,6 @@
 """What may be said in the specification of a CustomResourceDefinition, its schemas aside.
 
-Called by `definitions`. Invariant: the order of the causes is that of the API server, which places
+Called by `definitions`. Invariant: the order of the errors is that of the API server, which places
 what all versions have in common at the top of the specification.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     required,
@@ -48,7 +48,7 @@ def is_shared(versions: list[JsonObject], field: str) -> bool:
     return all(each.get(field) == versions[0].get(field) for each in versions)
 
 
-def head_causes(spec: JsonObject) -> Iterator[Cause]:
+def head_errors(spec: JsonObject) -> Iterator[FieldError]:
     """What is wrong with group and scope, and which schemas are missing."""
     group, scope = spec["group"], spec["scope"]
     if not group:
@@ -66,19 +66,21 @@ def head_causes(spec: JsonObject) -> Iterator[Cause]:
             yield required(f"spec.versions[{position}].schema.openAPIV3Schema")
 
 
-def version_causes(version: JsonObject, versions: list[JsonObject], field: str) -> Iterator[Cause]:
+def version_errors(
+    version: JsonObject, versions: list[JsonObject], field: str
+) -> Iterator[FieldError]:
     """What is wrong with the parts of a version that it does not share with the others."""
     errors = dns_1035_errors(version["name"])
     if errors:
         yield bad_value(f"{field}.name", version["name"], ",".join(errors))
     if not is_shared(versions, "subresources"):
-        yield from _subresource_causes(version.get("subresources"), f"{field}.subresources")
+        yield from _subresource_errors(version.get("subresources"), f"{field}.subresources")
     if not is_shared(versions, "additionalPrinterColumns"):
         columns = version.get("additionalPrinterColumns")
-        yield from _column_causes(columns, f"{field}.additionalPrinterColumns")
+        yield from _column_errors(columns, f"{field}.additionalPrinterColumns")
 
 
-def list_causes(versions: list[JsonObject]) -> Iterator[Cause]:
+def list_errors(versions: list[JsonObject]) -> Iterator[FieldError]:
     """What is wrong with the versions together."""
     shown = [_internal(each, versions) for each in versions]
     if len({each["name"] for each in versions}) != len(versions):
@@ -105,7 +107,7 @@ def _internal(version: JsonObject, versions: list[JsonObject]) -> JsonObject:
     }
 
 
-def name_causes(names: JsonObject) -> Iterator[Cause]:
+def name_errors(names: JsonObject) -> Iterator[FieldError]:
     """What is wrong with the names of a kind."""
     for name in _REQUIRED_NAMES:
         if not names.get(name):
@@ -117,33 +119,33 @@ def name_causes(names: JsonObject) -> Iterator[Cause]:
         if errors:
             prefix = "may have mixed case, but should otherwise match: " if mixed else ""
             yield bad_value(f"spec.names.{name}", text, prefix + ",".join(errors))
-    yield from _label_list_causes(names, "shortNames")
+    yield from _label_list_errors(names, "shortNames")
     if names.get("kind") and names["kind"] == names.get("listKind"):
         text = "kind and listKind may not be the same"
         yield bad_value("spec.names.listKind", names["listKind"], text)
-    yield from _label_list_causes(names, "categories")
+    yield from _label_list_errors(names, "categories")
 
 
-def _label_list_causes(names: JsonObject, field: str) -> Iterator[Cause]:
+def _label_list_errors(names: JsonObject, field: str) -> Iterator[FieldError]:
     for position, text in enumerate(names.get(field) or ()):
         errors = dns_1035_errors(text)
         if errors:
             yield bad_value(f"spec.names.{field}[{position}]", text, ",".join(errors))
 
 
-def shared_causes(versions: list[JsonObject]) -> Iterator[Cause]:
+def shared_errors(versions: list[JsonObject]) -> Iterator[FieldError]:
     """What is wrong with the subresources and columns that all versions have in common."""
     if not versions:
         return
     first = versions[0]
     if is_shared(versions, "subresources"):
-        yield from _subresource_causes(first.get("subresources"), "spec.subresources")
+        yield from _subresource_errors(first.get("subresources"), "spec.subresources")
     if is_shared(versions, "additionalPrinterColumns"):
         columns = first.get("additionalPrinterColumns")
-        yield from _column_causes(columns, "spec.additionalPrinterColumns")
+        yield from _column_errors(columns, "spec.additionalPrinterColumns")
 
 
-def _subresource_causes(subresources: JsonObject | None, field: str) -> Iterator[Cause]:
+def _subresource_errors(subresources: JsonObject | None, field: str) -> Iterator[FieldError]:
     scale = (subresources or EMPTY).get("scale")
     if scale is None:
         return
@@ -163,7 +165,7 @@ def _subresource_causes(subresources: JsonObject | None, field: str) -> Iterator
         yield bad_value(where, path, "should be a json path under either .spec or .status")
 
 
-def _column_causes(columns: list[JsonObject] | None, field: str) -> Iterator[Cause]:
+def _column_errors(columns: list[JsonObject] | None, field: str) -> Iterator[FieldError]:
     for position, column in enumerate(columns or ()):
         where = f"{field}[{position}]"
         if not column.get("name"):
@@ -184,7 +186,7 @@ def _column_causes(columns: list[JsonObject] | None, field: str) -> Iterator[Cau
             yield bad_value(f"{where}.JSONPath", path, text)
 
 
-def conversion_causes(conversion: JsonObject) -> Iterator[Cause]:
+def conversion_errors(conversion: JsonObject) -> Iterator[FieldError]:
     """What is wrong with how objects are converted between versions."""
     field, strategy = "spec.conversion", conversion.get("strategy") or ""
     if not strategy:
@@ -203,7 +205,9 @@ def conversion_causes(conversion: JsonObject) -> Iterator[Cause]:
         yield forbidden_field(f"{field}.webhookClientConfig", text)
 
 
-def immutable_causes(new: JsonObject, old: JsonObject, *, established: bool) -> Iterator[Cause]:
+def immutable_errors(
+    new: JsonObject, old: JsonObject, *, established: bool
+) -> Iterator[FieldError]:
     """What of a specification may not change."""
     fields: list[tuple[str, JsonValue, JsonValue]] = []
     if established:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.definition_defaults import default_causes
-from stellwerk_cluster.validation.definition_rules import rule_causes
+from stellwerk_cluster.validation.definition_defaults import default_errors
+from stellwerk_cluster.validation.definition_rules import rule_errors
 from stellwerk_cluster.validation.definition_spec import (
-    conversion_causes,
-    head_causes,
-    immutable_causes,
+    conversion_errors,
+    head_errors,
+    immutable_errors,
     is_shared,
-    list_causes,
-    name_causes,
-    shared_causes,
-    version_causes,
+    list_errors,
+    name_errors,
+    shared_errors,
+    version_errors,
 )
 
 if TYPE_CHECKING:
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 
 
-def validate_definition(definition: JsonObject) -> list[Cause]:
+def validate_definition(definition: JsonObject) -> list[FieldError]:
     """What is wrong with a definition."""
     spec, name = definition["spec"], definition["metadata"].get("name", "")
-    causes: list[Cause] = []
+    errors: list[FieldError] = []
     if name != f"{spec['names']['plural']}.{spec['group']}":
-        causes.append(bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
-    causes += head_causes(spec)
+        errors.append(bad_value("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
+    errors += head_errors(spec)
     versions = spec.get("versions") or []
     for position, version in enumerate(versions):
-        causes += version_causes(version, versions, f"spec.versions[{position}]")
+        errors += version_errors(version, versions, f"spec.versions[{position}]")
         if not is_shared(versions, "schema"):
-            causes += _schema_causes(version, f"spec.versions[{position}].schema.openAPIV3Schema")
-    causes += list_causes(versions)
-    causes += name_causes(spec["names"])
+            errors += _schema_errors(version, f"spec.versions[{position}].schema.openAPIV3Schema")
+    errors += list_errors(versions)
+    errors += name_errors(spec["names"])
     if versions and is_shared(versions, "schema"):
-        causes += _schema_causes(versions[0], "spec.validation.openAPIV3Schema")
-    causes += shared_causes(versions)
-    causes += conversion_causes(spec["conversion"])
+        errors += _schema_errors(versions[0], "spec.validation.openAPIV3Schema")
+    errors += shared_errors(versions)
+    errors += conversion_errors(spec["conversion"])
     if not any(each["storage"] for each in versions) and not _stored_versions(definition):
         text = "must have at least one stored version"
-        causes.append(bad_value("status.storedVersions", None, text))
-    return [*causes, *_protected_group_causes(definition)]
+        errors.append(bad_value("status.storedVersions", None, text))
+    return [*errors, *_protected_group_errors(definition)]
 
 
 def _stored_versions(definition: JsonObject) -> list[str]:
@@ -60,7 +60,7 @@ def _stored_versions(definition: JsonObject) -> list[str]:
     return stored
 
 
-def _schema_causes(version: JsonObject, path: str) -> Iterator[Cause]:
+def _schema_errors(version: JsonObject, path: str) -> Iterator[FieldError]:
     schema = (version.get("schema") or EMPTY).get("openAPIV3Schema")
     if schema is None:
         return
@@ -68,12 +68,12 @@ def _schema_causes(version: JsonObject, path: str) -> Iterator[Cause]:
         yield required(f"{path}.type", "must not be empty at the root")
     elif schema["type"] != "object":
         yield bad_value(f"{path}.type", schema["type"], "must be object at the root")
-    yield from _untyped_causes(schema, path)
-    yield from rule_causes(schema, path)
-    yield from default_causes(schema, path)
+    yield from _untyped_errors(schema, path)
+    yield from rule_errors(schema, path)
+    yield from default_errors(schema, path)
 
 
-def _untyped_causes(schema: JsonObject, path: str) -> Iterator[Cause]:
+def _untyped_errors(schema: JsonObject, path: str) -> Iterator[FieldError]:
     for name, part in (schema.get("properties") or EMPTY).items():
         where = f"{path}.properties[{name}]"
         free = part.get("x-kubernetes-int-or-string") or part.get(
@@ -83,12 +83,12 @@ def _untyped_causes(schema: JsonObject, path: str) -> Iterator[Cause]:
             yield required(f"{where}.type", "must not be empty for specified object fields")
         elif part.get("type") and part["type"] not in _TYPES:
             yield unsupported(f"{where}.type", part["type"], _TYPES)
-        yield from _untyped_causes(part, where)
+        yield from _untyped_errors(part, where)
         if isinstance(part.get("items"), dict):
-            yield from _untyped_causes(part["items"], f"{where}.items")
+            yield from _untyped_errors(part["items"], f"{where}.items")
 
 
-def _protected_group_causes(definition: JsonObject) -> Iterator[Cause]:
+def _protected_group_errors(definition: JsonObject) -> Iterator[FieldError]:
     group = definition["spec"]["group"]
     approval = "api-approved.kubernetes.io"
     if group.endswith((".k8s.io", ".kubernetes.io")) and not (
@@ -101,15 +101,17 @@ def _protected_group_causes(definition: JsonObject) -> Iterator[Cause]:
         yield required(f"metadata.annotations[{approval}]", text)
 
 
-def validate_definition_update(new: JsonObject, old: JsonObject, subresource: str) -> list[Cause]:
+def validate_definition_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> list[FieldError]:
     """As for a new definition, and every version that objects may be stored in stays."""
-    causes = [] if subresource == "status" else validate_definition(new)
+    errors = [] if subresource == "status" else validate_definition(new)
     if subresource != "status":
         established = any(
             each["type"] == "Established" and each["status"] == "True"
             for each in (old.get("status") or EMPTY).get("conditions") or ()
         )
-        causes += immutable_causes(new["spec"], old["spec"], established=established)
+        errors += immutable_errors(new["spec"], old["spec"], established=established)
     versions = {each["name"] for each in new["spec"].get("versions") or ()}
     stored = (new.get("status") or EMPTY).get("storedVersions") or ()
     for position, name in enumerate(stored):
@@ -119,9 +121,9 @@ def validate_definition_update(new: JsonObject, old: JsonObject, subresource: st
                 "remain in spec.versions until a storage migration ensures no data remains "
                 f"persisted in {name} and removes {name} from status.storedVersions"
             )
-            causes.append(bad_value(f"status.storedVersions[{position}]", name, text))
+            errors.append(bad_value(f"status.storedVersions[{position}]", name, text))
     if not stored and (old.get("status") or EMPTY).get("storedVersions"):
-        causes.append(
+        errors.append(
             bad_value("status.storedVersions", [], "must have at least one stored version")
         )
-    return causes
+    return errors

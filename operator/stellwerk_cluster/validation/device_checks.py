@@ -14,7 +14,7 @@ import orjson
 from stellwerk.cel.devices import MOST_BYTES, device_program
 from stellwerk.cel.errors import CompileError
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     required,
     too_long,
@@ -40,14 +40,14 @@ _OPERATORS: Final = ("Equal", "Exists")
 _IDENTIFIER: Final = "[A-Za-z_][A-Za-z0-9_]*"
 
 
-def too_many(field: str, given: int, most: int) -> Cause:
+def too_many(field: str, given: int, most: int) -> FieldError:
     """A list with more items than it may have."""
     message = f"Too many: {given}: must have at most {most} item{'s' if most != 1 else ''}"
-    return Cause(field, "FieldValueTooMany", message)
+    return FieldError(field, "FieldValueTooMany", message)
 
 
 # --- names --------------------------------------------------------------------------------------
-def driver_name(name: str, field: str) -> Iterator[Cause]:
+def driver_name(name: str, field: str) -> Iterator[FieldError]:
     """The name of a driver."""
     if not name:
         yield required(field)
@@ -58,7 +58,7 @@ def driver_name(name: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, name, error)
 
 
-def pool_name(name: str, field: str) -> Iterator[Cause]:
+def pool_name(name: str, field: str) -> Iterator[FieldError]:
     """The name of a pool: subdomains between slashes."""
     if not name:
         yield required(field)
@@ -69,7 +69,7 @@ def pool_name(name: str, field: str) -> Iterator[Cause]:
         yield from subdomain(part, field)
 
 
-def identifier(name: str, field: str) -> Iterator[Cause]:
+def identifier(name: str, field: str) -> Iterator[FieldError]:
     """A name as C has them."""
     if len(name.encode()) > _LONGEST_ID:
         yield too_long(field, _LONGEST_ID)
@@ -83,7 +83,7 @@ def identifier(name: str, field: str) -> Iterator[Cause]:
         )
 
 
-def attribute_name(name: str, field: str) -> Iterator[Cause]:
+def attribute_name(name: str, field: str) -> Iterator[FieldError]:
     """The name of an attribute or a capacity, with a domain or without."""
     domain, slash, short = name.rpartition("/")
     if slash:
@@ -97,7 +97,7 @@ def attribute_name(name: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, "", "the name must not be empty")
 
 
-def full_attribute_name(name: str, field: str) -> Iterator[Cause]:
+def full_attribute_name(name: str, field: str) -> Iterator[FieldError]:
     """The name of an attribute with its domain."""
     yield from attribute_name(name, field)
     if "/" not in name:
@@ -106,7 +106,7 @@ def full_attribute_name(name: str, field: str) -> Iterator[Cause]:
 
 
 # --- selectors, tolerations, conditions ---------------------------------------------------------
-def selector_causes(selectors: Sequence[JsonObject], at: str) -> Iterator[Cause]:
+def selector_errors(selectors: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
     """CEL expressions over devices."""
     if len(selectors) > MOST_SELECTORS:
         yield too_many(at, len(selectors), MOST_SELECTORS)
@@ -119,7 +119,7 @@ def selector_causes(selectors: Sequence[JsonObject], at: str) -> Iterator[Cause]
             yield from _expression(selector["cel"].get("expression") or "", f"{where}.expression")
 
 
-def _expression(expression: str, field: str) -> Iterator[Cause]:
+def _expression(expression: str, field: str) -> Iterator[FieldError]:
     if not expression:
         yield required(field)
     elif len(expression.encode()) > MOST_BYTES:
@@ -131,7 +131,7 @@ def _expression(expression: str, field: str) -> Iterator[Cause]:
             yield bad_value(field, expression, f"compilation failed: {error}")
 
 
-def toleration_causes(tolerations: Sequence[JsonObject], at: str) -> Iterator[Cause]:
+def toleration_errors(tolerations: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
     """What taints of devices a request stands."""
     for index, toleration in enumerate(tolerations):
         where = f"{at}[{index}]"
@@ -151,12 +151,12 @@ def toleration_causes(tolerations: Sequence[JsonObject], at: str) -> Iterator[Ca
             yield unsupported(f"{where}.effect", effect, EFFECTS)
 
 
-def label_value(value: str, field: str) -> Iterator[Cause]:
+def label_value(value: str, field: str) -> Iterator[FieldError]:
     """The value of a label."""
     return (bad_value(field, value, error) for error in label_value_errors(value))
 
 
-def binding_condition_causes(obj: JsonObject, at: str) -> Iterator[Cause]:
+def binding_condition_errors(obj: JsonObject, at: str) -> Iterator[FieldError]:
     """Conditions that a device has to reach, and those that say that it never will."""
     wanted = obj.get("bindingConditions") or ()
     failures = obj.get("bindingFailureConditions") or ()
@@ -181,7 +181,7 @@ def binding_condition_causes(obj: JsonObject, at: str) -> Iterator[Cause]:
 
 
 # --- configuration ------------------------------------------------------------------------------
-def opaque_causes(config: JsonObject, at: str) -> Iterator[Cause]:
+def opaque_errors(config: JsonObject, at: str) -> Iterator[FieldError]:
     """Parameters that a driver alone understands."""
     opaque = config.get("opaque")
     if opaque is None:
@@ -197,9 +197,9 @@ def opaque_causes(config: JsonObject, at: str) -> Iterator[Cause]:
         yield bad_value(field, "<value omitted>", "must be a valid JSON object")
 
 
-def request_reference_causes(
+def request_reference_errors(
     names: Sequence[str], known: set[str], at: str, most: int
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """Names of requests, or of a request and one of its alternatives."""
     if len(names) > most:
         yield too_many(at, len(names), most)
@@ -209,7 +209,7 @@ def request_reference_causes(
     yield from unique(names, f"{at}[{{}}]".format)
 
 
-def request_reference(name: str, known: set[str], field: str) -> Iterator[Cause]:
+def request_reference(name: str, known: set[str], field: str) -> Iterator[FieldError]:
     """The name of a request of the claim, or of one of its alternatives."""
     parts = name.split("/")
     if len(parts) <= 2:  # noqa: PLR2004 request and alternative

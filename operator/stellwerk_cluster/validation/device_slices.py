@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     required,
@@ -23,13 +23,13 @@ from stellwerk_cluster.validation.checks import IMMUTABLE, label, qualified_name
 from stellwerk_cluster.validation.device_checks import (
     EFFECTS,
     attribute_name,
-    binding_condition_causes,
+    binding_condition_errors,
     driver_name,
     label_value,
     pool_name,
     too_many,
 )
-from stellwerk_cluster.validation.placement import node_selector_causes
+from stellwerk_cluster.validation.placement import node_selector_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -57,14 +57,16 @@ _VERSION: Final = re.compile(
 )
 
 
-def validate_slice(slice_: JsonObject) -> Iterator[Cause]:
+def validate_slice(slice_: JsonObject) -> Iterator[FieldError]:
     """What is wrong with the devices that a driver publishes."""
-    return _slice_causes(slice_["spec"], EMPTY)
+    return _slice_errors(slice_["spec"], EMPTY)
 
 
-def validate_slice_update(new: JsonObject, old: JsonObject, _subresource: str) -> Iterator[Cause]:
+def validate_slice_update(
+    new: JsonObject, old: JsonObject, _subresource: str
+) -> Iterator[FieldError]:
     """Whose slice it is, and for which node, is said once."""
-    yield from _slice_causes(new["spec"], old["spec"])
+    yield from _slice_errors(new["spec"], old["spec"])
     if new["spec"]["pool"]["name"] != old["spec"]["pool"]["name"]:
         yield bad_value("spec.pool.name", new["spec"]["pool"]["name"], IMMUTABLE)
     for name in ("driver", "nodeName"):
@@ -72,7 +74,7 @@ def validate_slice_update(new: JsonObject, old: JsonObject, _subresource: str) -
             yield bad_value(f"spec.{name}", new["spec"].get(name), IMMUTABLE)
 
 
-def _slice_causes(spec: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def _slice_errors(spec: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     yield from driver_name(spec["driver"], "spec.driver")
     pool = spec["pool"]
     yield from pool_name(pool["name"], "spec.pool.name")
@@ -82,7 +84,7 @@ def _slice_causes(spec: JsonObject, old: JsonObject) -> Iterator[Cause]:
     if generation < 0:
         text = "must be greater than or equal to zero"
         yield bad_value("spec.pool.generation", generation, text)
-    yield from _where_causes(spec, "spec", _WHERE)
+    yield from _where_errors(spec, "spec", _WHERE)
     if "devices" in spec and "sharedCounters" in spec:
         yield bad_value("spec", "", "only one of `sharedCounters` or `devices` is allowed")
     devices = spec.get("devices") or ()
@@ -95,17 +97,17 @@ def _slice_causes(spec: JsonObject, old: JsonObject) -> Iterator[Cause]:
     per_device = bool(spec.get("perDeviceNodeSelection"))
     for index, device in enumerate(devices):
         at = f"spec.devices[{index}]"
-        yield from _device_causes(device, before.get(device["name"], EMPTY), at)
-        yield from _own_place_causes(device, at, per_device=per_device)
+        yield from _device_errors(device, before.get(device["name"], EMPTY), at)
+        yield from _own_place_errors(device, at, per_device=per_device)
     yield from unique([each["name"] for each in devices], "spec.devices[{}]".format)
-    yield from _counter_set_causes(spec.get("sharedCounters") or ())
+    yield from _counter_set_errors(spec.get("sharedCounters") or ())
 
 
 # --- where it is --------------------------------------------------------------------------------
-def _where_causes(obj: JsonObject, at: str, fields: Sequence[str]) -> Iterator[Cause]:
+def _where_errors(obj: JsonObject, at: str, fields: Sequence[str]) -> Iterator[FieldError]:
     """Exactly one of the fields says for which nodes a slice is."""
     given = [f"`{field}`" for field in fields if obj.get(field)]
-    yield from _place_causes(obj, at, "must be either unset or set to a non-empty string")
+    yield from _place_errors(obj, at, "must be either unset or set to a non-empty string")
     for field in ("allNodes", "perDeviceNodeSelection"):
         if obj.get(field) is False:
             text = "must be either unset or set to true"
@@ -122,17 +124,17 @@ def _where_causes(obj: JsonObject, at: str, fields: Sequence[str]) -> Iterator[C
         yield bad_value(at, shown, f"{text}, but multiple fields are set")
 
 
-def _place_causes(obj: JsonObject, at: str, empty: str) -> Iterator[Cause]:
+def _place_errors(obj: JsonObject, at: str, empty: str) -> Iterator[FieldError]:
     name = obj.get("nodeName")
     if name:
         yield from subdomain(name, f"{at}.nodeName")
     elif name is not None:
         yield bad_value(f"{at}.nodeName", name, empty)
     if obj.get("nodeSelector") is not None:
-        yield from node_selector_causes(obj["nodeSelector"], f"{at}.nodeSelector")
+        yield from node_selector_errors(obj["nodeSelector"], f"{at}.nodeSelector")
 
 
-def _own_place_causes(device: JsonObject, at: str, *, per_device: bool) -> Iterator[Cause]:
+def _own_place_errors(device: JsonObject, at: str, *, per_device: bool) -> Iterator[FieldError]:
     """A device says for which nodes it is if, and only if, the slice leaves it to its devices."""
     fields = _WHERE[:3]
     if not per_device:
@@ -143,7 +145,7 @@ def _own_place_causes(device: JsonObject, at: str, *, per_device: bool) -> Itera
             )
             yield bad_value(at, None, text)
         return
-    yield from _place_causes(device, at, "must not be empty")
+    yield from _place_errors(device, at, "must not be empty")
     if device.get("allNodes") is False:
         text = "must be either unset or set to true"
         yield bad_value(f"{at}.allNodes", value=False, detail=text)
@@ -159,7 +161,7 @@ def _own_place_causes(device: JsonObject, at: str, *, per_device: bool) -> Itera
 
 
 # --- one device ---------------------------------------------------------------------------------
-def _device_causes(device: JsonObject, before: JsonObject, at: str) -> Iterator[Cause]:
+def _device_errors(device: JsonObject, before: JsonObject, at: str) -> Iterator[FieldError]:
     yield from label(device["name"], f"{at}.name")
     attributes, capacity = device.get("attributes") or EMPTY, device.get("capacity") or EMPTY
     facts = len(attributes) + len(capacity)
@@ -168,7 +170,7 @@ def _device_causes(device: JsonObject, before: JsonObject, at: str) -> Iterator[
         yield bad_value(at, facts, text)
     for name, attribute in attributes.items():
         yield from attribute_name(name, f"{at}.attributes")
-        yield from _attribute_causes(attribute, f"{at}.attributes[{name}]")
+        yield from _attribute_errors(attribute, f"{at}.attributes[{name}]")
     if capacity != (before.get("capacity") or EMPTY):
         shared = bool(device.get("allowMultipleAllocations"))
         for name, amount in capacity.items():
@@ -178,14 +180,14 @@ def _device_causes(device: JsonObject, before: JsonObject, at: str) -> Iterator[
             if policy is not None and not shared:
                 yield forbidden_field(where, "allowMultipleAllocations must be true")
             elif policy is not None:
-                yield from _policy_causes(amount["value"], policy, where)
+                yield from _policy_errors(amount["value"], policy, where)
     if device.get("taints") and device["taints"] != before.get("taints"):
-        yield from _taint_causes(device["taints"], f"{at}.taints")
-    yield from _consumption_causes(device.get("consumesCounters") or (), f"{at}.consumesCounters")
-    yield from binding_condition_causes(device, at)
+        yield from _taint_errors(device["taints"], f"{at}.taints")
+    yield from _consumption_errors(device.get("consumesCounters") or (), f"{at}.consumesCounters")
+    yield from binding_condition_errors(device, at)
 
 
-def _attribute_causes(attribute: JsonObject, at: str) -> Iterator[Cause]:
+def _attribute_errors(attribute: JsonObject, at: str) -> Iterator[FieldError]:
     text = attribute.get("string")
     if text is not None and len(text.encode()) > _LONGEST_VALUE:
         yield too_long(f"{at}.string", _LONGEST_VALUE)
@@ -200,7 +202,7 @@ def _attribute_causes(attribute: JsonObject, at: str) -> Iterator[Cause]:
         yield bad_value(at, attribute or "", "exactly one value must be specified")
 
 
-def _taint_causes(taints: Sequence[JsonObject], at: str) -> Iterator[Cause]:
+def _taint_errors(taints: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
     if len(taints) > _MOST_TAINTS:
         yield too_many(at, len(taints), _MOST_TAINTS)
         return
@@ -216,7 +218,7 @@ def _taint_causes(taints: Sequence[JsonObject], at: str) -> Iterator[Cause]:
 
 
 # --- counters -----------------------------------------------------------------------------------
-def _counter_set_causes(sets: Sequence[JsonObject]) -> Iterator[Cause]:
+def _counter_set_errors(sets: Sequence[JsonObject]) -> Iterator[FieldError]:
     at = "spec.sharedCounters"
     if len(sets) > _MOST_COUNTER_SETS:
         yield too_many(at, len(sets), _MOST_COUNTER_SETS)
@@ -226,7 +228,7 @@ def _counter_set_causes(sets: Sequence[JsonObject]) -> Iterator[Cause]:
     yield from unique([each.get("name") for each in sets], f"{at}[{{}}]".format)
 
 
-def _consumption_causes(consumptions: Sequence[JsonObject], at: str) -> Iterator[Cause]:
+def _consumption_errors(consumptions: Sequence[JsonObject], at: str) -> Iterator[FieldError]:
     if len(consumptions) > _MOST_CONSUMED_SETS:
         yield too_many(at, len(consumptions), _MOST_CONSUMED_SETS)
         return
@@ -235,7 +237,7 @@ def _consumption_causes(consumptions: Sequence[JsonObject], at: str) -> Iterator
     yield from unique([each.get("counterSet") for each in consumptions], f"{at}[{{}}]".format)
 
 
-def _named_counters(obj: JsonObject, name_field: str, at: str) -> Iterator[Cause]:
+def _named_counters(obj: JsonObject, name_field: str, at: str) -> Iterator[FieldError]:
     if not obj.get(name_field):
         yield required(f"{at}.{name_field}")
     else:
@@ -251,7 +253,7 @@ def _named_counters(obj: JsonObject, name_field: str, at: str) -> Iterator[Cause
 
 
 # --- policies of capacities ---------------------------------------------------------------------
-def _policy_causes(total: JsonValue, policy: JsonObject, at: str) -> Iterator[Cause]:
+def _policy_errors(total: JsonValue, policy: JsonObject, at: str) -> Iterator[FieldError]:
     values, valid_range = policy.get("validValues") or (), policy.get("validRange")
     if values and valid_range is not None:
         text = 'exactly one policy can be specified, cannot specify "validValues" and "validRange"'
@@ -260,17 +262,17 @@ def _policy_causes(total: JsonValue, policy: JsonObject, at: str) -> Iterator[Ca
         if policy.get("default") is None:
             yield required(f"{at}.default", "required when validValues is defined")
         else:
-            yield from _value_causes(policy["default"], total, values, f"{at}.validValues")
+            yield from _value_errors(policy["default"], total, values, f"{at}.validValues")
     elif valid_range is not None:
         if policy.get("default") is None:
             yield required(f"{at}.default", "required when validRange is defined")
         else:
-            yield from _range_causes(policy["default"], total, valid_range, f"{at}.validRange")
+            yield from _range_errors(policy["default"], total, valid_range, f"{at}.validRange")
 
 
-def _value_causes(
+def _value_errors(
     default: JsonValue, total: JsonValue, values: Sequence[JsonValue], at: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     amounts = [parse_quantity(value) for value in values]
     for index in range(1, len(amounts)):
         if amounts[index - 1] > amounts[index]:
@@ -288,9 +290,9 @@ def _value_causes(
         yield bad_value(at, default, "default value is not valid according to the requestPolicy")
 
 
-def _range_causes(
+def _range_errors(
     default: JsonValue, total: JsonValue, limits: JsonObject, at: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     least, most = limits.get("min"), limits.get("max")
     if least is None:
         yield required(f"{at}.min", "required when validRange is defined")
@@ -308,12 +310,12 @@ def _range_causes(
             yield bad_value(f"{at}.max", most, f"max is larger than capacity value: {total}")
         if usual > highest:
             yield bad_value(f"{at}.default", default, f"default is more than max: {most}")
-    yield from _step_causes(default, total, limits, at)
+    yield from _step_errors(default, total, limits, at)
 
 
-def _step_causes(
+def _step_errors(
     default: JsonValue, total: JsonValue, limits: JsonObject, at: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     step, least = limits.get("step"), limits["min"]
     if step is None:
         return

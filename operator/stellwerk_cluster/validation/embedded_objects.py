@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.mismatches import DecodeError
 from stellwerk_cluster.apimachinery.names import dns_1035_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY, JsonValue
 from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.validation.access_rules import path_segment_errors
-from stellwerk_cluster.validation.metadata import metadata_create_causes
+from stellwerk_cluster.validation.metadata import metadata_create_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,28 +27,28 @@ _ANY_NAME: Final = "fakename"
 """Stands in for a name, which embedded objects need not have."""
 
 
-def embedded_causes(value: JsonValue, schema: JsonObject, path: str) -> Iterator[Cause]:
+def embedded_errors(value: JsonValue, schema: JsonObject, path: str) -> Iterator[FieldError]:
     """What is wrong with the objects inside a value, itself included."""
     if not schema:
         return
     if isinstance(value, list):
         items = schema.get("items") or EMPTY
         for position, item in enumerate(value):
-            yield from embedded_causes(item, items, f"{path}[{position}]")
+            yield from embedded_errors(item, items, f"{path}[{position}]")
     if not isinstance(value, dict):
         return
     if schema.get(EMBEDDED):
-        yield from _object_causes(value, path)
+        yield from _object_errors(value, path)
     properties, additional = schema.get("properties") or EMPTY, schema.get("additionalProperties")
     for name, item in sorted(value.items()):
         if name in properties:
             where = f"{path}.{name}" if path else name
-            yield from embedded_causes(item, properties[name], where)
+            yield from embedded_errors(item, properties[name], where)
         elif isinstance(additional, dict):
-            yield from embedded_causes(item, additional, f"{path}[{name}]")
+            yield from embedded_errors(item, additional, f"{path}[{name}]")
 
 
-def _object_causes(obj: JsonObject, path: str) -> Iterator[Cause]:
+def _object_errors(obj: JsonObject, path: str) -> Iterator[FieldError]:
     for name in ("apiVersion", "kind"):
         if name not in obj:
             yield required(f"{path}.{name}", "must not be empty")
@@ -57,12 +57,12 @@ def _object_causes(obj: JsonObject, path: str) -> Iterator[Cause]:
         elif not obj[name]:
             yield bad_value(f"{path}.{name}", "", "must not be empty")
         else:
-            yield from _name_causes(name, obj[name], f"{path}.{name}")
+            yield from _name_errors(name, obj[name], f"{path}.{name}")
     if "metadata" in obj:
-        yield from _metadata_causes(obj["metadata"], f"{path}.metadata")
+        yield from _metadata_errors(obj["metadata"], f"{path}.metadata")
 
 
-def _name_causes(field: str, text: str, path: str) -> Iterator[Cause]:
+def _name_errors(field: str, text: str, path: str) -> Iterator[FieldError]:
     if field == "apiVersion":
         if text.count("/") > 1:
             yield bad_value(path, text, f"unexpected GroupVersion string: {text}")
@@ -73,12 +73,12 @@ def _name_causes(field: str, text: str, path: str) -> Iterator[Cause]:
         yield bad_value(path, text, why)
 
 
-def _metadata_causes(metadata: JsonValue, path: str) -> Iterator[Cause]:
+def _metadata_errors(metadata: JsonValue, path: str) -> Iterator[FieldError]:
     try:
         known, _unknown = decode("ObjectMeta", metadata)
     except DecodeError as error:
         yield bad_value(path, metadata, str(error))
         return
     named = {"metadata": {**known, "name": known.get("name") or _ANY_NAME}}
-    for cause in metadata_create_causes(named, path_segment_errors):
-        yield replace(cause, field=path + cause.field.removeprefix("metadata"))
+    for wrong in metadata_create_errors(named, path_segment_errors):
+        yield replace(wrong, field=path + wrong.field.removeprefix("metadata"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.names import qualified_name_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
@@ -38,48 +38,50 @@ _IMMUTABLE: Final = (
 )
 
 
-def validate_old_event(event: JsonObject) -> list[Cause]:
+def validate_old_event(event: JsonObject) -> list[FieldError]:
     """What is wrong with an event of the core group."""
-    return list(_old_event_causes(event))
+    return list(_old_event_errors(event))
 
 
-def _old_event_causes(event: JsonObject) -> Iterator[Cause]:
+def _old_event_errors(event: JsonObject) -> Iterator[FieldError]:
     regarding = event["involvedObject"].get("namespace", "")
     namespace = event["metadata"].get("namespace", "")
     # What has no namespace belongs to the default one.
     if namespace != regarding and (regarding or namespace != "default"):
         yield bad_value("involvedObject.namespace", regarding, "does not match event.namespace")
     if event.get("eventTime"):
-        yield from _reporter_causes(event, "reportingComponent")
+        yield from _reporter_errors(event, "reportingComponent")
         for name in ("action", "reason"):
             if not event.get(name):
                 yield required(name)
             else:
-                yield from _length_causes(event, name, _LONGEST_WORD)
-        yield from _length_causes(event, "message", _LONGEST_NOTE)
+                yield from _length_errors(event, name, _LONGEST_WORD)
+        yield from _length_errors(event, "message", _LONGEST_NOTE)
 
 
-def validate_old_event_update(new: JsonObject, _old: JsonObject, _subresource: str) -> list[Cause]:
+def validate_old_event_update(
+    new: JsonObject, _old: JsonObject, _subresource: str
+) -> list[FieldError]:
     """As for a new event."""
     return validate_old_event(new)
 
 
-def validate_new_event(event: JsonObject) -> list[Cause]:
+def validate_new_event(event: JsonObject) -> list[FieldError]:
     """What is wrong with an event of events.k8s.io."""
-    return list(_new_event_causes(event))
+    return list(_new_event_errors(event))
 
 
-def _new_event_causes(event: JsonObject) -> Iterator[Cause]:
+def _new_event_errors(event: JsonObject) -> Iterator[FieldError]:
     if not event.get("eventTime"):
         yield required("eventTime")
-    yield from _series_causes(event)
-    yield from _reporter_causes(event)
+    yield from _series_errors(event)
+    yield from _reporter_errors(event)
     for name in ("action", "reason"):
         if not event.get(name):
             yield required(name)
         else:
-            yield from _length_causes(event, name, _LONGEST_WORD)
-    yield from _length_causes(event, "message", _LONGEST_NOTE)
+            yield from _length_errors(event, name, _LONGEST_WORD)
+    yield from _length_errors(event, "message", _LONGEST_NOTE)
     if event.get("type", "") not in _TYPES:
         yield bad_value("type", "", f"has invalid value: {event.get('type', '')}")
     for name in ("firstTimestamp", "lastTimestamp", "count", "source"):
@@ -87,7 +89,7 @@ def _new_event_causes(event: JsonObject) -> Iterator[Cause]:
             yield bad_value(name, "", "needs to be unset")
 
 
-def _reporter_causes(event: JsonObject, shown: str = "reportingController") -> Iterator[Cause]:
+def _reporter_errors(event: JsonObject, shown: str = "reportingController") -> Iterator[FieldError]:
     controller = event.get("reportingComponent", "")
     if not controller:
         yield required(shown)
@@ -96,25 +98,27 @@ def _reporter_causes(event: JsonObject, shown: str = "reportingController") -> I
     if not event.get("reportingInstance"):
         yield required("reportingInstance")
     else:
-        yield from _length_causes(event, "reportingInstance", _LONGEST_WORD)
+        yield from _length_errors(event, "reportingInstance", _LONGEST_WORD)
 
 
-def _length_causes(event: JsonObject, name: str, longest: int) -> Iterator[Cause]:
+def _length_errors(event: JsonObject, name: str, longest: int) -> Iterator[FieldError]:
     if len(event.get(name, "")) > longest:
         yield bad_value(name, "", f"can have at most {longest} characters")
 
 
-def _series_causes(event: JsonObject) -> Iterator[Cause]:
+def _series_errors(event: JsonObject) -> Iterator[FieldError]:
     series = event.get("series")
     if series is not None and (series.get("count") or 0) < _FEWEST_IN_SERIES:
         yield bad_value("series.count", "", f"should be at least {_FEWEST_IN_SERIES}")
 
 
-def validate_new_event_update(new: JsonObject, old: JsonObject, _subresource: str) -> list[Cause]:
+def validate_new_event_update(
+    new: JsonObject, old: JsonObject, _subresource: str
+) -> list[FieldError]:
     """Only the series of such an event may change."""
-    causes = [
+    errors = [
         bad_value(name, new.get(name), "field is immutable")
         for name in _IMMUTABLE
         if (new.get(name) or EMPTY) != (old.get(name) or EMPTY)
     ]
-    return [*causes, *_series_causes(new)]
+    return [*errors, *_series_errors(new)]

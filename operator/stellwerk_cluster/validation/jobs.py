@@ -11,13 +11,13 @@ from zoneinfo import available_timezones
 
 from stellwerk.models.selectors import parse_label_selector
 from stellwerk_cluster.apimachinery.cron_schedules import parse_schedule
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, labels_of
 from stellwerk_cluster.validation.checks import IMMUTABLE, immutable, not_negative
-from stellwerk_cluster.validation.placement import label_selector_causes
+from stellwerk_cluster.validation.placement import label_selector_errors
 from stellwerk_cluster.validation.pod_warnings import template_warnings
-from stellwerk_cluster.validation.pods import template_causes
+from stellwerk_cluster.validation.pods import template_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,15 +42,15 @@ _SUSPENDED: Final = ("nodeSelector", "tolerations", "schedulingGates")
 """What of the pods of a job may change while it never ran, besides node affinity."""
 
 
-def validate_job(job: JsonObject) -> Iterator[Cause]:
+def validate_job(job: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a job."""
     spec = job["spec"]
-    yield from _job_spec_causes(spec, "spec")
+    yield from _job_spec_errors(spec, "spec")
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
         return
-    wrong = label_selector_causes(selector, "spec.selector")
+    wrong = label_selector_errors(selector, "spec.selector")
     yield from wrong
     parsed = None if wrong else parse_label_selector(selector)
     labels = labels_of(spec.get("template") or EMPTY)
@@ -59,16 +59,16 @@ def validate_job(job: JsonObject) -> Iterator[Cause]:
         yield bad_value("spec.template.metadata.labels", labels, text)
 
 
-def _job_spec_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _job_spec_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     for name in _COUNTS:
         if spec.get(name) is not None:
             yield from not_negative(spec[name], f"{field}.{name}")
-    yield from _mode_causes(spec, field)
+    yield from _mode_errors(spec, field)
     policy = spec.get("podReplacementPolicy")
     if policy is not None and policy not in _REPLACEMENTS:
         yield unsupported(f"{field}.podReplacementPolicy", policy, _REPLACEMENTS)
     template = spec.get("template") or EMPTY
-    yield from template_causes(template, f"{field}.template")
+    yield from template_errors(template, f"{field}.template")
     restart = (template.get("spec") or EMPTY).get("restartPolicy", "")
     where = f"{field}.template.spec.restartPolicy"
     if restart in ("", "Always"):
@@ -80,7 +80,7 @@ def _job_spec_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(where, restart, text)
 
 
-def _mode_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _mode_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     mode = spec.get("completionMode")
     if mode is not None and mode not in _MODES:
         yield unsupported(f"{field}.completionMode", mode, _MODES)
@@ -99,7 +99,7 @@ def _mode_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         yield required(f"{field}.backoffLimitPerIndex", text)
 
 
-def validate_job_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+def validate_job_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
     """What is wrong with a change: what a job runs stays, and how it counts."""
     if subresource:
         return
@@ -145,32 +145,32 @@ def job_warnings(job: JsonObject, _old: JsonObject | None) -> Iterator[str]:
     return template_warnings(job["spec"].get("template") or EMPTY, "spec.template")
 
 
-def validate_cron_job(cron_job: JsonObject) -> Iterator[Cause]:
+def validate_cron_job(cron_job: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a schedule of jobs."""
     spec, name = cron_job["spec"], cron_job["metadata"].get("name", "")
     if len(name) > _LONGEST_CRON_NAME:
         text = f"must be no more than {_LONGEST_CRON_NAME} characters"
         yield bad_value("metadata.name", name, text)
-    yield from _schedule_causes(spec.get("schedule", ""))
+    yield from _schedule_errors(spec.get("schedule", ""))
     for key in ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         if spec.get(key) is not None:
             yield from not_negative(spec[key], f"spec.{key}")
-    yield from _zone_causes(spec.get("timeZone"))
+    yield from _zone_errors(spec.get("timeZone"))
     policy = spec.get("concurrencyPolicy", "")
     if policy not in _CONCURRENCY:
         yield unsupported("spec.concurrencyPolicy", policy, _CONCURRENCY)
     job = (spec.get("jobTemplate") or EMPTY).get("spec") or EMPTY
-    yield from _job_spec_causes(job, "spec.jobTemplate.spec")
+    yield from _job_spec_errors(job, "spec.jobTemplate.spec")
 
 
 def validate_cron_job_update(
     new: JsonObject, _old: JsonObject, subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """As for a new one."""
     return iter(()) if subresource else validate_cron_job(new)
 
 
-def _schedule_causes(schedule: str) -> Iterator[Cause]:
+def _schedule_errors(schedule: str) -> Iterator[FieldError]:
     field = "spec.schedule"
     if not schedule:
         yield required(field)
@@ -184,7 +184,7 @@ def _schedule_causes(schedule: str) -> Iterator[Cause]:
             yield bad_value(field, schedule, str(error))
 
 
-def _zone_causes(zone: str | None) -> Iterator[Cause]:
+def _zone_errors(zone: str | None) -> Iterator[FieldError]:
     if zone is None:
         return
     if not zone:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -33,7 +33,7 @@ _TYPES: Final = ("Pod", "Container", "PersistentVolumeClaim")
 _PARTS: Final = ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio")
 
 
-def validate_limit_range(limit_range: JsonObject) -> Iterator[Cause]:
+def validate_limit_range(limit_range: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a LimitRange."""
     seen = set()
     for position, limit in enumerate(limit_range["spec"].get("limits") or ()):
@@ -46,12 +46,12 @@ def validate_limit_range(limit_range: JsonObject) -> Iterator[Cause]:
         if kind in seen:
             yield duplicate(f"{field}.type", kind)
         seen.add(kind)
-        yield from _part_causes(limit, field, kind)
+        yield from _part_errors(limit, field, kind)
         for name in sorted({name for part in _PARTS for name in limit.get(part) or ()}):
-            yield from _order_causes(limit, field, name)
+            yield from _order_errors(limit, field, name)
 
 
-def _part_causes(limit: JsonObject, field: str, kind: str) -> Iterator[Cause]:
+def _part_errors(limit: JsonObject, field: str, kind: str) -> Iterator[FieldError]:
     check = container_resource_name if kind in ("Pod", "Container") else resource_name
     for part in _PARTS:
         amounts = limit.get(part) or EMPTY
@@ -69,7 +69,7 @@ def _part_causes(limit: JsonObject, field: str, kind: str) -> Iterator[Cause]:
         yield required(f"{field}.limits", text)
 
 
-def _order_causes(limit: JsonObject, field: str, name: str) -> Iterator[Cause]:
+def _order_errors(limit: JsonObject, field: str, name: str) -> Iterator[FieldError]:
     """Amounts of one resource that are in the wrong order."""
     texts = {part: (limit.get(part) or EMPTY).get(name) for part in _PARTS}
     values = {part: parse_quantity(text) for part, text in texts.items() if text is not None}

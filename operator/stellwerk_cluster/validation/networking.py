@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -29,8 +29,8 @@ from stellwerk_cluster.validation.checks import (
     port_number_or_name,
     subdomain,
 )
-from stellwerk_cluster.validation.placement import label_selector_causes
-from stellwerk_cluster.validation.services import plain_address_causes
+from stellwerk_cluster.validation.placement import label_selector_errors
+from stellwerk_cluster.validation.services import plain_address_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,13 +45,13 @@ _MOST_PORTS: Final = 20_000
 _LARGEST_PORT: Final = 65_535
 
 
-def validate_ingress(ingress: JsonObject) -> Iterator[Cause]:
+def validate_ingress(ingress: JsonObject) -> Iterator[FieldError]:
     """What is wrong with an Ingress."""
     spec = ingress["spec"]
     if not spec.get("rules") and spec.get("defaultBackend") is None:
         yield required("spec", "either `defaultBackend` or `rules` must be specified")
     if spec.get("defaultBackend") is not None:
-        yield from _backend_causes(spec["defaultBackend"], "spec.defaultBackend")
+        yield from _backend_errors(spec["defaultBackend"], "spec.defaultBackend")
     for position, rule in enumerate(spec.get("rules") or ()):
         field, host = f"spec.rules[{position}]", rule.get("host", "")
         if host and parsed_ip(host) is not None:
@@ -62,12 +62,12 @@ def validate_ingress(ingress: JsonObject) -> Iterator[Cause]:
         if rule.get("http") is not None and not paths:
             yield required(f"{field}.http.paths")
         for index, path in enumerate(paths or ()):
-            yield from _path_causes(path, f"{field}.http.paths[{index}]")
+            yield from _path_errors(path, f"{field}.http.paths[{index}]")
     if spec.get("ingressClassName") is not None:
         yield from subdomain(spec["ingressClassName"], "spec.ingressClassName")
 
 
-def _path_causes(path: JsonObject, field: str) -> Iterator[Cause]:
+def _path_errors(path: JsonObject, field: str) -> Iterator[FieldError]:
     kind, text = path.get("pathType"), path.get("path", "")
     if not kind:
         yield required(f"{field}.pathType", "pathType must be specified")
@@ -75,10 +75,10 @@ def _path_causes(path: JsonObject, field: str) -> Iterator[Cause]:
         yield unsupported(f"{field}.pathType", kind, _PATH_TYPES)
     elif (kind != "ImplementationSpecific" or text) and not text.startswith("/"):
         yield bad_value(f"{field}.path", text, "must be an absolute path")
-    yield from _backend_causes(path.get("backend") or EMPTY, f"{field}.backend")
+    yield from _backend_errors(path.get("backend") or EMPTY, f"{field}.backend")
 
 
-def _backend_causes(backend: JsonObject, field: str) -> Iterator[Cause]:
+def _backend_errors(backend: JsonObject, field: str) -> Iterator[FieldError]:
     service, resource = backend.get("service"), backend.get("resource")
     if service is not None and resource is not None:
         text = "cannot set both resource and service backends"
@@ -86,10 +86,10 @@ def _backend_causes(backend: JsonObject, field: str) -> Iterator[Cause]:
     elif service is None and resource is None:
         yield required(field, "resource or service backend is required")
     elif service is not None:
-        yield from _service_causes(service, f"{field}.service")
+        yield from _service_errors(service, f"{field}.service")
 
 
-def _service_causes(service: JsonObject, field: str) -> Iterator[Cause]:
+def _service_errors(service: JsonObject, field: str) -> Iterator[FieldError]:
     name, port = service.get("name", ""), service.get("port") or EMPTY
     if not name:
         yield required(f"{field}.name")
@@ -106,17 +106,17 @@ def _service_causes(service: JsonObject, field: str) -> Iterator[Cause]:
         yield required(field, "port name or number is required")
 
 
-def validate_network_policy(policy: JsonObject) -> Iterator[Cause]:
+def validate_network_policy(policy: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a NetworkPolicy."""
     spec = policy["spec"]
-    yield from label_selector_causes(spec.get("podSelector") or EMPTY, "spec.podSelector")
+    yield from label_selector_errors(spec.get("podSelector") or EMPTY, "spec.podSelector")
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         for position, rule in enumerate(spec.get(direction) or ()):
             field = f"spec.{direction}[{position}]"
             for index, port in enumerate(rule.get("ports") or ()):
-                yield from _policy_port_causes(port, f"{field}.ports[{index}]")
+                yield from _policy_port_errors(port, f"{field}.ports[{index}]")
             for index, peer in enumerate(rule.get(peers) or ()):
-                yield from _peer_causes(peer, f"{field}.{peers}[{index}]")
+                yield from _peer_errors(peer, f"{field}.{peers}[{index}]")
     types = spec.get("policyTypes") or ()
     if len(types) > len(_DIRECTIONS):
         text = "may not specify more than two policyTypes"
@@ -127,7 +127,7 @@ def validate_network_policy(policy: JsonObject) -> Iterator[Cause]:
             yield unsupported(f"spec.policyTypes[{position}]", kind, _DIRECTIONS)
 
 
-def _policy_port_causes(port: JsonObject, field: str) -> Iterator[Cause]:
+def _policy_port_errors(port: JsonObject, field: str) -> Iterator[FieldError]:
     protocol, number, last = port.get("protocol"), port.get("port"), port.get("endPort")
     if protocol is not None and protocol not in PROTOCOLS:
         yield unsupported(f"{field}.protocol", protocol, PROTOCOLS)
@@ -144,20 +144,20 @@ def _policy_port_causes(port: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.endPort", last, text)
 
 
-def _peer_causes(peer: JsonObject, field: str) -> Iterator[Cause]:
+def _peer_errors(peer: JsonObject, field: str) -> Iterator[FieldError]:
     block = peer.get("ipBlock")
     given = [name for name in ("podSelector", "namespaceSelector") if peer.get(name) is not None]
     for name in given:
-        yield from label_selector_causes(peer[name] or EMPTY, f"{field}.{name}")
+        yield from label_selector_errors(peer[name] or EMPTY, f"{field}.{name}")
     if not given and block is None:
         yield required(field, "must specify a peer")
     elif given and block is not None:
         yield forbidden_field(field, "may not specify both ipBlock and another peer")
     if block is not None:
-        yield from _block_causes(block, f"{field}.ipBlock")
+        yield from _block_errors(block, f"{field}.ipBlock")
 
 
-def _block_causes(block: JsonObject, field: str) -> Iterator[Cause]:
+def _block_errors(block: JsonObject, field: str) -> Iterator[FieldError]:
     text = block.get("cidr", "")
     network = parsed_cidr(text)
     if not text:
@@ -176,7 +176,7 @@ def _block_causes(block: JsonObject, field: str) -> Iterator[Cause]:
             yield bad_value(f"{field}.except[{position}]", part, why)
 
 
-def validate_endpoint_slice(endpoint_slice: JsonObject) -> Iterator[Cause]:
+def validate_endpoint_slice(endpoint_slice: JsonObject) -> Iterator[FieldError]:
     """What is wrong with an EndpointSlice."""
     kind = endpoint_slice.get("addressType", "")
     if not kind:
@@ -185,17 +185,19 @@ def validate_endpoint_slice(endpoint_slice: JsonObject) -> Iterator[Cause]:
         yield unsupported("addressType", kind, _ADDRESS_TYPES)
     endpoints, ports = endpoint_slice.get("endpoints") or (), endpoint_slice.get("ports") or ()
     if len(endpoints) > _MOST_ENDPOINTS:
-        yield Cause("endpoints", "FieldValueTooMany", _too_many(len(endpoints), _MOST_ENDPOINTS))
+        yield FieldError(
+            "endpoints", "FieldValueTooMany", _too_many(len(endpoints), _MOST_ENDPOINTS)
+        )
         return
     for position, endpoint in enumerate(endpoints):
-        yield from _endpoint_causes(endpoint, f"endpoints[{position}]", kind)
+        yield from _endpoint_errors(endpoint, f"endpoints[{position}]", kind)
     if len(ports) > _MOST_PORTS:
-        yield Cause("ports", "FieldValueTooMany", _too_many(len(ports), _MOST_PORTS))
+        yield FieldError("ports", "FieldValueTooMany", _too_many(len(ports), _MOST_PORTS))
         return
-    yield from _slice_port_causes(ports)
+    yield from _slice_port_errors(ports)
 
 
-def _endpoint_causes(endpoint: JsonObject, field: str, kind: str) -> Iterator[Cause]:
+def _endpoint_errors(endpoint: JsonObject, field: str, kind: str) -> Iterator[FieldError]:
     addresses = endpoint.get("addresses") or ()
     if not addresses:
         yield required(f"{field}.addresses", "must contain at least 1 address")
@@ -203,14 +205,14 @@ def _endpoint_causes(endpoint: JsonObject, field: str, kind: str) -> Iterator[Ca
         if kind == "FQDN":
             yield from subdomain(address, f"{field}.addresses[{index}]")
         elif kind:
-            yield from plain_address_causes(address, f"{field}.addresses[{index}]")
+            yield from plain_address_errors(address, f"{field}.addresses[{index}]")
     if endpoint.get("nodeName") is not None:
         yield from subdomain(endpoint["nodeName"], f"{field}.nodeName")
     if endpoint.get("hostname") is not None:
         yield from label(endpoint["hostname"], f"{field}.hostname")
 
 
-def _slice_port_causes(ports: Iterable[JsonObject]) -> Iterator[Cause]:
+def _slice_port_errors(ports: Iterable[JsonObject]) -> Iterator[FieldError]:
     names = set()
     for position, port in enumerate(ports):
         name = port.get("name", "")
@@ -231,14 +233,14 @@ def _too_many(number: int, most: int) -> str:
 
 def validate_endpoint_slice_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """The family of the addresses stays."""
     yield from validate_endpoint_slice(new)
     if new.get("addressType") != old.get("addressType"):
         yield bad_value("addressType", new.get("addressType", ""), IMMUTABLE)
 
 
-def validate_endpoints(endpoints: JsonObject) -> Iterator[Cause]:
+def validate_endpoints(endpoints: JsonObject) -> Iterator[FieldError]:
     """What is wrong with Endpoints."""
     for position, subset in enumerate(endpoints.get("subsets") or ()):
         field = f"subsets[{position}]"
@@ -247,7 +249,7 @@ def validate_endpoints(endpoints: JsonObject) -> Iterator[Cause]:
         for group in ("addresses", "notReadyAddresses"):
             for index, address in enumerate(subset.get(group) or ()):
                 where = f"{field}.{group}[{index}]"
-                yield from plain_address_causes(address.get("ip", ""), f"{where}.ip")
+                yield from plain_address_errors(address.get("ip", ""), f"{where}.ip")
                 if address.get("hostname"):
                     yield from label(address["hostname"], f"{where}.hostname")
         ports = subset.get("ports") or ()

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, duplicate, forbidden_field
+from stellwerk_cluster.apimachinery.failures import (
+    FieldError,
+    bad_value,
+    duplicate,
+    forbidden_field,
+)
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.names import label_value_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
@@ -29,20 +34,20 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _BOTH_FAMILIES = 2
 
 
-def validate_node(node: JsonObject) -> Iterator[Cause]:
+def validate_node(node: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a node."""
-    yield from taint_causes(node["spec"].get("taints") or (), "metadata.taints")
-    yield from _resource_causes(node)
-    yield from _block_causes(node["spec"].get("podCIDRs") or (), "spec.podCIDRs")
+    yield from taint_errors(node["spec"].get("taints") or (), "metadata.taints")
+    yield from _resource_errors(node)
+    yield from _block_errors(node["spec"].get("podCIDRs") or (), "spec.podCIDRs")
 
 
-def _resource_causes(node: JsonObject) -> Iterator[Cause]:
+def _resource_errors(node: JsonObject) -> Iterator[FieldError]:
     for part in ("capacity", "allocatable"):
         for name, amount in (node["status"].get(part) or EMPTY).items():
             yield from resource_quantity(name, amount, f"status.{part}.{name}")
 
 
-def _block_causes(blocks: Sequence[str], field: str) -> Iterator[Cause]:
+def _block_errors(blocks: Sequence[str], field: str) -> Iterator[FieldError]:
     for position, block in enumerate(blocks):
         yield from cidr(block, f"{field}[{position}]")
     if not blocks[1:]:
@@ -56,12 +61,14 @@ def _block_causes(blocks: Sequence[str], field: str) -> Iterator[Cause]:
         seen.add(block)
 
 
-def validate_node_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+def validate_node_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
     """What is wrong with a change of a node."""
     spec, was = new["spec"], old["spec"]
     if subresource != "status":
         yield from validate_node(new)
-    yield from _resource_causes(new)
+    yield from _resource_errors(new)
     seen = set()
     for position, address in enumerate(new["status"].get("addresses") or ()):
         key = (address.get("type"), address.get("address"))
@@ -69,14 +76,14 @@ def validate_node_update(new: JsonObject, old: JsonObject, subresource: str) -> 
             shown = internal_form("NodeAddress", address)
             yield duplicate(f"status.addresses[{position}]", shown)
         seen.add(key)
-    yield from _identity_causes(spec, was)
+    yield from _identity_errors(spec, was)
     # The API server validates the taints of an update twice, and says so twice.
-    yield from taint_causes(spec.get("taints") or (), "metadata.taints")
+    yield from taint_errors(spec.get("taints") or (), "metadata.taints")
     if spec.get("externalID", "") != was.get("externalID", ""):
         yield forbidden_field("spec.externalID", "may not be updated")
 
 
-def _identity_causes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def _identity_errors(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     """What a node is given once."""
     blocks, had = spec.get("podCIDRs") or [], was.get("podCIDRs") or []
     if had:
@@ -90,7 +97,7 @@ def _identity_causes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
         yield forbidden_field("spec.providerID", text)
 
 
-def taint_causes(taints: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+def taint_errors(taints: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
     """What is wrong with a list of taints."""
     seen: set[tuple[str, str]] = set()
     for position, taint in enumerate(taints):

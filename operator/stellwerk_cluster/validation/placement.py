@@ -1,7 +1,7 @@
 """What the API server refuses about where pods may run: tolerations, affinity, spread, selectors.
 
 Called by `pod_validation` and by the rules of other kinds that have a selector or tolerations.
-Invariant: one `Cause` for each wrong field, in the wording of the API server.
+Invariant: one `FieldError` for each wrong field, in the wording of the API server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -18,9 +18,9 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.names import (
-    label_causes,
     label_errors,
     label_value_errors,
+    labels_errors,
     qualified_name_errors,
     subdomain_errors,
 )
@@ -40,16 +40,16 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def toleration_causes(tolerations: Iterable[JsonObject], field: str) -> list[Cause]:
+def toleration_errors(tolerations: Iterable[JsonObject], field: str) -> list[FieldError]:
     """What is wrong with a list of tolerations."""
     return [
-        cause
+        error
         for position, toleration in enumerate(tolerations)
-        for cause in _one_toleration_causes(toleration, f"{field}[{position}]")
+        for error in _one_toleration_errors(toleration, f"{field}[{position}]")
     ]
 
 
-def _one_toleration_causes(toleration: JsonObject, field: str) -> Iterator[Cause]:
+def _one_toleration_errors(toleration: JsonObject, field: str) -> Iterator[FieldError]:
     key, operator = toleration.get("key", ""), toleration.get("operator", "")
     value, effect = toleration.get("value", ""), toleration.get("effect", "")
     if key:
@@ -80,7 +80,7 @@ def _one_toleration_causes(toleration: JsonObject, field: str) -> Iterator[Cause
         yield unsupported(f"{field}.effect", effect, _TOLERATION_EFFECTS)
 
 
-def spread_constraint_causes(constraints: Sequence[JsonObject], field: str) -> Iterator[Cause]:
+def spread_constraint_errors(constraints: Sequence[JsonObject], field: str) -> Iterator[FieldError]:
     """What is wrong with the topology spread constraints of a pod."""
     pairs = [
         (each.get("topologyKey", ""), each.get("whenUnsatisfiable", "")) for each in constraints
@@ -89,13 +89,13 @@ def spread_constraint_causes(constraints: Sequence[JsonObject], field: str) -> I
     for position, constraint in enumerate(constraints):
         where, pair = f"{field}[{position}]", pairs[position]
         later[pair] -= 1
-        yield from _spread_causes(constraint, where)
+        yield from _spread_errors(constraint, where)
         if later[pair]:
             name = f"{where}.{{topologyKey, whenUnsatisfiable}}"
             yield duplicate(name, f"{{{pair[0]}, {pair[1]}}}")
 
 
-def _spread_causes(constraint: JsonObject, field: str) -> Iterator[Cause]:
+def _spread_errors(constraint: JsonObject, field: str) -> Iterator[FieldError]:
     skew, domains = constraint.get("maxSkew", 0), constraint.get("minDomains")
     if skew <= 0:
         yield bad_value(f"{field}.maxSkew", skew, "must be greater than zero")
@@ -114,11 +114,13 @@ def _spread_causes(constraint: JsonObject, field: str) -> Iterator[Cause]:
         if constraint.get(key) is not None and constraint[key] not in _NODE_POLICIES:
             yield unsupported(f"{field}.{key}", constraint[key], _NODE_POLICIES)
     selector = constraint.get("labelSelector")
-    yield from _label_key_causes(constraint, selector, field)
-    yield from label_selector_causes(selector or EMPTY, f"{field}.labelSelector")
+    yield from _label_key_errors(constraint, selector, field)
+    yield from label_selector_errors(selector or EMPTY, f"{field}.labelSelector")
 
 
-def _label_key_causes(term: JsonObject, selector: JsonObject | None, field: str) -> Iterator[Cause]:
+def _label_key_errors(
+    term: JsonObject, selector: JsonObject | None, field: str
+) -> Iterator[FieldError]:
     """Keys that the pod's own labels fill in: they stand nowhere else in the selector.
 
     What they stand for is in the selector already (`merged_label_keys`), so that a key that is
@@ -147,15 +149,15 @@ def _label_key_causes(term: JsonObject, selector: JsonObject | None, field: str)
             yield bad_value(f"{field}.mismatchLabelKeys[{position}]", key, text)
 
 
-def label_selector_causes(selector: JsonObject, field: str) -> list[Cause]:
+def label_selector_errors(selector: JsonObject, field: str) -> list[FieldError]:
     """What is wrong with a label selector."""
-    causes = label_causes(selector.get("matchLabels") or {}, f"{field}.matchLabels")
+    errors = labels_errors(selector.get("matchLabels") or {}, f"{field}.matchLabels")
     for position, expression in enumerate(selector.get("matchExpressions") or ()):
-        causes += _selector_expression_causes(expression, f"{field}.matchExpressions[{position}]")
-    return causes
+        errors += _selector_expression_errors(expression, f"{field}.matchExpressions[{position}]")
+    return errors
 
 
-def _selector_expression_causes(expression: JsonObject, field: str) -> Iterator[Cause]:
+def _selector_expression_errors(expression: JsonObject, field: str) -> Iterator[FieldError]:
     operator, values = expression.get("operator", ""), expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -167,69 +169,71 @@ def _selector_expression_causes(expression: JsonObject, field: str) -> Iterator[
             yield forbidden_field(f"{field}.values", text)
     else:
         yield bad_value(f"{field}.operator", operator, "not a valid selector operator")
-    yield from _label_name_causes(expression.get("key", ""), f"{field}.key")
-    yield from _label_value_causes(values, f"{field}.values")
+    yield from _label_name_errors(expression.get("key", ""), f"{field}.key")
+    yield from _label_value_errors(values, f"{field}.values")
 
 
-def _label_name_causes(key: str, field: str) -> Iterator[Cause]:
+def _label_name_errors(key: str, field: str) -> Iterator[FieldError]:
     for error in qualified_name_errors(key):
         yield bad_value(field, key, error)
 
 
-def _label_value_causes(values: Iterable[str], field: str) -> Iterator[Cause]:
+def _label_value_errors(values: Iterable[str], field: str) -> Iterator[FieldError]:
     for position, value in enumerate(values):
         for error in label_value_errors(value):
             yield bad_value(f"{field}[{position}]", value, error)
 
 
-def affinity_causes(affinity: JsonObject, field: str) -> Iterator[Cause]:
+def affinity_errors(affinity: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with node affinity, pod affinity and pod anti-affinity."""
     if affinity.get("nodeAffinity") is not None:
-        yield from _node_affinity_causes(affinity["nodeAffinity"], f"{field}.nodeAffinity")
+        yield from _node_affinity_errors(affinity["nodeAffinity"], f"{field}.nodeAffinity")
     for part in ("podAffinity", "podAntiAffinity"):
         rules, place = affinity.get(part) or EMPTY, f"{field}.{part}"
         for position, term in enumerate(rules.get(_REQUIRED) or ()):
-            yield from _pod_term_causes(term, f"{place}.{_REQUIRED}[{position}]")
+            yield from _pod_term_errors(term, f"{place}.{_REQUIRED}[{position}]")
         for position, weighted in enumerate(rules.get(_PREFERRED) or ()):
             where = f"{place}.{_PREFERRED}[{position}]"
-            yield from _weight_causes(weighted, where)
+            yield from _weight_errors(weighted, where)
             term = weighted.get("podAffinityTerm") or EMPTY
-            yield from _pod_term_causes(term, f"{where}.podAffinityTerm")
+            yield from _pod_term_errors(term, f"{where}.podAffinityTerm")
 
 
-def _node_affinity_causes(affinity: JsonObject, field: str) -> Iterator[Cause]:
+def _node_affinity_errors(affinity: JsonObject, field: str) -> Iterator[FieldError]:
     needed = affinity.get(_REQUIRED)
     if needed is not None:
-        yield from node_selector_causes(needed, f"{field}.{_REQUIRED}")
+        yield from node_selector_errors(needed, f"{field}.{_REQUIRED}")
     for position, weighted in enumerate(affinity.get(_PREFERRED) or ()):
         where = f"{field}.{_PREFERRED}[{position}]"
-        yield from _weight_causes(weighted, where)
+        yield from _weight_errors(weighted, where)
         preference = weighted.get("preference") or EMPTY
-        yield from _node_term_causes(preference, f"{where}.preference", any_value=True)
+        yield from _node_term_errors(preference, f"{where}.preference", any_value=True)
 
 
-def node_selector_causes(selector: JsonObject, field: str) -> Iterator[Cause]:
+def node_selector_errors(selector: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with a node selector: of a pod, or of a volume."""
     terms = selector.get("nodeSelectorTerms") or ()
     if not terms:
         text = "must have at least one node selector term"
         yield required(f"{field}.nodeSelectorTerms", text)
     for position, term in enumerate(terms):
-        yield from _node_term_causes(term, f"{field}.nodeSelectorTerms[{position}]")
+        yield from _node_term_errors(term, f"{field}.nodeSelectorTerms[{position}]")
 
 
-def _node_term_causes(term: JsonObject, field: str, *, any_value: bool = False) -> Iterator[Cause]:
+def _node_term_errors(
+    term: JsonObject, field: str, *, any_value: bool = False
+) -> Iterator[FieldError]:
     """`any_value`: values that no label can have are allowed, as in preferences."""
     for position, expression in enumerate(term.get("matchExpressions") or ()):
         where = f"{field}.matchExpressions[{position}]"
-        yield from _node_expression_causes(expression, where)
+        yield from _node_expression_errors(expression, where)
         if not any_value:
-            yield from _label_value_causes(expression.get("values") or (), f"{where}.values")
+            yield from _label_value_errors(expression.get("values") or (), f"{where}.values")
     for position, expression in enumerate(term.get("matchFields") or ()):
-        yield from _node_field_causes(expression, f"{field}.matchFields[{position}]")
+        yield from _node_field_errors(expression, f"{field}.matchFields[{position}]")
 
 
-def _node_expression_causes(expression: JsonObject, field: str) -> Iterator[Cause]:
+def _node_expression_errors(expression: JsonObject, field: str) -> Iterator[FieldError]:
     operator, values = expression.get("operator", ""), expression.get("values") or ()
     if operator in ("In", "NotIn"):
         if not values:
@@ -245,10 +249,10 @@ def _node_expression_causes(expression: JsonObject, field: str) -> Iterator[Caus
             yield required(f"{field}.values", text)
     else:
         yield bad_value(f"{field}.operator", operator, "not a valid selector operator")
-    yield from _label_name_causes(expression.get("key", ""), f"{field}.key")
+    yield from _label_name_errors(expression.get("key", ""), f"{field}.key")
 
 
-def _node_field_causes(expression: JsonObject, field: str) -> Iterator[Cause]:
+def _node_field_errors(expression: JsonObject, field: str) -> Iterator[FieldError]:
     operator, values = expression.get("operator", ""), expression.get("values") or ()
     if operator not in ("In", "NotIn"):
         yield bad_value(f"{field}.operator", operator, "not a valid selector operator")
@@ -264,20 +268,20 @@ def _node_field_causes(expression: JsonObject, field: str) -> Iterator[Cause]:
             yield bad_value(f"{field}.values[{position}]", value, error)
 
 
-def _weight_causes(weighted: JsonObject, field: str) -> Iterator[Cause]:
+def _weight_errors(weighted: JsonObject, field: str) -> Iterator[FieldError]:
     if not 1 <= weighted.get("weight", 0) <= _HIGHEST_WEIGHT:
         yield bad_value(f"{field}.weight", weighted.get("weight", 0), "must be in the range 1-100")
 
 
-def _pod_term_causes(term: JsonObject, field: str) -> Iterator[Cause]:
+def _pod_term_errors(term: JsonObject, field: str) -> Iterator[FieldError]:
     key, selector = term.get("topologyKey", ""), term.get("labelSelector")
-    yield from label_selector_causes(selector or EMPTY, f"{field}.labelSelector")
+    yield from label_selector_errors(selector or EMPTY, f"{field}.labelSelector")
     namespaces = term.get("namespaceSelector") or EMPTY
-    yield from label_selector_causes(namespaces, f"{field}.namespaceSelector")
+    yield from label_selector_errors(namespaces, f"{field}.namespaceSelector")
     for name in term.get("namespaces") or ():
         for error in label_errors(name):
             yield bad_value(f"{field}.namespace", name, error)
-    yield from _label_key_causes(term, selector, field)
+    yield from _label_key_errors(term, selector, field)
     if not key:
         yield required(f"{field}.topologyKey", "can not be empty")
-    yield from _label_name_causes(key, f"{field}.topologyKey")
+    yield from _label_name_errors(key, f"{field}.topologyKey")

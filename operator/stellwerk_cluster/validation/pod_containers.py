@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -21,16 +21,16 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.validation.checks import PROTOCOLS, label, one_of, port_name_errors
 from stellwerk_cluster.validation.checks import port_number as checked_port
 from stellwerk_cluster.validation.container_resources import (
-    container_resource_causes,
-    resize_policy_causes,
+    container_resource_errors,
+    resize_policy_errors,
 )
 from stellwerk_cluster.validation.pod_environment import (
-    environment_causes,
-    environment_source_causes,
+    environment_errors,
+    environment_source_errors,
 )
-from stellwerk_cluster.validation.pod_mounts import device_causes, mount_causes
-from stellwerk_cluster.validation.pod_probes import PROBES, lifecycle_causes, probe_causes
-from stellwerk_cluster.validation.pod_security import container_security_causes
+from stellwerk_cluster.validation.pod_mounts import device_errors, mount_errors
+from stellwerk_cluster.validation.pod_probes import PROBES, lifecycle_errors, probe_errors
+from stellwerk_cluster.validation.pod_security import container_security_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -67,39 +67,39 @@ class PodContext:
     """Whether the pod's users are not those of the host."""
 
 
-def container_causes(spec: JsonObject, field: str, pod: PodContext) -> Iterator[Cause]:
+def container_errors(spec: JsonObject, field: str, pod: PodContext) -> Iterator[FieldError]:
     """What is wrong with all containers of a pod."""
     regular = spec.get("containers") or ()
     if not regular:
         yield required(f"{field}.containers")
-    yield from _regular_causes(regular, f"{field}.containers", pod)
+    yield from _regular_errors(regular, f"{field}.containers", pod)
     names = {each.get("name", "") for each in regular}
     initial = spec.get("initContainers") or ()
     if initial:
-        yield from _initial_causes(initial, f"{field}.initContainers", pod, set(names))
+        yield from _initial_errors(initial, f"{field}.initContainers", pod, set(names))
     ephemeral = spec.get("ephemeralContainers") or ()
     if ephemeral:
         names.update(each.get("name", "") for each in initial)
-        yield from _ephemeral_causes(ephemeral, f"{field}.ephemeralContainers", pod, names)
+        yield from _ephemeral_errors(ephemeral, f"{field}.ephemeralContainers", pod, names)
 
 
-def _regular_causes(
+def _regular_errors(
     containers: Iterable[JsonObject], field: str, pod: PodContext
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     names = set()
     for position, container in enumerate(containers):
         where, name = f"{field}[{position}]", container.get("name", "")
-        yield from _common_causes(container, where, pod)
+        yield from _common_errors(container, where, pod)
         if name in names:
             yield duplicate(f"{where}.name", name)
         names.add(name)
-        yield from lifecycle_causes(container, where, pod.grace_seconds)
-        yield from probe_causes(container, where, pod.grace_seconds)
-        yield from _restart_causes(container, where)
-    yield from host_port_causes(containers, field)
+        yield from lifecycle_errors(container, where, pod.grace_seconds)
+        yield from probe_errors(container, where, pod.grace_seconds)
+        yield from _restart_errors(container, where)
+    yield from host_port_errors(containers, field)
 
 
-def _restart_causes(container: JsonObject, field: str) -> Iterator[Cause]:
+def _restart_errors(container: JsonObject, field: str) -> Iterator[FieldError]:
     """A container may have a restart policy of its own, with rules for exit codes."""
     policy = container.get("restartPolicy")
     if policy is not None and policy not in ("Always", "OnFailure", "Never"):
@@ -109,36 +109,36 @@ def _restart_causes(container: JsonObject, field: str) -> Iterator[Cause]:
         yield required(f"{field}.restartPolicy", text)
 
 
-def _initial_causes(
+def _initial_errors(
     containers: Iterable[JsonObject], field: str, pod: PodContext, names: set[str]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     for position, container in enumerate(containers):
         where, name = f"{field}[{position}]", container.get("name", "")
-        yield from _common_causes(container, where, pod)
-        yield from _restart_causes(container, where)
+        yield from _common_errors(container, where, pod)
+        yield from _restart_errors(container, where)
         if name in names:
             yield duplicate(f"{where}.name", name)
         elif name:
             names.add(name)
-        yield from host_port_causes((container,), field)
+        yield from host_port_errors((container,), field)
         if container.get("restartPolicy") == "Always":
-            yield from lifecycle_causes(container, where, pod.grace_seconds)
-            yield from probe_causes(container, where, pod.grace_seconds)
+            yield from lifecycle_errors(container, where, pod.grace_seconds)
+            yield from probe_errors(container, where, pod.grace_seconds)
         else:
             for key in ("lifecycle", *PROBES):
                 if container.get(key) is not None:
                     yield forbidden_field(f"{where}.{key}", _SIDECARS_ONLY)
 
 
-def _ephemeral_causes(
+def _ephemeral_errors(
     containers: Iterable[JsonObject], field: str, pod: PodContext, others: AbstractSet[str]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     names = set(others)
     for position, container in enumerate(containers):
         where, name = f"{field}[{position}]", container.get("name", "")
         target = container.get("targetContainerName", "")
-        yield from _common_causes(container, where, pod)
-        yield from image_causes(container, where)
+        yield from _common_errors(container, where, pod)
+        yield from image_errors(container, where)
         if name in names:
             yield duplicate(f"{where}.name", name)
         names.add(name)
@@ -153,7 +153,7 @@ def _ephemeral_causes(
                     yield forbidden_field(f"{where}.volumeMounts[{index}].{key}", _NOT_EPHEMERAL)
 
 
-def image_causes(container: JsonObject, field: str) -> Iterator[Cause]:
+def image_errors(container: JsonObject, field: str) -> Iterator[FieldError]:
     """What templates may say of an image and pods may not: spaces around it."""
     image = container.get("image", "")
     if image != image.strip():
@@ -161,7 +161,7 @@ def image_causes(container: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.image", image, text)
 
 
-def _common_causes(container: JsonObject, field: str, pod: PodContext) -> Iterator[Cause]:
+def _common_errors(container: JsonObject, field: str, pod: PodContext) -> Iterator[FieldError]:
     """What is wrong with a container of whatever kind."""
     name = container.get("name", "")
     if not name:
@@ -172,36 +172,36 @@ def _common_causes(container: JsonObject, field: str, pod: PodContext) -> Iterat
         yield required(f"{field}.image")
     policy = container.get("terminationMessagePolicy", "")
     yield from one_of(policy, _MESSAGE_POLICIES, f"{field}.terminationMessagePolicy")
-    yield from _use_causes(container, field, pod)
+    yield from _use_errors(container, field, pod)
     pull_policy = container.get("imagePullPolicy", "")
     yield from one_of(pull_policy, _PULL_POLICIES, f"{field}.imagePullPolicy")
     if container.get("resources"):
         where = f"{field}.resources"
-        yield from container_resource_causes(container["resources"], where, pod.claims)
+        yield from container_resource_errors(container["resources"], where, pod.claims)
     if container.get("resizePolicy"):
         where = f"{field}.resizePolicy"
-        yield from resize_policy_causes(container["resizePolicy"], where, pod.restart_policy)
+        yield from resize_policy_errors(container["resizePolicy"], where, pod.restart_policy)
     if container.get("securityContext"):
         where = f"{field}.securityContext"
         context = container["securityContext"]
-        yield from container_security_causes(context, where, own_users=pod.own_users)
+        yield from container_security_errors(context, where, own_users=pod.own_users)
 
 
-def _use_causes(container: JsonObject, field: str, pod: PodContext) -> Iterator[Cause]:
+def _use_errors(container: JsonObject, field: str, pod: PodContext) -> Iterator[FieldError]:
     """Ports, variables, mounts and devices."""
     if container.get("ports"):
-        yield from _port_causes(container["ports"], f"{field}.ports")
+        yield from _port_errors(container["ports"], f"{field}.ports")
     if container.get("env"):
-        yield from environment_causes(container["env"], f"{field}.env")
+        yield from environment_errors(container["env"], f"{field}.env")
     if container.get("envFrom"):
-        yield from environment_source_causes(container["envFrom"], f"{field}.envFrom")
+        yield from environment_source_errors(container["envFrom"], f"{field}.envFrom")
     if container.get("volumeMounts"):
-        yield from mount_causes(container, f"{field}.volumeMounts", pod.volumes)
+        yield from mount_errors(container, f"{field}.volumeMounts", pod.volumes)
     if container.get("volumeDevices"):
-        yield from device_causes(container, f"{field}.volumeDevices", pod.volumes)
+        yield from device_errors(container, f"{field}.volumeDevices", pod.volumes)
 
 
-def _port_causes(ports: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+def _port_errors(ports: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
     names = set()
     for position, port in enumerate(ports):
         where, name = f"{field}[{position}]", port.get("name", "")
@@ -222,7 +222,7 @@ def _port_causes(ports: Iterable[JsonObject], field: str) -> Iterator[Cause]:
         yield from one_of(port.get("protocol", ""), PROTOCOLS, f"{where}.protocol")
 
 
-def host_port_causes(containers: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+def host_port_errors(containers: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
     """Ports of the host that containers have twice."""
     taken = set()
     for position, container in enumerate(containers):

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required, unsupported
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required, unsupported
 from stellwerk_cluster.apimachinery.names import subdomain_errors, without_trailing_dash
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import (
@@ -67,7 +67,7 @@ _DIVISORS: Final = (
 _SOURCES: Final = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
 
 
-def environment_causes(variables: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+def environment_errors(variables: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
     """What is wrong with the variables of a container."""
     for position, variable in enumerate(variables):
         where, name = f"{field}[{position}]", variable.get("name", "")
@@ -76,20 +76,20 @@ def environment_causes(variables: Iterable[JsonObject], field: str) -> Iterator[
         else:
             yield from environment_name(name, f"{where}.name")
         if variable.get("valueFrom") is not None:
-            yield from _value_source_causes(variable, f"{where}.valueFrom")
+            yield from _value_source_errors(variable, f"{where}.valueFrom")
 
 
-def _value_source_causes(variable: JsonObject, field: str) -> Iterator[Cause]:
+def _value_source_errors(variable: JsonObject, field: str) -> Iterator[FieldError]:
     source = variable["valueFrom"]
     named = [name for name in _SOURCES if source.get(name) is not None]
     for name in named:
         where, value = f"{field}.{name}", source[name]
         if name == "fieldRef":
-            yield from field_reference_causes(value, ENVIRONMENT_FIELDS, where)
+            yield from field_reference_errors(value, ENVIRONMENT_FIELDS, where)
         elif name == "resourceFieldRef":
-            yield from resource_reference_causes(value, where)
+            yield from resource_reference_errors(value, where)
         elif name != "fileKeyRef":
-            yield from _key_reference_causes(value, where)
+            yield from _key_reference_errors(value, where)
     if not named:
         text = (
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, "
@@ -102,7 +102,7 @@ def _value_source_causes(variable: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(field, "", "may not have more than one field specified at a time")
 
 
-def _key_reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
+def _key_reference_errors(reference: JsonObject, field: str) -> Iterator[FieldError]:
     yield from subdomain(reference.get("name", ""), f"{field}.name")
     if not reference.get("key"):
         yield required(f"{field}.key")
@@ -110,9 +110,9 @@ def _key_reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
         yield from config_key(reference["key"], f"{field}.key")
 
 
-def field_reference_causes(
+def field_reference_errors(
     reference: JsonObject, allowed: Sequence[str], field: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with a reference to a field of the pod."""
     path = reference.get("fieldPath", "")
     if not reference.get("apiVersion"):
@@ -127,12 +127,12 @@ def field_reference_causes(
         text = f"error converting fieldPath: field label not supported: {path}"
         yield bad_value(f"{field}.fieldPath", path, text)
     elif subscripted:
-        yield from _subscript_causes(name, subscripted[2], field)
+        yield from _subscript_errors(name, subscripted[2], field)
     elif name not in allowed:
         yield unsupported(f"{field}.fieldPath", name, sorted(allowed))
 
 
-def _subscript_causes(name: str, key: str, field: str) -> Iterator[Cause]:
+def _subscript_errors(name: str, key: str, field: str) -> Iterator[FieldError]:
     if name == "metadata.annotations":
         yield from qualified_name(key.lower(), field)
     elif name == "metadata.labels":
@@ -141,9 +141,9 @@ def _subscript_causes(name: str, key: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, name, "does not support subscript")
 
 
-def resource_reference_causes(
+def resource_reference_errors(
     reference: JsonObject, field: str, *, in_volume: bool = False
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with a reference to a request or limit of a container."""
     resource = reference.get("resource", "")
     if in_volume and not reference.get("containerName"):
@@ -171,7 +171,7 @@ def resource_reference_causes(
             yield bad_value(f"{field}.divisor", resource, text)
 
 
-def environment_source_causes(sources: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+def environment_source_errors(sources: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
     """What is wrong with the config maps and secrets that variables come from."""
     for position, source in enumerate(sources):
         where = f"{field}[{position}]"
@@ -179,14 +179,14 @@ def environment_source_causes(sources: Iterable[JsonObject], field: str) -> Iter
             yield from environment_name(source["prefix"], f"{where}.prefix")
         named = [name for name in ("configMapRef", "secretRef") if source.get(name) is not None]
         for name in named:
-            yield from _source_name_causes(source[name] or EMPTY, f"{where}.{name}.name")
+            yield from _source_name_errors(source[name] or EMPTY, f"{where}.{name}.name")
         if not named:
             yield bad_value(field, "", "must specify one of: `configMapRef` or `secretRef`")
         elif named[1:]:
             yield bad_value(field, "", "may not have more than one field specified at a time")
 
 
-def _source_name_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
+def _source_name_errors(reference: JsonObject, field: str) -> Iterator[FieldError]:
     name = reference.get("name", "")
     if not name:
         yield required(field)

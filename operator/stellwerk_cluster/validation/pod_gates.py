@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY
 
@@ -21,7 +21,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _TERMS: Final = f"spec.affinity.nodeAffinity.{_REQUIRED}.nodeSelectorTerms"
 
 
-def gated_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def gated_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a change of node selector and node affinity, which are put back."""
     selector, had = spec.get("nodeSelector") or EMPTY, was.get("nodeSelector") or EMPTY
     if any(selector.get(key) != value for key, value in had.items()):
@@ -32,7 +32,7 @@ def gated_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
     own, own_was = ((each or EMPTY).get("nodeAffinity") for each in (affinity, affinity_was))
     if own == own_was:
         return
-    yield from _affinity_causes(own or EMPTY, own_was)
+    yield from _affinity_errors(own or EMPTY, own_was)
     rest = {name: each for name, each in (affinity or EMPTY).items() if name != "nodeAffinity"}
     if own_was is not None:
         rest["nodeAffinity"] = own_was
@@ -48,7 +48,7 @@ def _put_back(spec: JsonObject, was: JsonObject, name: str) -> None:
         spec[name] = was[name]
 
 
-def _affinity_causes(affinity: JsonObject, was: JsonObject | None) -> Iterator[Cause]:
+def _affinity_errors(affinity: JsonObject, was: JsonObject | None) -> Iterator[FieldError]:
     terms, had = (
         ((each or EMPTY).get(_REQUIRED) or EMPTY).get("nodeSelectorTerms") or []
         for each in (affinity, was)

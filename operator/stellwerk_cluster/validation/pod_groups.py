@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     required,
@@ -18,7 +18,7 @@ from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.access_rules import path_segment_errors
 from stellwerk_cluster.validation.checks import IMMUTABLE, label, qualified_name, subdomain
-from stellwerk_cluster.validation.conditions import condition_causes
+from stellwerk_cluster.validation.conditions import condition_errors
 from stellwerk_cluster.validation.device_checks import too_many
 from stellwerk_cluster.validation.scheduling_classes import HIGHEST_USER_PRIORITY
 
@@ -37,30 +37,30 @@ _POLICIES: Final = ("basic", "gang")
 _CLAIM_SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 
 
-def validate_pod_group(group: JsonObject) -> Iterator[Cause]:
+def validate_pod_group(group: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a group."""
     spec = group["spec"]
     reference = spec.get("podGroupTemplateRef")
     if reference is not None:
         field = "spec.podGroupTemplateRef"
-        yield from _union_causes(reference, ("workload",), field)
+        yield from _union_errors(reference, ("workload",), field)
         if reference.get("workload") is not None:
-            yield from _reference_causes(reference["workload"], f"{field}.workload")
-    yield from _rule_causes(spec, "spec")
+            yield from _reference_errors(reference["workload"], f"{field}.workload")
+    yield from _rule_errors(spec, "spec")
 
 
 def validate_pod_group_update(
     new: JsonObject, old: JsonObject, subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with a change of a group, or with its status."""
     if subresource == "status":
-        yield from _status_causes(new["status"], new["spec"])
+        yield from _status_errors(new["status"], new["spec"])
         return
     yield from _changes(new["spec"], old["spec"])
 
 
-def _status_causes(status: JsonObject, spec: JsonObject) -> Iterator[Cause]:
-    yield from condition_causes(status.get("conditions") or (), "status.conditions")
+def _status_errors(status: JsonObject, spec: JsonObject) -> Iterator[FieldError]:
+    yield from condition_errors(status.get("conditions") or (), "status.conditions")
     claims, field = status.get("resourceClaimStatuses") or (), "status.resourceClaimStatuses"
     if len(claims) > MOST_CLAIMS:
         yield too_many(field, len(claims), MOST_CLAIMS)
@@ -75,25 +75,25 @@ def _status_causes(status: JsonObject, spec: JsonObject) -> Iterator[Cause]:
             yield from subdomain(each["resourceClaimName"], f"{where}.resourceClaimName")
 
 
-def validate_workload(workload: JsonObject) -> Iterator[Cause]:
+def validate_workload(workload: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a workload."""
     spec = workload["spec"]
     if spec.get("controllerRef") is not None:
-        yield from _controller_causes(spec["controllerRef"], "spec.controllerRef")
+        yield from _controller_errors(spec["controllerRef"], "spec.controllerRef")
     templates, field = spec.get("podGroupTemplates") or (), "spec.podGroupTemplates"
     if not templates:
         yield required(field)
-    yield from _named_causes(templates, field, "PodGroupTemplate", MOST_TEMPLATES, _rule_causes)
+    yield from _named_errors(templates, field, "PodGroupTemplate", MOST_TEMPLATES, _rule_errors)
 
 
 def validate_workload_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with a change of a workload."""
     yield from _changes(new["spec"], old["spec"])
 
 
-def _controller_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
+def _controller_errors(reference: JsonObject, field: str) -> Iterator[FieldError]:
     if reference.get("apiGroup"):
         yield from subdomain(reference["apiGroup"], f"{field}.apiGroup")
     for key in ("kind", "name"):
@@ -103,21 +103,21 @@ def _controller_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
             yield bad_value(f"{field}.{key}", reference[key], error)
 
 
-def _changes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def _changes(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     for name in (*old, *(each for each in new if each not in old)):
         if new.get(name) != old.get(name):
             yield bad_value(f"spec.{name}", None, IMMUTABLE)
 
 
-def _rule_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _rule_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with the fields of a group that a template has, too."""
-    yield from _policy_causes(spec["schedulingPolicy"], f"{field}.schedulingPolicy")
+    yield from _policy_errors(spec["schedulingPolicy"], f"{field}.schedulingPolicy")
     constraints = spec.get("schedulingConstraints") or EMPTY
-    yield from _topology_causes(
+    yield from _topology_errors(
         constraints.get("topology") or (), f"{field}.schedulingConstraints.topology"
     )
     claims, where = spec.get("resourceClaims") or (), f"{field}.resourceClaims"
-    yield from _named_causes(claims, where, "PodGroupResourceClaim", MOST_CLAIMS, _claim_causes)
+    yield from _named_errors(claims, where, "PodGroupResourceClaim", MOST_CLAIMS, _claim_errors)
     mode = spec.get("disruptionMode")
     if mode is not None and mode not in _MODES:
         yield unsupported(f"{field}.disruptionMode", mode, _MODES)
@@ -129,8 +129,8 @@ def _rule_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.priority", priority, text)
 
 
-def _policy_causes(policy: JsonObject, field: str) -> Iterator[Cause]:
-    yield from _union_causes(policy, _POLICIES, field)
+def _policy_errors(policy: JsonObject, field: str) -> Iterator[FieldError]:
+    yield from _union_errors(policy, _POLICIES, field)
     gang = policy.get("gang")
     if gang is None:
         return
@@ -141,7 +141,7 @@ def _policy_causes(policy: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.gang.minCount", gang["minCount"], text)
 
 
-def _topology_causes(topology: Sequence[JsonObject], field: str) -> Iterator[Cause]:
+def _topology_errors(topology: Sequence[JsonObject], field: str) -> Iterator[FieldError]:
     if len(topology) > _MOST_TOPOLOGIES:
         yield too_many(field, len(topology), _MOST_TOPOLOGIES)
         return
@@ -153,13 +153,13 @@ def _topology_causes(topology: Sequence[JsonObject], field: str) -> Iterator[Cau
             yield from qualified_name(each["key"], where)
 
 
-def _named_causes(
+def _named_errors(
     items: Sequence[JsonObject],
     field: str,
     kind: str,
     most: int,
-    causes: Callable[[JsonObject, str], Iterator[Cause]],
-) -> Iterator[Cause]:
+    errors: Callable[[JsonObject, str], Iterator[FieldError]],
+) -> Iterator[FieldError]:
     """What is wrong with a list whose items have names: their number, their names, and the rest."""
     if len(items) > most:
         yield too_many(field, len(items), most)
@@ -170,18 +170,18 @@ def _named_causes(
         if item["name"] in seen:
             yield duplicate(where, internal_form(kind, item))
         seen.add(item["name"])
-        yield from _name_causes(item["name"], f"{where}.name")
-        yield from causes(item, where)
+        yield from _name_errors(item["name"], f"{where}.name")
+        yield from errors(item, where)
 
 
-def _claim_causes(claim: JsonObject, field: str) -> Iterator[Cause]:
-    yield from _union_causes(claim, _CLAIM_SOURCES, field)
+def _claim_errors(claim: JsonObject, field: str) -> Iterator[FieldError]:
+    yield from _union_errors(claim, _CLAIM_SOURCES, field)
     for key in _CLAIM_SOURCES:
         if claim.get(key) is not None:
             yield from subdomain(claim[key], f"{field}.{key}")
 
 
-def _reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
+def _reference_errors(reference: JsonObject, field: str) -> Iterator[FieldError]:
     for key, check in (("workloadName", subdomain), ("podGroupTemplateName", label)):
         if not reference[key]:
             yield required(f"{field}.{key}")
@@ -189,14 +189,14 @@ def _reference_causes(reference: JsonObject, field: str) -> Iterator[Cause]:
             yield from check(reference[key], f"{field}.{key}")
 
 
-def _name_causes(name: str, field: str) -> Iterator[Cause]:
+def _name_errors(name: str, field: str) -> Iterator[FieldError]:
     if not name:
         yield required(field)
     else:
         yield from label(name, field)
 
 
-def _union_causes(value: JsonObject, members: Sequence[str], field: str) -> Iterator[Cause]:
+def _union_errors(value: JsonObject, members: Sequence[str], field: str) -> Iterator[FieldError]:
     """Exactly one of the members may be set."""
     listed = ", ".join(f"`{each}`" for each in members)
     given = [each for each in members if value.get(each) is not None]

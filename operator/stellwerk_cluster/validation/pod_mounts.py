@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     not_there,
@@ -28,9 +28,9 @@ _PROPAGATIONS: Final = ("Bidirectional", "HostToContainer", "None")
 _READ_ONLY_MODES: Final = ("Disabled", "Enabled", "IfPossible")
 
 
-def mount_causes(
+def mount_errors(
     container: JsonObject, field: str, volumes: Mapping[str, JsonObject]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with the mounts of a container."""
     devices = container.get("volumeDevices") or ()
     device_names = {each.get("name", "") for each in devices}
@@ -52,12 +52,12 @@ def mount_causes(
         if (path or "") in device_paths:
             text = "must not already exist as a path in volumeDevices"
             yield bad_value(f"{where}.mountPath", path or "", text)
-        yield from _sub_path_causes(mount, where, field)
-        yield from _propagation_causes(mount, container, field)
-        yield from _recursive_causes(mount, f"{field}.recursiveReadOnly")
+        yield from _sub_path_errors(mount, where, field)
+        yield from _propagation_errors(mount, container, field)
+        yield from _recursive_errors(mount, f"{field}.recursiveReadOnly")
 
 
-def _sub_path_causes(mount: JsonObject, where: str, field: str) -> Iterator[Cause]:
+def _sub_path_errors(mount: JsonObject, where: str, field: str) -> Iterator[FieldError]:
     path, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
     if path:
         yield from descending_path(path, f"{field}.subPath")
@@ -68,7 +68,9 @@ def _sub_path_causes(mount: JsonObject, where: str, field: str) -> Iterator[Caus
         yield from descending_path(expression, f"{field}.subPathExpr")
 
 
-def _propagation_causes(mount: JsonObject, container: JsonObject, field: str) -> Iterator[Cause]:
+def _propagation_errors(
+    mount: JsonObject, container: JsonObject, field: str
+) -> Iterator[FieldError]:
     mode = mount.get("mountPropagation")
     if mode is None:
         return
@@ -81,7 +83,7 @@ def _propagation_causes(mount: JsonObject, container: JsonObject, field: str) ->
         yield forbidden_field(f"{field}.mountPropagation", text)
 
 
-def _recursive_causes(mount: JsonObject, field: str) -> Iterator[Cause]:
+def _recursive_errors(mount: JsonObject, field: str) -> Iterator[FieldError]:
     mode = mount.get("recursiveReadOnly")
     if mode is None or mode == "Disabled":
         return
@@ -95,9 +97,9 @@ def _recursive_causes(mount: JsonObject, field: str) -> Iterator[Cause]:
         yield forbidden_field(field, text)
 
 
-def device_causes(
+def device_errors(
     container: JsonObject, field: str, volumes: Mapping[str, JsonObject]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with the block devices of a container."""
     mounts = container.get("volumeMounts") or ()
     mount_names = {each.get("name", "") for each in mounts}
@@ -106,7 +108,7 @@ def device_causes(
     paths: set[str] = set()
     for position, device in enumerate(container.get("volumeDevices") or ()):
         where, name, path = f"{field}[{position}]", device.get("name", ""), device.get("devicePath")
-        yield from _device_name_causes(name, f"{where}.name", names, volumes)
+        yield from _device_name_errors(name, f"{where}.name", names, volumes)
         path = path or ""
         if not path:
             yield required(f"{where}.devicePath")
@@ -124,9 +126,9 @@ def device_causes(
         names.update({name} if name else ())
 
 
-def _device_name_causes(
+def _device_name_errors(
     name: str, field: str, names: set[str], volumes: Mapping[str, JsonObject]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     volume = volumes.get(name)
     if not name:
         yield required(field)

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     required,
@@ -34,13 +34,15 @@ _NUMBERS: Final = (
 _HEADER_NAME: Final = "[-A-Za-z0-9]+"
 
 
-def probe_causes(container: JsonObject, field: str, grace_seconds: int | None) -> Iterator[Cause]:
+def probe_errors(
+    container: JsonObject, field: str, grace_seconds: int | None
+) -> Iterator[FieldError]:
     """What is wrong with the probes of a container."""
     for name in PROBES:
         probe, where = container.get(name), f"{field}.{name}"
         if probe is None:
             continue
-        yield from _handler_causes(probe, where, grace_seconds)
+        yield from _handler_errors(probe, where, grace_seconds)
         for number in _NUMBERS:
             yield from not_negative(probe.get(number, 0), f"{where}.{number}")
         own_grace = probe.get("terminationGracePeriodSeconds")
@@ -56,18 +58,20 @@ def probe_causes(container: JsonObject, field: str, grace_seconds: int | None) -
             yield bad_value(f"{where}.successThreshold", threshold, "must be 1")
 
 
-def lifecycle_causes(
+def lifecycle_errors(
     container: JsonObject, field: str, grace_seconds: int | None
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with the hooks of a container."""
     lifecycle: JsonObject = container.get("lifecycle") or EMPTY
     for name in ("postStart", "preStop"):
         if lifecycle.get(name) is not None:
             where = f"{field}.lifecycle.{name}"
-            yield from _handler_causes(lifecycle[name], where, grace_seconds)
+            yield from _handler_errors(lifecycle[name], where, grace_seconds)
 
 
-def _handler_causes(handler: JsonObject, field: str, grace_seconds: int | None) -> Iterator[Cause]:
+def _handler_errors(
+    handler: JsonObject, field: str, grace_seconds: int | None
+) -> Iterator[FieldError]:
     given = [name for name in _ACTIONS if handler.get(name) is not None]
     if not given:
         yield required(field, "must specify a handler type")
@@ -76,17 +80,17 @@ def _handler_causes(handler: JsonObject, field: str, grace_seconds: int | None) 
         yield forbidden_field(f"{field}.{name}", "may not specify more than 1 handler type")
     first = given[0]
     if first == "sleep":
-        yield from _sleep_causes(handler[first], f"{field}.sleep", grace_seconds)
+        yield from _sleep_errors(handler[first], f"{field}.sleep", grace_seconds)
     else:
         yield from _ACTIONS[first](handler[first], f"{field}.{first}")
 
 
-def _exec_causes(action: JsonObject, field: str) -> Iterator[Cause]:
+def _exec_errors(action: JsonObject, field: str) -> Iterator[FieldError]:
     if not action.get("command"):
         yield required(f"{field}.command")
 
 
-def _http_causes(action: JsonObject, field: str) -> Iterator[Cause]:
+def _http_errors(action: JsonObject, field: str) -> Iterator[FieldError]:
     if not action.get("path"):
         yield required(f"{field}.path")
     yield from port_number_or_name(action.get("port", 0), f"{field}.port")
@@ -101,26 +105,28 @@ def _http_causes(action: JsonObject, field: str) -> Iterator[Cause]:
             yield bad_value(f"{field}.httpHeaders", header.get("name", ""), text)
 
 
-def _port_causes(action: JsonObject, field: str) -> Iterator[Cause]:
+def _port_errors(action: JsonObject, field: str) -> Iterator[FieldError]:
     yield from port_number_or_name(action.get("port", 0), f"{field}.port")
 
 
-def _sleep_causes(action: JsonObject, field: str, grace_seconds: int | None) -> Iterator[Cause]:
+def _sleep_errors(
+    action: JsonObject, field: str, grace_seconds: int | None
+) -> Iterator[FieldError]:
     seconds = action.get("seconds", 0)
     if grace_seconds is not None and not 0 <= seconds <= grace_seconds:
         text = f"must be non-negative and less than terminationGracePeriodSeconds ({grace_seconds})"
         yield bad_value(field, seconds, text)
 
 
-def _never(_action: JsonObject, _field: str) -> Iterator[Cause]:
+def _never(_action: JsonObject, _field: str) -> Iterator[FieldError]:
     return iter(())
 
 
-_ACTIONS: Final[dict[str, Callable[[JsonObject, str], Iterator[Cause]]]] = {
-    "exec": _exec_causes,
-    "httpGet": _http_causes,
-    "tcpSocket": _port_causes,
-    "grpc": _port_causes,
+_ACTIONS: Final[dict[str, Callable[[JsonObject, str], Iterator[FieldError]]]] = {
+    "exec": _exec_errors,
+    "httpGet": _http_errors,
+    "tcpSocket": _port_errors,
+    "grpc": _port_errors,
     "sleep": _never,
 }
 """What a handler may do, in the order in which the API looks; the first one counts."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, forbidden_field
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, forbidden_field
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.pods import qos_class
 from stellwerk_cluster.validation.pods import MIRROR
@@ -22,7 +22,7 @@ _RESIZABLE: Final = ("cpu", "memory")
 _ONLY: Final = "only cpu and memory resources are mutable"
 
 
-def resize_causes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def resize_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a change of the resources of a pod."""
     spec, was = new["spec"], old["spec"]
     if MIRROR in (old["metadata"].get("annotations") or EMPTY):
@@ -38,12 +38,12 @@ def resize_causes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
     for group in ("initContainers", "containers"):
         pairs = zip(spec.get(group) or (), was.get(group) or (), strict=True)
         for position, (container, before) in enumerate(pairs):
-            yield from _container_causes(container, before, group, position)
+            yield from _container_errors(container, before, group, position)
 
 
-def _container_causes(
+def _container_errors(
     container: JsonObject, before: JsonObject, group: str, position: int
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     if container == before:
         return
     runs_on = group == "containers" or before.get("restartPolicy") == "Always"

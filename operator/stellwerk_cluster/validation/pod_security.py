@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -68,7 +68,7 @@ _OF_LINUX_CONTAINERS: Final = (
 )
 
 
-def pod_security_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def pod_security_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with the security context of a pod."""
     context, where = spec.get("securityContext") or EMPTY, f"{field}.securityContext"
     if context:
@@ -82,16 +82,16 @@ def pod_security_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         text = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield bad_value(f"{where}.shareProcessNamespace", True, text)  # noqa: FBT003  (a value)
     if context:
-        yield from _sysctl_causes(context.get("sysctls") or (), spec, f"{where}.sysctls")
-        yield from _profile_causes(context, where)
+        yield from _sysctl_errors(context.get("sysctls") or (), spec, f"{where}.sysctls")
+        yield from _profile_errors(context, where)
         for key, allowed in _POLICIES.items():
             if context.get(key) is not None and context[key] not in allowed:
                 yield unsupported(f"{where}.{key}", context[key], allowed)
 
 
-def _sysctl_causes(
+def _sysctl_errors(
     sysctls: list[JsonObject] | tuple[()], spec: JsonObject, field: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     seen = set()
     for position, sysctl in enumerate(sysctls):
         where, name = f"{field}[{position}].name", sysctl.get("name", "")
@@ -112,20 +112,20 @@ def _sysctl_causes(
             yield bad_value(where, name, "may not be specified when 'hostIPC' is true")
 
 
-def _profile_causes(context: JsonObject, field: str) -> Iterator[Cause]:
+def _profile_errors(context: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with the profiles that pods and containers have alike."""
     seccomp = context.get("seccompProfile")
     if seccomp is not None:
-        yield from _seccomp_causes(seccomp, f"{field}.seccompProfile")
+        yield from _seccomp_errors(seccomp, f"{field}.seccompProfile")
     name = (context.get("windowsOptions") or EMPTY).get("gmsaCredentialSpecName")
     if name is not None:
         yield from subdomain(name, f"{field}.windowsOptions.gmsaCredentialSpecName")
     profile = context.get("appArmorProfile")
     if profile is not None:
-        yield from _app_armor_causes(profile, f"{field}.appArmorProfile")
+        yield from _app_armor_errors(profile, f"{field}.appArmorProfile")
 
 
-def _seccomp_causes(profile: JsonObject, field: str) -> Iterator[Cause]:
+def _seccomp_errors(profile: JsonObject, field: str) -> Iterator[FieldError]:
     kind, path = profile.get("type", ""), profile.get("localhostProfile")
     if not kind:
         yield required(f"{field}.type", "type is required when seccompProfile is set")
@@ -142,7 +142,7 @@ def _seccomp_causes(profile: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(where, internal_form("SeccompProfile", profile), text)
 
 
-def _app_armor_causes(profile: JsonObject, field: str) -> Iterator[Cause]:
+def _app_armor_errors(profile: JsonObject, field: str) -> Iterator[FieldError]:
     kind, path = profile.get("type", ""), profile.get("localhostProfile")
     where = f"{field}.localhostProfile"
     if kind == "Localhost":
@@ -160,9 +160,9 @@ def _app_armor_causes(profile: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(where, path, "can only be set when AppArmor type is Localhost")
 
 
-def container_security_causes(
+def container_security_errors(
     context: JsonObject, field: str, *, own_users: bool
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with the security context of a container; `own_users`: hostUsers is false."""
     for key in ("runAsUser", "runAsGroup"):
         yield from user_id(context, key, field)
@@ -183,10 +183,10 @@ def container_security_causes(
                 "`capabilities.Add` CAP_SYS_ADMIN"
             )
             yield bad_value(field, shown, text)
-    yield from _profile_causes(context, field)
+    yield from _profile_errors(context, field)
 
 
-def host_users_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def host_users_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """A pod with users of its own has its own namespaces throughout."""
     if spec.get("hostUsers") is not False:
         return
@@ -199,7 +199,7 @@ def host_users_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
             yield forbidden_field(f"{field}.{shown}", "when `pod.Spec.HostUsers` is false")
 
 
-def operating_system_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def operating_system_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """What a pod says that the system it names does not have."""
     system = spec.get("os")
     if system is None:
@@ -210,18 +210,18 @@ def operating_system_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
     elif name not in ("linux", "windows"):
         yield unsupported(f"{field}.os", name, ("linux", "windows"))
     elif name == "linux":
-        yield from _linux_causes(spec, field)
+        yield from _linux_errors(spec, field)
     else:
-        yield from _windows_causes(spec, field)
+        yield from _windows_errors(spec, field)
 
 
-def _linux_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _linux_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     for context, where in _contexts(spec, field):
         if context.get("windowsOptions") is not None:
             yield forbidden_field(f"{where}.windowsOptions", _LINUX_ONLY)
 
 
-def _windows_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _windows_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     for key in _OF_LINUX_HOSTS:
         if spec.get(key) is not None:
             yield forbidden_field(f"{field}.{key}", _WINDOWS_ONLY)

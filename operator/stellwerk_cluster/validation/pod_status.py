@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, duplicate, forbidden_field
+from stellwerk_cluster.apimachinery.failures import (
+    FieldError,
+    bad_value,
+    duplicate,
+    forbidden_field,
+)
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import (
     ip_address,
@@ -26,7 +31,7 @@ _SYSTEM_CONDITIONS: Final = ("PodScheduled", "Ready", "Initialized")
 _BOTH_FAMILIES: Final = 2
 
 
-def pod_status_causes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def pod_status_errors(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a change of the status of a pod."""
     status, was, spec = new["status"], old["status"], old["spec"]
     for position, condition in enumerate(status.get("conditions") or ()):
@@ -48,15 +53,15 @@ def pod_status_causes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
         ("initContainerStatuses", policy, restarted),
         ("ephemeralContainerStatuses", "Never", none),
     ):
-        yield from _transition_causes(status, was, group, own_policy, exempt)
-    yield from _claim_causes(status, spec)
-    yield from _pod_address_causes(status)
-    yield from _host_address_causes(status)
+        yield from _transition_errors(status, was, group, own_policy, exempt)
+    yield from _claim_errors(status, spec)
+    yield from _pod_address_errors(status)
+    yield from _host_address_errors(status)
 
 
-def _transition_causes(
+def _transition_errors(
     status: JsonObject, was: JsonObject, group: str, policy: str, exempt: frozenset[str]
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     if policy == "Always":
         return
     running = {
@@ -75,7 +80,7 @@ def _transition_causes(
             yield forbidden_field(f"status.{group}[{position}].state", text)
 
 
-def _claim_causes(status: JsonObject, spec: JsonObject) -> Iterator[Cause]:
+def _claim_errors(status: JsonObject, spec: JsonObject) -> Iterator[FieldError]:
     known = {each["name"] for each in spec.get("resourceClaims") or ()}
     seen = set()
     for position, claim in enumerate(status.get("resourceClaimStatuses") or ()):
@@ -90,19 +95,19 @@ def _claim_causes(status: JsonObject, spec: JsonObject) -> Iterator[Cause]:
             yield from subdomain(claim["resourceClaimName"], where)
 
 
-def _pod_address_causes(status: JsonObject) -> Iterator[Cause]:
-    yield from _address_causes(status.get("podIPs") or (), "status.podIPs")
+def _pod_address_errors(status: JsonObject) -> Iterator[FieldError]:
+    yield from _address_errors(status.get("podIPs") or (), "status.podIPs")
 
 
-def _host_address_causes(status: JsonObject) -> Iterator[Cause]:
+def _host_address_errors(status: JsonObject) -> Iterator[FieldError]:
     addresses, field = status.get("hostIPs") or (), "status.hostIPs"
     if addresses and status.get("hostIP", "") != addresses[0].get("ip", ""):
         text = "must be equal to `hostIP`"
         yield bad_value(f"{field}[0].ip", addresses[0].get("ip", ""), text)
-    yield from _address_causes(addresses, field)
+    yield from _address_errors(addresses, field)
 
 
-def _address_causes(addresses: list[JsonObject] | tuple[()], field: str) -> Iterator[Cause]:
+def _address_errors(addresses: list[JsonObject] | tuple[()], field: str) -> Iterator[FieldError]:
     texts = [each.get("ip", "") for each in addresses]
     for position, text in enumerate(texts):
         yield from ip_address(text, f"{field}[{position}]")

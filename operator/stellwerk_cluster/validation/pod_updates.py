@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     go_quoted,
@@ -18,11 +18,11 @@ from stellwerk_cluster.apimachinery.failures import (
 from stellwerk_cluster.apimachinery.internal_form import internal_diff
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import LARGEST_INT32, in_range
-from stellwerk_cluster.validation.placement import toleration_causes
+from stellwerk_cluster.validation.placement import toleration_errors
 from stellwerk_cluster.validation.pod_gates import gated_changes
-from stellwerk_cluster.validation.pod_resize import resize_causes
-from stellwerk_cluster.validation.pod_status import pod_status_causes
-from stellwerk_cluster.validation.pods import MIRROR, pod_annotation_causes, pod_causes
+from stellwerk_cluster.validation.pod_resize import resize_errors
+from stellwerk_cluster.validation.pod_status import pod_status_errors
+from stellwerk_cluster.validation.pods import MIRROR, pod_annotation_errors, pod_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,14 +37,14 @@ _FREE: Final = (
 )
 
 
-def validate_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+def validate_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[FieldError]:
     """What is wrong with a change of a pod."""
     if subresource == "status":
-        yield from pod_status_causes(new, old)
+        yield from pod_status_errors(new, old)
         return
-    yield from pod_causes(new)
+    yield from pod_errors(new)
     if subresource == "resize":
-        yield from resize_causes(new, old)
+        yield from resize_errors(new, old)
         return
     yield from _annotation_changes(new, old)
     if subresource == "ephemeralcontainers":
@@ -53,16 +53,16 @@ def validate_pod_update(new: JsonObject, old: JsonObject, subresource: str) -> I
         yield from _spec_changes(new["spec"], old["spec"])
 
 
-def _annotation_changes(new: JsonObject, old: JsonObject) -> Iterator[Cause]:
+def _annotation_changes(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     has, had = (each["metadata"].get("annotations") or EMPTY for each in (new, old))
     where = "metadata.annotations"
     if has.get(MIRROR) != had.get(MIRROR):
         text = "may not add" if MIRROR not in had else "may not remove or update"
         yield forbidden_field(f"{where}[{MIRROR}]", f"{text} mirror pod annotation")
-    yield from pod_annotation_causes(has, new["spec"], where)
+    yield from pod_annotation_errors(has, new["spec"], where)
 
 
-def _ephemeral_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def _ephemeral_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     field = "spec.ephemeralContainers"
     given = {each["name"]: each for each in spec.get("ephemeralContainers") or ()}
     for container in was.get("ephemeralContainers") or ():
@@ -77,14 +77,14 @@ def _ephemeral_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
             yield forbidden_field(field, text)
 
 
-def _spec_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def _spec_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     for group in ("containers", "initContainers"):
         field, containers = f"spec.{group}", spec.get(group) or ()
         if len(containers) != len(was.get(group) or ()):
             yield forbidden_field(field, "pod updates may not add or remove containers")
             return
         yield from _image_changes(containers, field)
-    deadline = list(_deadline_causes(spec, was))
+    deadline = list(_deadline_errors(spec, was))
     yield from deadline
     if deadline and "activeDeadlineSeconds" in spec:
         return
@@ -100,7 +100,7 @@ def _spec_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
         yield forbidden_field("spec", f"{_FREE}\n{difference}")
 
 
-def _image_changes(containers: list[JsonObject] | tuple[()], field: str) -> Iterator[Cause]:
+def _image_changes(containers: list[JsonObject] | tuple[()], field: str) -> Iterator[FieldError]:
     for position, container in enumerate(containers):
         image, where = container.get("image", ""), f"{field}[{position}].image"
         if not image:
@@ -110,7 +110,7 @@ def _image_changes(containers: list[JsonObject] | tuple[()], field: str) -> Iter
             yield bad_value(where, image, text)
 
 
-def _deadline_causes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def _deadline_errors(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     deadline, had = spec.get("activeDeadlineSeconds"), was.get("activeDeadlineSeconds")
     field = "spec.activeDeadlineSeconds"
     if deadline is None:
@@ -123,7 +123,7 @@ def _deadline_causes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
         yield bad_value(field, deadline, "must be less than or equal to previous value")
 
 
-def _toleration_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def _toleration_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     """Tolerations may be added, and the seconds of those that are there may change."""
     tolerations = spec.get("tolerations") or ()
     has = {_shape(each) for each in tolerations}
@@ -131,14 +131,14 @@ def _toleration_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
         text = "existing toleration can not be modified except its tolerationSeconds"
         yield forbidden_field("spec.tolerations", text)
         return
-    yield from toleration_causes(tolerations, "spec.tolerations")
+    yield from toleration_errors(tolerations, "spec.tolerations")
 
 
 def _shape(toleration: JsonObject) -> tuple[tuple[str, str], ...]:
     return tuple(sorted((k, str(v)) for k, v in toleration.items() if k != "tolerationSeconds"))
 
 
-def _gate_changes(spec: JsonObject, was: JsonObject) -> Iterator[Cause]:
+def _gate_changes(spec: JsonObject, was: JsonObject) -> Iterator[FieldError]:
     had = {gate["name"] for gate in was.get("schedulingGates") or ()}
     for position, gate in enumerate(spec.get("schedulingGates") or ()):
         if gate.get("name", "") not in had:

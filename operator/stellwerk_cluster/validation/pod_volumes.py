@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk.models.quantity import parse_quantity
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -27,11 +27,11 @@ from stellwerk_cluster.validation.checks import (
     no_backsteps,
     own_path,
 )
-from stellwerk_cluster.validation.claims import claim_spec_causes
+from stellwerk_cluster.validation.claims import claim_spec_errors
 from stellwerk_cluster.validation.pod_environment import (
     VOLUME_FIELDS,
-    field_reference_causes,
-    resource_reference_causes,
+    field_reference_errors,
+    resource_reference_errors,
 )
 from stellwerk_cluster.validation.volume_sources import SHARED_SOURCES
 
@@ -56,35 +56,35 @@ _LONGEST_TOKEN_SECONDS: Final = 1 << 32
 _CONFLICT: Final = "conflicting duplicate paths"
 
 
-def volume_causes(
+def volume_errors(
     volumes: Iterable[JsonObject], field: str, pod_name: str
-) -> tuple[dict[str, JsonObject], list[Cause]]:
+) -> tuple[dict[str, JsonObject], list[FieldError]]:
     """The valid volumes by name, and what is wrong with the others; `pod_name` may be empty."""
     valid: dict[str, JsonObject] = {}
-    causes: list[Cause] = []
+    errors: list[FieldError] = []
     created = {
         f"{pod_name}-{each.get('name', '')}" for each in volumes if pod_name and "ephemeral" in each
     }
     for position, volume in enumerate(volumes):
         where, name = f"{field}[{position}]", volume.get("name", "")
-        wrong = list(_source_causes(volume, where))
-        wrong += _ephemeral_name_causes(volume, where, pod_name)
+        wrong = list(_source_errors(volume, where))
+        wrong += _ephemeral_name_errors(volume, where, pod_name)
         wrong += label(name, f"{where}.name") if name else [required(f"{where}.name")]
         if name in valid:
             wrong.append(duplicate(f"{where}.name", name))
         if not wrong:
             valid[name] = volume
-        causes += wrong
+        errors += wrong
         claim = (volume.get("persistentVolumeClaim") or EMPTY).get("claimName", "")
         if claim in created:
             text = "must not reference a PVC that gets created for an ephemeral volume"
-            causes.append(bad_value(f"{where}.persistentVolumeClaim.claimName", claim, text))
-    return valid, causes
+            errors.append(bad_value(f"{where}.persistentVolumeClaim.claimName", claim, text))
+    return valid, errors
 
 
-def _source_causes(volume: JsonObject, field: str) -> Iterator[Cause]:
+def _source_errors(volume: JsonObject, field: str) -> Iterator[FieldError]:
     found = False
-    for name, source_causes in _SOURCES.items():
+    for name, source_errors in _SOURCES.items():
         source = volume.get(name)
         if source is None:
             continue
@@ -93,12 +93,12 @@ def _source_causes(volume: JsonObject, field: str) -> Iterator[Cause]:
             yield forbidden_field(f"{field}.{shown}", MORE_THAN_ONE_SOURCE)
         else:
             found = True
-            yield from source_causes(source, f"{field}.{_SHOWN_AS.get(name, name)}")
+            yield from source_errors(source, f"{field}.{_SHOWN_AS.get(name, name)}")
     if not found:
         yield required(field, "must specify a volume type")
 
 
-def _ephemeral_name_causes(volume: JsonObject, field: str, pod_name: str) -> Iterator[Cause]:
+def _ephemeral_name_errors(volume: JsonObject, field: str, pod_name: str) -> Iterator[FieldError]:
     name = volume.get("name", "")
     if "ephemeral" in volume and pod_name and name:
         claim = f"{pod_name}-{name}"
@@ -106,13 +106,13 @@ def _ephemeral_name_causes(volume: JsonObject, field: str, pod_name: str) -> Ite
             yield bad_value(f"{field}.name", name, f'PVC name "{claim}": {error}')
 
 
-def _empty_dir(source: JsonObject, field: str) -> Iterator[Cause]:
+def _empty_dir(source: JsonObject, field: str) -> Iterator[FieldError]:
     if parse_quantity(source.get("sizeLimit", "0")) < 0:
         text = "SizeLimit field must be a valid resource quantity"
         yield forbidden_field(f"{field}.sizeLimit", text)
 
 
-def host_path_causes(source: JsonObject, field: str) -> Iterator[Cause]:
+def host_path_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with a directory or file of the node."""
     if not source.get("path"):
         yield required(f"{field}.path")
@@ -123,21 +123,21 @@ def host_path_causes(source: JsonObject, field: str) -> Iterator[Cause]:
         yield unsupported(f"{field}.type", kind, _HOST_PATH_TYPES)
 
 
-def _secret(source: JsonObject, field: str) -> Iterator[Cause]:
+def _secret(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("secretName"):
         yield required(f"{field}.secretName")
     yield from file_mode(source, "defaultMode", field)
-    yield from _item_causes(source, field)
+    yield from _item_errors(source, field)
 
 
-def _config_map(source: JsonObject, field: str) -> Iterator[Cause]:
+def _config_map(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("name"):
         yield required(f"{field}.name")
     yield from file_mode(source, "defaultMode", field)
-    yield from _item_causes(source, field)
+    yield from _item_errors(source, field)
 
 
-def _item_causes(source: JsonObject, field: str) -> Iterator[Cause]:
+def _item_errors(source: JsonObject, field: str) -> Iterator[FieldError]:
     for position, item in enumerate(source.get("items") or ()):
         where = f"{field}.items[{position}]"
         if not item.get("key"):
@@ -148,36 +148,36 @@ def _item_causes(source: JsonObject, field: str) -> Iterator[Cause]:
         yield from file_mode(item, "mode", where)
 
 
-def _claim(source: JsonObject, field: str) -> Iterator[Cause]:
+def _claim(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("claimName"):
         yield required(f"{field}.claimName")
 
 
-def _downward_api(source: JsonObject, field: str) -> Iterator[Cause]:
+def _downward_api(source: JsonObject, field: str) -> Iterator[FieldError]:
     yield from file_mode(source, "defaultMode", field)
     for file in source.get("items") or ():
         yield from _downward_file(file, field)
 
 
-def _downward_file(file: JsonObject, field: str) -> Iterator[Cause]:
+def _downward_file(file: JsonObject, field: str) -> Iterator[FieldError]:
     if not file.get("path"):
         yield required(f"{field}.path")
     yield from own_path(file.get("path", ""), f"{field}.path")
     reference, resource = file.get("fieldRef"), file.get("resourceFieldRef")
     if reference is not None:
-        yield from field_reference_causes(reference, VOLUME_FIELDS, f"{field}.fieldRef")
+        yield from field_reference_errors(reference, VOLUME_FIELDS, f"{field}.fieldRef")
         if resource is not None:
             text = "fieldRef and resourceFieldRef can not be specified simultaneously"
             yield bad_value(field, "resource", text)
     elif resource is not None:
         where = f"{field}.resourceFieldRef"
-        yield from resource_reference_causes(resource, where, in_volume=True)
+        yield from resource_reference_errors(resource, where, in_volume=True)
     else:
         yield required(field, "one of fieldRef and resourceFieldRef is required")
     yield from file_mode(file, "mode", field)
 
 
-def _projected(source: JsonObject, field: str) -> Iterator[Cause]:
+def _projected(source: JsonObject, field: str) -> Iterator[FieldError]:
     yield from file_mode(source, "defaultMode", field)
     paths: set[str] = set()
     for position, part in enumerate(source.get("sources") or ()):
@@ -203,18 +203,18 @@ def _projected_paths(name: str, source: JsonObject) -> Iterator[tuple[str, str]]
             yield path, (path if name == "downwardAPI" else source.get("name", ""))
 
 
-def _projected_keys(source: JsonObject, field: str, _volume: str) -> Iterator[Cause]:
+def _projected_keys(source: JsonObject, field: str, _volume: str) -> Iterator[FieldError]:
     if not source.get("name"):
         yield required(f"{field}.name")
-    yield from _item_causes(source, field)
+    yield from _item_errors(source, field)
 
 
-def _projected_fields(source: JsonObject, field: str, _volume: str) -> Iterator[Cause]:
+def _projected_fields(source: JsonObject, field: str, _volume: str) -> Iterator[FieldError]:
     for file in source.get("items") or ():
         yield from _downward_file(file, field)
 
 
-def _projected_token(source: JsonObject, field: str, volume: str) -> Iterator[Cause]:
+def _projected_token(source: JsonObject, field: str, volume: str) -> Iterator[FieldError]:
     seconds = source.get("expirationSeconds", 0)
     if seconds < _SHORTEST_TOKEN_SECONDS:
         text = "may not specify a duration less than 10 minutes"
@@ -228,7 +228,7 @@ def _projected_token(source: JsonObject, field: str, volume: str) -> Iterator[Ca
         yield from own_path(source["path"], f"{volume}.path")
 
 
-def _projected_bundle(source: JsonObject, field: str, _volume: str) -> Iterator[Cause]:
+def _projected_bundle(source: JsonObject, field: str, _volume: str) -> Iterator[FieldError]:
     if source.get("name") is not None and source.get("signerName") is not None:
         yield bad_value(field, source, "only one of name and signerName may be used")
     elif source.get("name") is None and source.get("signerName") is None:
@@ -238,7 +238,7 @@ def _projected_bundle(source: JsonObject, field: str, _volume: str) -> Iterator[
     yield from own_path(source.get("path", ""), f"{field}.path")
 
 
-_PROJECTIONS: Final[dict[str, Callable[[JsonObject, str, str], Iterator[Cause]]]] = {
+_PROJECTIONS: Final[dict[str, Callable[[JsonObject, str, str], Iterator[FieldError]]]] = {
     "secret": _projected_keys,
     "configMap": _projected_keys,
     "downwardAPI": _projected_fields,
@@ -247,16 +247,16 @@ _PROJECTIONS: Final[dict[str, Callable[[JsonObject, str, str], Iterator[Cause]]]
 }
 
 
-def _ephemeral(source: JsonObject, field: str) -> Iterator[Cause]:
+def _ephemeral(source: JsonObject, field: str) -> Iterator[FieldError]:
     template = source.get("volumeClaimTemplate")
     if template is None:
         yield required(f"{field}.volumeClaimTemplate")
     else:
         where = f"{field}.volumeClaimTemplate.spec"
-        yield from claim_spec_causes(template.get("spec") or EMPTY, where)
+        yield from claim_spec_errors(template.get("spec") or EMPTY, where)
 
 
-def _image(source: JsonObject, field: str) -> Iterator[Cause]:
+def _image(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("reference"):
         yield required(f"{field}.reference")
     policy = source.get("pullPolicy", "")
@@ -264,9 +264,9 @@ def _image(source: JsonObject, field: str) -> Iterator[Cause]:
         yield unsupported(f"{field}.pullPolicy", policy, _PULL_POLICIES)
 
 
-_SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[Cause]]]] = {
+_SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[FieldError]]]] = {
     "emptyDir": _empty_dir,
-    "hostPath": host_path_causes,
+    "hostPath": host_path_errors,
     "gitRepo": SHARED_SOURCES["gitRepo"],
     "gcePersistentDisk": SHARED_SOURCES["gcePersistentDisk"],
     "awsElasticBlockStore": SHARED_SOURCES["awsElasticBlockStore"],

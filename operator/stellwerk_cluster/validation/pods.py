@@ -1,7 +1,7 @@
 """What the API server refuses about pods, at create and at update, and about templates of pods.
 
-Called through the strategies of pods and of what makes pods. Invariant: one `Cause` for each wrong
-field, in the order and the wording of the API server.
+Called through the strategies of pods and of what makes pods. Invariant: one `FieldError` for each
+wrong field, in the order and the wording of the API server.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
     required,
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_form
-from stellwerk_cluster.apimachinery.names import annotation_causes, label_causes
+from stellwerk_cluster.apimachinery.names import annotation_errors, labels_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.apimachinery.spec_memo import SPECS_KEPT, memo_key
 from stellwerk_cluster.validation.checks import (
@@ -34,21 +34,21 @@ from stellwerk_cluster.validation.checks import (
     subdomain,
 )
 from stellwerk_cluster.validation.container_resources import (
-    container_resource_causes,
-    pod_resource_causes,
+    container_resource_errors,
+    pod_resource_errors,
 )
 from stellwerk_cluster.validation.placement import (
-    affinity_causes,
-    spread_constraint_causes,
-    toleration_causes,
+    affinity_errors,
+    spread_constraint_errors,
+    toleration_errors,
 )
-from stellwerk_cluster.validation.pod_containers import PodContext, container_causes, image_causes
+from stellwerk_cluster.validation.pod_containers import PodContext, container_errors, image_errors
 from stellwerk_cluster.validation.pod_security import (
-    host_users_causes,
-    operating_system_causes,
-    pod_security_causes,
+    host_users_errors,
+    operating_system_errors,
+    pod_security_errors,
 )
-from stellwerk_cluster.validation.pod_volumes import volume_causes
+from stellwerk_cluster.validation.pod_volumes import volume_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -65,10 +65,10 @@ MIRROR: Final = "kubernetes.io/config.mirror"
 _DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 
-def validate_pod(pod: JsonObject) -> Iterator[Cause]:
+def validate_pod(pod: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a new pod."""
     spec = pod["spec"]
-    yield from pod_causes(pod)
+    yield from pod_errors(pod)
     if spec.get("ephemeralContainers"):
         yield forbidden_field("spec.ephemeralContainers", "cannot be set on create")
     if spec.get("schedulingGates") and spec.get("nodeName"):
@@ -76,44 +76,46 @@ def validate_pod(pod: JsonObject) -> Iterator[Cause]:
         yield forbidden_field("spec.nodeName", text)
 
 
-def pod_causes(pod: JsonObject) -> Iterator[Cause]:
+def pod_errors(pod: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a pod, new or changed, apart from its labels and the like."""
     spec, metadata = pod["spec"], pod["metadata"]
     annotations = metadata.get("annotations") or EMPTY
-    yield from pod_annotation_causes(annotations, spec, "metadata.annotations")
+    yield from pod_annotation_errors(annotations, spec, "metadata.annotations")
     content = memo_key(spec)
     if content is None or not _is_right(content):
-        yield from _own_spec_causes(spec, metadata.get("name", ""))
+        yield from _own_spec_errors(spec, metadata.get("name", ""))
 
 
 @lru_cache(maxsize=SPECS_KEPT)
 def _is_right(content: bytes) -> bool:
     """Whether nothing is wrong with a specification: pods of one template are judged once."""
-    return next(_own_spec_causes(orjson.loads(content), ""), None) is None
+    return next(_own_spec_errors(orjson.loads(content), ""), None) is None
 
 
-def _own_spec_causes(spec: JsonObject, pod_name: str) -> Iterator[Cause]:
-    yield from pod_spec_causes(spec, "spec", pod_name=pod_name, in_pod=True)
-    yield from _token_causes(spec)
+def _own_spec_errors(spec: JsonObject, pod_name: str) -> Iterator[FieldError]:
+    yield from pod_spec_errors(spec, "spec", pod_name=pod_name, in_pod=True)
+    yield from _token_errors(spec)
     for group in ("containers", "initContainers"):
         for position, container in enumerate(spec.get(group) or ()):
-            yield from image_causes(container, f"spec.{group}[{position}]")
+            yield from image_errors(container, f"spec.{group}[{position}]")
 
 
-def template_causes(template: JsonObject, field: str) -> Iterator[Cause]:
+def template_errors(template: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with a template of pods."""
     metadata, spec = template.get("metadata") or EMPTY, template.get("spec") or EMPTY
-    yield from label_causes(metadata.get("labels") or {}, f"{field}.labels")
+    yield from labels_errors(metadata.get("labels") or {}, f"{field}.labels")
     annotations = metadata.get("annotations") or EMPTY
-    yield from annotation_causes(annotations, f"{field}.annotations")
-    yield from pod_annotation_causes(annotations, spec, f"{field}.annotations")
-    yield from pod_spec_causes(spec, f"{field}.spec")
+    yield from annotation_errors(annotations, f"{field}.annotations")
+    yield from pod_annotation_errors(annotations, spec, f"{field}.annotations")
+    yield from pod_spec_errors(spec, f"{field}.spec")
     if spec.get("ephemeralContainers"):
         text = "ephemeral containers not allowed in pod template"
         yield forbidden_field(f"{field}.spec.ephemeralContainers", text)
 
 
-def pod_annotation_causes(annotations: JsonObject, spec: JsonObject, field: str) -> Iterator[Cause]:
+def pod_annotation_errors(
+    annotations: JsonObject, spec: JsonObject, field: str
+) -> Iterator[FieldError]:
     """What is wrong with annotations that mean something for a pod."""
     if MIRROR in annotations and not spec.get("nodeName"):
         text = "must set spec.nodeName if mirror pod annotation is set"
@@ -129,14 +131,14 @@ def _is_deletion_cost(text: str) -> bool:
     return -LARGEST_INT32 - 1 <= int(text) <= LARGEST_INT32
 
 
-def pod_spec_causes(
+def pod_spec_errors(
     spec: JsonObject, field: str, *, pod_name: str = "", in_pod: bool = False
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What is wrong with the specification of a pod, or of a template (`in_pod` False)."""
-    volumes, wrong = volume_causes(spec.get("volumes") or (), f"{field}.volumes", pod_name)
+    volumes, wrong = volume_errors(spec.get("volumes") or (), f"{field}.volumes", pod_name)
     yield from wrong
     claims = spec.get("resourceClaims") or ()
-    yield from _claim_causes(claims, f"{field}.resourceClaims")
+    yield from _claim_errors(claims, f"{field}.resourceClaims")
     grace_seconds = spec.get("terminationGracePeriodSeconds")
     context = PodContext(
         volumes,
@@ -147,34 +149,34 @@ def pod_spec_causes(
     )
     if grace_seconds is None:
         yield required(f"{field}.terminationGracePeriodSeconds")
-    yield from container_causes(spec, field, context)
-    yield from pod_resource_causes(spec, f"{field}.resources")
-    yield from _host_network_causes(spec, f"{field}.containers", in_pod=in_pod)
+    yield from container_errors(spec, field, context)
+    yield from pod_resource_errors(spec, f"{field}.resources")
+    yield from _host_network_errors(spec, f"{field}.containers", in_pod=in_pod)
     yield from one_of(spec.get("restartPolicy", ""), RESTART_POLICIES, f"{field}.restartPolicy")
     yield from one_of(spec.get("dnsPolicy", ""), _DNS_POLICIES, f"{field}.dnsPolicy")
-    yield from _placement_causes(spec, field)
-    yield from _name_causes(spec, field)
-    yield from _late_causes(spec, field)
+    yield from _placement_errors(spec, field)
+    yield from _name_errors(spec, field)
+    yield from _late_errors(spec, field)
 
 
-def _placement_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _placement_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """Where the pod may run, and by what it is known there."""
     if spec.get("nodeSelector"):
-        yield from label_causes(spec["nodeSelector"], f"{field}.nodeSelector")
-    yield from pod_security_causes(spec, field)
+        yield from labels_errors(spec["nodeSelector"], f"{field}.nodeSelector")
+    yield from pod_security_errors(spec, field)
     if spec.get("affinity"):
-        yield from affinity_causes(spec["affinity"], f"{field}.affinity")
-    yield from _dns_causes(spec, f"{field}.dnsConfig")
+        yield from affinity_errors(spec["affinity"], f"{field}.affinity")
+    yield from _dns_errors(spec, f"{field}.dnsConfig")
     for position, gate in enumerate(spec.get("readinessGates") or ()):
         where = f"{field}.readinessGates[{position}].conditionType"
         yield from qualified_name(gate.get("conditionType", ""), where)
-    yield from _gate_causes(spec.get("schedulingGates") or (), f"{field}.schedulingGates")
+    yield from _gate_errors(spec.get("schedulingGates") or (), f"{field}.schedulingGates")
     constraints = spec.get("topologySpreadConstraints") or ()
-    yield from spread_constraint_causes(constraints, f"{field}.topologySpreadConstraints")
-    yield from host_users_causes(spec, field)
+    yield from spread_constraint_errors(constraints, f"{field}.topologySpreadConstraints")
+    yield from host_users_errors(spec, field)
 
 
-def _name_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _name_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """Names of other objects, and of the host that the pod is."""
     for key in ("serviceAccountName", "nodeName"):
         if spec.get(key):
@@ -188,9 +190,9 @@ def _name_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
             yield from label(spec[key], f"{field}.{key}")
 
 
-def _late_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _late_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """What the API looks at last."""
-    yield from toleration_causes(spec.get("tolerations") or (), f"{field}.tolerations")
+    yield from toleration_errors(spec.get("tolerations") or (), f"{field}.tolerations")
     for position, alias in enumerate(spec.get("hostAliases") or ()):
         where = f"{field}.hostAliases[{position}]"
         yield from ip_address(alias.get("ip", ""), f"{where}.ip")
@@ -205,12 +207,12 @@ def _late_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         yield from one_of(policy, _PREEMPTION_POLICIES, f"{field}.preemptionPolicy")
     if spec.get("overhead"):
         overhead = {"limits": spec["overhead"]}
-        yield from container_resource_causes(overhead, f"{field}.overhead")
-    yield from operating_system_causes(spec, field)
-    yield from scheduling_group_causes(spec, field)
+        yield from container_resource_errors(overhead, f"{field}.overhead")
+    yield from operating_system_errors(spec, field)
+    yield from scheduling_group_errors(spec, field)
 
 
-def _host_network_causes(spec: JsonObject, field: str, *, in_pod: bool) -> Iterator[Cause]:
+def _host_network_errors(spec: JsonObject, field: str, *, in_pod: bool) -> Iterator[FieldError]:
     """In the host's network, a port of the host is the container's own."""
     for position, container in enumerate(spec["containers"] if spec.get("hostNetwork") else ()):
         for index, port in enumerate(container.get("ports") or ()):
@@ -221,7 +223,7 @@ def _host_network_causes(spec: JsonObject, field: str, *, in_pod: bool) -> Itera
                 yield bad_value(where, host, text)
 
 
-def _claim_causes(claims: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+def _claim_errors(claims: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
     seen = set()
     for position, claim in enumerate(claims):
         where, name = f"{field}[{position}]", claim.get("name", "")
@@ -247,7 +249,7 @@ def _claim_causes(claims: Iterable[JsonObject], field: str) -> Iterator[Cause]:
             yield from subdomain(claim[key], f"{where}.{key}")
 
 
-def _gate_causes(gates: Iterable[JsonObject], field: str) -> Iterator[Cause]:
+def _gate_errors(gates: Iterable[JsonObject], field: str) -> Iterator[FieldError]:
     seen: set[str] = set()
     for position, gate in enumerate(gates):
         where, name = f"{field}[{position}]", gate.get("name", "")
@@ -257,7 +259,7 @@ def _gate_causes(gates: Iterable[JsonObject], field: str) -> Iterator[Cause]:
         seen.add(name)
 
 
-def _dns_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def _dns_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     config = spec.get("dnsConfig")
     servers = (config or EMPTY).get("nameservers") or ()
     if spec.get("dnsPolicy") == "None" and not servers:
@@ -266,10 +268,10 @@ def _dns_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
         yield required(where, f"must provide {what} when `dnsPolicy` is None")
         return
     if config is not None:
-        yield from _dns_config_causes(config, field)
+        yield from _dns_config_errors(config, field)
 
 
-def _dns_config_causes(config: JsonObject, field: str) -> Iterator[Cause]:
+def _dns_config_errors(config: JsonObject, field: str) -> Iterator[FieldError]:
     servers, searches = config.get("nameservers") or (), config.get("searches") or ()
     if len(servers) > _MOST_NAME_SERVERS:
         text = f"must not have more than {_MOST_NAME_SERVERS} nameservers"
@@ -293,7 +295,7 @@ def _dns_config_causes(config: JsonObject, field: str) -> Iterator[Cause]:
             yield required(f"{field}.options[{position}]", "must not be empty")
 
 
-def _token_causes(spec: JsonObject) -> Iterator[Cause]:
+def _token_errors(spec: JsonObject) -> Iterator[FieldError]:
     """A pod without an account has no tokens of one."""
     for position, volume in enumerate(
         () if spec.get("serviceAccountName") else spec.get("volumes") or ()
@@ -306,7 +308,7 @@ def _token_causes(spec: JsonObject) -> Iterator[Cause]:
                 yield forbidden_field(where, text)
 
 
-def scheduling_group_causes(spec: JsonObject, field: str) -> Iterator[Cause]:
+def scheduling_group_errors(spec: JsonObject, field: str) -> Iterator[FieldError]:
     """What is wrong with the group of a pod; that there is such a group is not asked."""
     group = spec.get("schedulingGroup")
     if group is None:

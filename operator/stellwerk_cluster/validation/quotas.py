@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.internal_form import internal_form
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.resource_names import (
@@ -43,24 +43,24 @@ _EXISTS_ONLY: Final = (
 _OPPOSITES: Final = (("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating"))
 
 
-def validate_quota(quota: JsonObject) -> Iterator[Cause]:
+def validate_quota(quota: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a quota."""
     spec = quota["spec"]
     for name, amount in (spec.get("hard") or EMPTY).items():
-        yield from _amount_causes(name, amount, f"spec.hard[{name}]")
-    yield from _scope_causes(spec)
+        yield from _amount_errors(name, amount, f"spec.hard[{name}]")
+    yield from _scope_errors(spec)
     if spec.get("scopeSelector") is not None:
-        yield from _selector_causes(spec)
+        yield from _selector_errors(spec)
 
 
-def _amount_causes(name: str, amount: str, field: str) -> Iterator[Cause]:
+def _amount_errors(name: str, amount: str, field: str) -> Iterator[FieldError]:
     yield from resource_name(name, field)
     if "/" not in name and not is_standard_for_quota(name):
         yield bad_value(field, name, "must be a standard resource for quota")
     yield from resource_quantity(name, amount, field)
 
 
-def _scope_causes(spec: JsonObject) -> Iterator[Cause]:
+def _scope_errors(spec: JsonObject) -> Iterator[FieldError]:
     scopes, field = spec.get("scopes") or (), "spec.scopes"
     for scope in scopes:
         if scope not in _SCOPES:
@@ -87,7 +87,7 @@ def _scope_fits(scope: str, name: str) -> bool:
     return True
 
 
-def _selector_causes(spec: JsonObject) -> Iterator[Cause]:
+def _selector_errors(spec: JsonObject) -> Iterator[FieldError]:
     field, used = "spec.scopeSelector.matchExpressions", set()
     selector = spec["scopeSelector"]
     for expression in selector.get("matchExpressions") or ():
@@ -107,13 +107,13 @@ def _selector_causes(spec: JsonObject) -> Iterator[Cause]:
                 "ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity"
             )
             yield bad_value(f"{field}.operator", operator, text)
-        yield from _values_causes(operator, values, field)
+        yield from _values_errors(operator, values, field)
     for pair in _OPPOSITES:
         if set(pair) <= used:
             yield bad_value(field, spec.get("scopes"), "conflicting scopes")
 
 
-def _values_causes(operator: str, values: list[str], field: str) -> Iterator[Cause]:
+def _values_errors(operator: str, values: list[str], field: str) -> Iterator[FieldError]:
     if operator in ("In", "NotIn"):
         if not values:
             text = (
@@ -130,12 +130,14 @@ def _values_causes(operator: str, values: list[str], field: str) -> Iterator[Cau
         yield bad_value(f"{field}.operator", operator, "not a valid selector operator")
 
 
-def validate_quota_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+def validate_quota_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
     """What is wrong with a change of a quota: its scopes stay."""
     if subresource == "status":
         for part in ("hard", "used"):
             for name, amount in (new["status"].get(part) or EMPTY).items():
-                yield from _amount_causes(name, amount, f"status.{part}[{name}]")
+                yield from _amount_errors(name, amount, f"status.{part}[{name}]")
         return
     yield from validate_quota(new)
     scopes = new["spec"].get("scopes") or []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value
 from stellwerk_cluster.apimachinery.names import qualified_name_errors
 from stellwerk_cluster.validation.checks import is_whole, qualified_name, quantity_not_negative
 
@@ -74,7 +74,7 @@ def is_standard_for_quota(name: str) -> bool:
     return name in _QUOTA or name.startswith((HUGE_PAGES, f"requests.{HUGE_PAGES}"))
 
 
-def resource_name(name: str, field: str) -> Iterator[Cause]:
+def resource_name(name: str, field: str) -> Iterator[FieldError]:
     """What is wrong with the name of a resource, whatever it is for."""
     if qualified_name_errors(name):
         yield from qualified_name(name, field)
@@ -83,7 +83,7 @@ def resource_name(name: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, name, text)
 
 
-def container_resource_name(name: str, field: str) -> Iterator[Cause]:
+def container_resource_name(name: str, field: str) -> Iterator[FieldError]:
     """What is wrong with the name of a resource of containers."""
     if name in _CONTAINER:
         return
@@ -95,7 +95,7 @@ def container_resource_name(name: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, name, "doesn't follow extended resource name standard")
 
 
-def resource_quantity(name: str, amount: JsonValue, field: str) -> Iterator[Cause]:
+def resource_quantity(name: str, amount: JsonValue, field: str) -> Iterator[FieldError]:
     """What is wrong with the amount of a resource: never negative, and some are whole."""
     yield from quantity_not_negative(amount, field)
     if (name in COUNTED_OBJECTS or is_extended(name)) and not is_whole(amount):

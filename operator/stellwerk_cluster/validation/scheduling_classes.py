@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -16,10 +16,10 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_form
-from stellwerk_cluster.apimachinery.names import label_causes, label_errors
+from stellwerk_cluster.apimachinery.names import label_errors, labels_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.validation.container_resources import container_resource_causes
-from stellwerk_cluster.validation.placement import toleration_causes
+from stellwerk_cluster.validation.container_resources import container_resource_errors
+from stellwerk_cluster.validation.placement import toleration_errors
 from stellwerk_cluster.validation.pod_warnings import DEPRECATED_LABELS
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ _MOST_COMPARED: Final = 100
 _POLICIES: Final = ("PreemptLowerPriority", "Never")
 
 
-def validate_priority_class(priority_class: JsonObject) -> list[Cause]:
+def validate_priority_class(priority_class: JsonObject) -> list[FieldError]:
     """What is wrong with a class."""
-    causes = []
+    errors = []
     name, value = priority_class["metadata"].get("name", ""), priority_class["value"]
     if name.startswith("system-"):
         why = _not_of_system(priority_class, name, value)
@@ -47,15 +47,15 @@ def validate_priority_class(priority_class: JsonObject) -> list[Cause]:
                 "priority class names with 'system-' prefix are reserved for system use only. "
                 f"error: {why}"
             )
-            causes.append(forbidden_field("metadata.name", text))
+            errors.append(forbidden_field("metadata.name", text))
     elif value > HIGHEST_USER_PRIORITY:
         text = f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
-        causes.append(forbidden_field("value", text))
+        errors.append(forbidden_field("value", text))
     if priority_class["preemptionPolicy"] not in _POLICIES:
-        causes.append(
+        errors.append(
             unsupported("preemptionPolicy", priority_class["preemptionPolicy"], _POLICIES)
         )
-    return causes
+    return errors
 
 
 def _not_of_system(priority_class: JsonObject, name: str, value: int) -> str:
@@ -72,36 +72,36 @@ def _not_of_system(priority_class: JsonObject, name: str, value: int) -> str:
 
 def validate_priority_class_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> list[Cause]:
+) -> list[FieldError]:
     """What is wrong with a change of a class."""
-    causes = []
+    errors = []
     if new["value"] != old["value"]:
-        causes.append(forbidden_field("value", "may not be changed in an update."))
+        errors.append(forbidden_field("value", "may not be changed in an update."))
     if new["preemptionPolicy"] != old["preemptionPolicy"]:
-        causes.append(bad_value("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
-    return causes
+        errors.append(bad_value("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
+    return errors
 
 
-def validate_runtime_class(runtime_class: JsonObject) -> list[Cause]:
+def validate_runtime_class(runtime_class: JsonObject) -> list[FieldError]:
     """What is wrong with a class."""
     handler = runtime_class["handler"]
-    causes = [required("handler")] if not handler else []
-    causes += [
+    errors = [required("handler")] if not handler else []
+    errors += [
         bad_value("handler", handler, error) for error in (label_errors(handler) if handler else ())
     ]
     overhead = (runtime_class.get("overhead") or EMPTY).get("podFixed") or EMPTY
-    causes += container_resource_causes({"limits": overhead}, "overhead")
+    errors += container_resource_errors({"limits": overhead}, "overhead")
     scheduling = runtime_class.get("scheduling") or EMPTY
-    causes += label_causes(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
+    errors += labels_errors(scheduling.get("nodeSelector") or {}, "scheduling.nodeSelector")
     tolerations = scheduling.get("tolerations") or []
-    causes += toleration_causes(tolerations, "scheduling.tolerations")
+    errors += toleration_errors(tolerations, "scheduling.tolerations")
     seen: list[JsonObject] = []
     for position, toleration in enumerate(tolerations):
         if toleration in seen[:_MOST_COMPARED]:
             shown = internal_form("Toleration", toleration)
-            causes.append(duplicate(f"scheduling.tolerations[{position}]", shown))
+            errors.append(duplicate(f"scheduling.tolerations[{position}]", shown))
         seen.append(toleration)
-    return causes
+    return errors
 
 
 def runtime_class_warnings(runtime_class: JsonObject, _old: JsonObject | None) -> Iterator[str]:
@@ -113,9 +113,9 @@ def runtime_class_warnings(runtime_class: JsonObject, _old: JsonObject | None) -
 
 def validate_runtime_class_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> list[Cause]:
+) -> list[FieldError]:
     """What is wrong with a change of a class."""
-    causes = validate_runtime_class(new)
+    errors = validate_runtime_class(new)
     if new["handler"] != old["handler"]:
-        causes.append(bad_value("handler", new["handler"], "field is immutable"))
-    return causes
+        errors.append(bad_value("handler", new["handler"], "field is immutable"))
+    return errors

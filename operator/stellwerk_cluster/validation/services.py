@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     forbidden_field,
@@ -16,7 +16,7 @@ from stellwerk_cluster.apimachinery.failures import (
     unsupported,
 )
 from stellwerk_cluster.apimachinery.internal_form import internal_form
-from stellwerk_cluster.apimachinery.names import label_causes
+from stellwerk_cluster.apimachinery.names import labels_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import (
     PROTOCOLS,
@@ -46,7 +46,7 @@ _FAMILY_POLICIES: Final = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _LONGEST_AFFINITY_SECONDS: Final = 86_400
 
 
-def validate_service(service: JsonObject) -> Iterator[Cause]:
+def validate_service(service: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a service."""
     spec = service["spec"]
     kind, ports = spec["type"], spec.get("ports") or ()
@@ -57,22 +57,22 @@ def validate_service(service: JsonObject) -> Iterator[Cause]:
         text = f"may not be set to 'None' for {kind} services"
         yield bad_value("spec.clusterIPs[0]", "None", text)
     if kind == "ExternalName":
-        yield from _external_name_causes(spec)
-    yield from _port_causes(ports)
+        yield from _external_name_errors(spec)
+    yield from _port_errors(ports)
     if spec.get("selector"):
-        yield from label_causes(spec["selector"], "spec.selector")
-    yield from _affinity_causes(spec)
-    yield from _family_causes(spec)
+        yield from labels_errors(spec["selector"], "spec.selector")
+    yield from _affinity_errors(spec)
+    yield from _family_errors(spec)
     for position, address in enumerate(spec.get("externalIPs") or ()):
-        yield from plain_address_causes(address, f"spec.externalIPs[{position}]")
+        yield from plain_address_errors(address, f"spec.externalIPs[{position}]")
     if kind not in _TYPES:
         yield unsupported("spec.type", kind, _TYPES)
-    yield from _repeated_port_causes(spec)
-    yield from _balancer_causes(spec)
-    yield from _traffic_causes(spec)
+    yield from _repeated_port_errors(spec)
+    yield from _balancer_errors(spec)
+    yield from _traffic_errors(spec)
 
 
-def _external_name_causes(spec: JsonObject) -> Iterator[Cause]:
+def _external_name_errors(spec: JsonObject) -> Iterator[FieldError]:
     for name in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(name):
             yield forbidden_field(f"spec.{name}", "may not be set for ExternalName services")
@@ -83,7 +83,7 @@ def _external_name_causes(spec: JsonObject) -> Iterator[Cause]:
         yield from subdomain(host, "spec.externalName")
 
 
-def _port_causes(ports: list[JsonObject] | tuple[()]) -> Iterator[Cause]:
+def _port_errors(ports: list[JsonObject] | tuple[()]) -> Iterator[FieldError]:
     names = set()
     for position, port in enumerate(ports):
         where, name = f"spec.ports[{position}]", port.get("name", "")
@@ -101,7 +101,7 @@ def _port_causes(ports: list[JsonObject] | tuple[()]) -> Iterator[Cause]:
             yield from qualified_name(port["appProtocol"], f"{where}.appProtocol")
 
 
-def _affinity_causes(spec: JsonObject) -> Iterator[Cause]:
+def _affinity_errors(spec: JsonObject) -> Iterator[FieldError]:
     affinity, config = spec.get("sessionAffinity", ""), spec.get("sessionAffinityConfig")
     yield from one_of(affinity, _AFFINITIES, "spec.sessionAffinity")
     if affinity == "ClientIP":
@@ -112,7 +112,7 @@ def _affinity_causes(spec: JsonObject) -> Iterator[Cause]:
             yield bad_value(field, seconds, text)
 
 
-def _family_causes(spec: JsonObject) -> Iterator[Cause]:
+def _family_errors(spec: JsonObject) -> Iterator[FieldError]:
     """Addresses and address families of the cluster network."""
     if spec["type"] == "ExternalName":
         return
@@ -136,7 +136,7 @@ def _family_causes(spec: JsonObject) -> Iterator[Cause]:
             yield bad_value(f"spec.clusterIPs[{position}]", address, text)
 
 
-def plain_address_causes(address: str, field: str) -> Iterator[Cause]:
+def plain_address_errors(address: str, field: str) -> Iterator[FieldError]:
     """An address that is neither unspecified, nor loopback, nor link-local."""
     parsed = parsed_ip(address)
     if parsed is None:
@@ -154,7 +154,7 @@ def plain_address_causes(address: str, field: str) -> Iterator[Cause]:
             yield bad_value(field, address, text)
 
 
-def _repeated_port_causes(spec: JsonObject) -> Iterator[Cause]:
+def _repeated_port_errors(spec: JsonObject) -> Iterator[FieldError]:
     ports = list(enumerate(spec.get("ports") or ()))
     if spec["type"] == "ClusterIP":
         for position, port in ports:
@@ -175,7 +175,7 @@ def _repeated_port_causes(spec: JsonObject) -> Iterator[Cause]:
         seen.add(key)
 
 
-def _balancer_causes(spec: JsonObject) -> Iterator[Cause]:
+def _balancer_errors(spec: JsonObject) -> Iterator[FieldError]:
     """What only balanced services say."""
     balanced = spec["type"] == "LoadBalancer"
     only = "may only be used when `type` is 'LoadBalancer'"
@@ -194,7 +194,7 @@ def _balancer_causes(spec: JsonObject) -> Iterator[Cause]:
             yield from qualified_name(name, "spec.loadBalancerClass")
 
 
-def _traffic_causes(spec: JsonObject) -> Iterator[Cause]:
+def _traffic_errors(spec: JsonObject) -> Iterator[FieldError]:
     external, internal = spec.get("externalTrafficPolicy", ""), spec.get("internalTrafficPolicy")
     reachable = spec["type"] in EXTERNAL or (
         spec["type"] == "ClusterIP" and bool(spec.get("externalIPs"))
@@ -219,7 +219,9 @@ def _traffic_causes(spec: JsonObject) -> Iterator[Cause]:
         yield unsupported("spec.trafficDistribution", distribution, _DISTRIBUTIONS)
 
 
-def validate_service_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+def validate_service_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
     """What is wrong with a change: the first address and family stay, unless the name is a host."""
     if subresource == "status":
         return

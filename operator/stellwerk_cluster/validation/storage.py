@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     duplicate,
     required,
@@ -32,7 +32,7 @@ _LIFECYCLE_MODES: Final = ("Ephemeral", "Persistent")
 _LONGEST_NODE_ID: Final = 192
 
 
-def validate_storage_class(storage_class: JsonObject) -> Iterator[Cause]:
+def validate_storage_class(storage_class: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a class."""
     provisioner = storage_class["provisioner"]
     if not provisioner:
@@ -42,7 +42,7 @@ def validate_storage_class(storage_class: JsonObject) -> Iterator[Cause]:
     parameters = storage_class.get("parameters") or EMPTY
     if len(parameters) > _MOST_PARAMETERS:
         text = f"Too long: may not be more than {_MOST_PARAMETERS} bytes"
-        yield Cause("parameters", "FieldValueTooLong", text)
+        yield FieldError("parameters", "FieldValueTooLong", text)
     if "" in parameters:
         yield bad_value("parameters", "", "field must not be empty.")
     policy, mode = storage_class["reclaimPolicy"], storage_class["volumeBindingMode"]
@@ -50,10 +50,10 @@ def validate_storage_class(storage_class: JsonObject) -> Iterator[Cause]:
         yield unsupported("reclaimPolicy", policy, _RECLAIM_POLICIES)
     if mode not in _BINDING_MODES:
         yield unsupported("volumeBindingMode", mode, _BINDING_MODES)
-    yield from _topology_causes(storage_class.get("allowedTopologies") or ())
+    yield from _topology_errors(storage_class.get("allowedTopologies") or ())
 
 
-def _topology_causes(terms: list[JsonObject] | tuple[()]) -> Iterator[Cause]:
+def _topology_errors(terms: list[JsonObject] | tuple[()]) -> Iterator[FieldError]:
     for position, term in enumerate(terms):
         keys = set()
         for index, expression in enumerate(term.get("matchLabelExpressions") or ()):
@@ -74,14 +74,14 @@ def _topology_causes(terms: list[JsonObject] | tuple[()]) -> Iterator[Cause]:
 
 def validate_storage_class_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What of a class may not change."""
     yield from validate_storage_class(new)
     for name in ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"):
         yield from immutable(new.get(name), old.get(name), name)
 
 
-def validate_csi_driver(driver: JsonObject) -> Iterator[Cause]:
+def validate_csi_driver(driver: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a driver."""
     spec = driver["spec"]
     yield from csi_driver_name(driver["metadata"].get("name", ""), "metadata.name")
@@ -104,14 +104,14 @@ def validate_csi_driver(driver: JsonObject) -> Iterator[Cause]:
 
 def validate_csi_driver_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """What of a driver may not change."""
     yield from validate_csi_driver(new)
     for name in ("attachRequired", "volumeLifecycleModes"):
         yield from immutable(new["spec"].get(name), old["spec"].get(name), f"spec.{name}")
 
 
-def validate_csi_node(node: JsonObject) -> Iterator[Cause]:
+def validate_csi_node(node: JsonObject) -> Iterator[FieldError]:
     """What is wrong with the drivers of a node."""
     names = set()
     for position, driver in enumerate(node["spec"].get("drivers") or ()):
@@ -142,7 +142,7 @@ def validate_csi_node(node: JsonObject) -> Iterator[Cause]:
 
 def validate_csi_node_update(
     new: JsonObject, old: JsonObject, _subresource: str
-) -> Iterator[Cause]:
+) -> Iterator[FieldError]:
     """A driver that is there may become countable, and goes; it does not change otherwise."""
     yield from validate_csi_node(new)
     drivers = {each.get("name"): each for each in new["spec"].get("drivers") or ()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.apimachinery.failures import Cause, bad_value, required
+from stellwerk_cluster.apimachinery.failures import FieldError, bad_value, required
 from stellwerk_cluster.apimachinery.names import subdomain_errors
 from stellwerk_cluster.apimachinery.objects import EMPTY
 from stellwerk_cluster.validation.checks import descending_path, in_range
@@ -40,8 +40,8 @@ _REQUIRED: Final = {
 _PARTITIONED: Final = ("gcePersistentDisk", "awsElasticBlockStore")
 
 
-def _plain(name: str) -> Callable[[JsonObject, str], Iterator[Cause]]:
-    def causes(source: JsonObject, field: str) -> Iterator[Cause]:
+def _plain(name: str) -> Callable[[JsonObject, str], Iterator[FieldError]]:
+    def errors(source: JsonObject, field: str) -> Iterator[FieldError]:
         for key in _REQUIRED[name]:
             if not source.get(key):
                 yield required(f"{field}.{key}")
@@ -49,16 +49,16 @@ def _plain(name: str) -> Callable[[JsonObject, str], Iterator[Cause]]:
         if not 0 <= partition <= _LARGEST_PARTITION:
             yield bad_value(f"{field}.partition", partition, in_range(1, _LARGEST_PARTITION))
 
-    return causes
+    return errors
 
 
-def _git_repository(source: JsonObject, field: str) -> Iterator[Cause]:
+def _git_repository(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("repository"):
         yield required(f"{field}.repository")
     yield from descending_path(source.get("directory", ""), f"{field}.directory")
 
 
-def _nfs(source: JsonObject, field: str) -> Iterator[Cause]:
+def _nfs(source: JsonObject, field: str) -> Iterator[FieldError]:
     path = source.get("path", "")
     if not source.get("server"):
         yield required(f"{field}.server")
@@ -68,7 +68,7 @@ def _nfs(source: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.path", path, "must be an absolute path")
 
 
-def _iscsi(source: JsonObject, field: str) -> Iterator[Cause]:
+def _iscsi(source: JsonObject, field: str) -> Iterator[FieldError]:
     name, unit = source.get("iqn", ""), source.get("lun", 0)
     if not source.get("targetPortal"):
         yield required(f"{field}.targetPortal")
@@ -84,7 +84,7 @@ def _iscsi(source: JsonObject, field: str) -> Iterator[Cause]:
         yield required(f"{field}.secretRef")
 
 
-def _fibre_channel(source: JsonObject, field: str) -> Iterator[Cause]:
+def _fibre_channel(source: JsonObject, field: str) -> Iterator[FieldError]:
     names, world_wide = source.get("targetWWNs") or (), source.get("wwids") or ()
     if not names and not world_wide:
         text = "must specify either targetWWNs or wwids, but not both"
@@ -99,7 +99,7 @@ def _fibre_channel(source: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.lun", unit, in_range(0, _LARGEST_PARTITION))
 
 
-def _flocker(source: JsonObject, field: str) -> Iterator[Cause]:
+def _flocker(source: JsonObject, field: str) -> Iterator[FieldError]:
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
     if not name and not uuid:
         yield required(field, "one of datasetName and datasetUUID is required")
@@ -110,13 +110,13 @@ def _flocker(source: JsonObject, field: str) -> Iterator[Cause]:
         yield bad_value(f"{field}.datasetName", name, "must not contain '/'")
 
 
-def csi_driver_name(name: str, field: str) -> Iterator[Cause]:
+def csi_driver_name(name: str, field: str) -> Iterator[FieldError]:
     """What is wrong with the name of a storage driver."""
     if not name:
         yield required(field)
         return
     if len(name) > _LONGEST_DRIVER:
-        yield Cause(
+        yield FieldError(
             field,
             "FieldValueTooLong",
             f"Too long: may not be more than {_LONGEST_DRIVER} bytes",
@@ -125,7 +125,7 @@ def csi_driver_name(name: str, field: str) -> Iterator[Cause]:
         yield bad_value(field, name, error)
 
 
-def _csi(source: JsonObject, field: str) -> Iterator[Cause]:
+def _csi(source: JsonObject, field: str) -> Iterator[FieldError]:
     yield from csi_driver_name(source.get("driver", ""), f"{field}.driver")
     reference = source.get("nodePublishSecretRef")
     if reference is not None:
@@ -136,7 +136,7 @@ def _csi(source: JsonObject, field: str) -> Iterator[Cause]:
             yield bad_value(f"{field}.nodePublishSecretRef.name", name, error)
 
 
-SHARED_SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[Cause]]]] = {
+SHARED_SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[FieldError]]]] = {
     **{name: _plain(name) for name in _REQUIRED},
     "gitRepo": _git_repository,
     "nfs": _nfs,

@@ -10,7 +10,7 @@ import posixpath
 from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import (
-    Cause,
+    FieldError,
     bad_value,
     forbidden_field,
     required,
@@ -25,9 +25,9 @@ from stellwerk_cluster.validation.checks import (
     quantity_not_negative,
     subdomain,
 )
-from stellwerk_cluster.validation.claims import VOLUME_MODES, access_mode_causes
-from stellwerk_cluster.validation.placement import node_selector_causes
-from stellwerk_cluster.validation.pod_volumes import host_path_causes
+from stellwerk_cluster.validation.claims import VOLUME_MODES, access_mode_errors
+from stellwerk_cluster.validation.placement import node_selector_errors
+from stellwerk_cluster.validation.pod_volumes import host_path_errors
 from stellwerk_cluster.validation.volume_sources import SHARED_SOURCES, csi_driver_name
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 _RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
 
 
-def validate_volume(volume: JsonObject) -> Iterator[Cause]:
+def validate_volume(volume: JsonObject) -> Iterator[FieldError]:
     """What is wrong with a volume."""
     spec = volume["spec"]
     modes = spec.get("accessModes") or ()
     if not modes:
         yield required("spec.accessModes")
-    yield from access_mode_causes(modes, "spec.accessModes")
-    yield from _capacity_causes(spec.get("capacity") or EMPTY)
+    yield from access_mode_errors(modes, "spec.accessModes")
+    yield from _capacity_errors(spec.get("capacity") or EMPTY)
     policy = spec.get("persistentVolumeReclaimPolicy", "")
     if policy and policy not in _RECLAIM_POLICIES:
         yield unsupported("spec.persistentVolumeReclaimPolicy", policy, _RECLAIM_POLICIES)
@@ -55,16 +55,16 @@ def validate_volume(volume: JsonObject) -> Iterator[Cause]:
             text = "must specify required node constraints"
             yield required("spec.nodeAffinity.required", text)
         else:
-            yield from node_selector_causes(affinity["required"], "spec.nodeAffinity.required")
-    yield from _source_causes(spec)
+            yield from node_selector_errors(affinity["required"], "spec.nodeAffinity.required")
+    yield from _source_errors(spec)
     root = posixpath.normpath((spec.get("hostPath") or EMPTY).get("path", ""))
     if root == "/" and policy == "Recycle":
         text = "may not be 'recycle' for a hostPath mount of '/'"
         yield forbidden_field("spec.persistentVolumeReclaimPolicy", text)
-    yield from _class_causes(spec)
+    yield from _class_errors(spec)
 
 
-def _capacity_causes(capacity: JsonObject) -> Iterator[Cause]:
+def _capacity_errors(capacity: JsonObject) -> Iterator[FieldError]:
     if not capacity:
         yield required("spec.capacity")
     if "storage" not in capacity or len(capacity) > 1:
@@ -75,9 +75,9 @@ def _capacity_causes(capacity: JsonObject) -> Iterator[Cause]:
             yield bad_value(f"spec.capacity[{name}]", amount, "must be greater than zero")
 
 
-def _source_causes(spec: JsonObject) -> Iterator[Cause]:
+def _source_errors(spec: JsonObject) -> Iterator[FieldError]:
     found = False
-    for name, source_causes in _SOURCES.items():
+    for name, source_errors in _SOURCES.items():
         source = spec.get(name)
         if source is None:
             continue
@@ -85,14 +85,14 @@ def _source_causes(spec: JsonObject) -> Iterator[Cause]:
             yield forbidden_field(f"spec.{name}", MORE_THAN_ONE_SOURCE)
             continue
         found = True
-        yield from source_causes(source, f"spec.{name}")
+        yield from source_errors(source, f"spec.{name}")
         if name == "local" and spec.get("nodeAffinity") is None:
             yield required("spec.local.nodeAffinity", "Local volume requires node affinity")
     if not found:
         yield required("spec", "must specify a volume type")
 
 
-def _class_causes(spec: JsonObject) -> Iterator[Cause]:
+def _class_errors(spec: JsonObject) -> Iterator[FieldError]:
     if spec.get("storageClassName"):
         yield from subdomain(spec["storageClassName"], "spec.storageClassName")
     mode = spec.get("volumeMode")
@@ -110,14 +110,14 @@ def _class_causes(spec: JsonObject) -> Iterator[Cause]:
             yield required("spec.csi", text)
 
 
-def _local(source: JsonObject, field: str) -> Iterator[Cause]:
+def _local(source: JsonObject, field: str) -> Iterator[FieldError]:
     if not source.get("path"):
         yield required(f"{field}.path")
     else:
         yield from no_backsteps(source["path"], f"{field}.path")
 
 
-def _csi(source: JsonObject, field: str) -> Iterator[Cause]:
+def _csi(source: JsonObject, field: str) -> Iterator[FieldError]:
     yield from csi_driver_name(source.get("driver", ""), f"{field}.driver")
     if not source.get("volumeHandle"):
         yield required(f"{field}.volumeHandle")
@@ -134,8 +134,8 @@ def _csi(source: JsonObject, field: str) -> Iterator[Cause]:
                     yield required(f"{field}.{key}.{part}")
 
 
-_SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[Cause]]]] = {
-    "hostPath": host_path_causes,
+_SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[FieldError]]]] = {
+    "hostPath": host_path_errors,
     **{
         name: SHARED_SOURCES[name]
         for name in (
@@ -165,7 +165,9 @@ _SOURCES: Final[dict[str, Callable[[JsonObject, str], Iterator[Cause]]]] = {
 }
 
 
-def validate_volume_update(new: JsonObject, old: JsonObject, subresource: str) -> Iterator[Cause]:
+def validate_volume_update(
+    new: JsonObject, old: JsonObject, subresource: str
+) -> Iterator[FieldError]:
     """What is wrong with a change of a volume: where its data is does not change."""
     if subresource:
         return

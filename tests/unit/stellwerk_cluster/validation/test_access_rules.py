@@ -30,20 +30,20 @@ def binding(kind: str = "Role", name: str = "r", *subjects: Any) -> dict[str, An
     ],
 )
 def test_rules_of_roles(rule: dict[str, Any], fields: list[str]) -> None:
-    found = [cause.field for cause in validate_role({"rules": [rule]})]
+    found = [error.field for error in validate_role({"rules": [rule]})]
     assert found == [f"rules[0].{field}" for field in fields]
 
 
 def test_cluster_roles_may_speak_of_urls_alone() -> None:
     url = {"verbs": ["get"], "nonResourceURLs": ["/"]}
     assert validate_cluster_role({"rules": [url]}) == []
-    (cause,) = validate_cluster_role({"rules": [{**READ, **url}]})
-    assert "both regular resources and non-resource URLs" in cause.message
+    (error,) = validate_cluster_role({"rules": [{**READ, **url}]})
+    assert "both regular resources and non-resource URLs" in error.message
 
 
 def test_a_sum_names_what_it_sums_up() -> None:
-    (cause,) = validate_cluster_role({"aggregationRule": {}})
-    assert cause.field == "aggregationRule.clusterRoleSelectors"
+    (error,) = validate_cluster_role({"aggregationRule": {}})
+    assert error.field == "aggregationRule.clusterRoleSelectors"
 
 
 @pytest.mark.parametrize(
@@ -58,20 +58,20 @@ def test_a_sum_names_what_it_sums_up() -> None:
     ],
 )
 def test_subjects_of_bindings(subject: dict[str, Any], fields: list[str]) -> None:
-    found = [cause.field for cause in validate_role_binding(binding("Role", "r", subject))]
+    found = [error.field for error in validate_role_binding(binding("Role", "r", subject))]
     assert found == [f"subjects[0].{field}" for field in fields]
 
 
 def test_bindings_of_the_cluster_name_cluster_roles_and_namespaces() -> None:
     account = {"kind": "ServiceAccount", "name": "a"}
-    causes = validate_cluster_role_binding(binding("Role", "r", account))
-    assert [cause.field for cause in causes] == ["roleRef.kind", "subjects[0].namespace"]
+    errors = validate_cluster_role_binding(binding("Role", "r", account))
+    assert [error.field for error in errors] == ["roleRef.kind", "subjects[0].namespace"]
 
 
 def test_a_binding_keeps_its_role() -> None:
-    (cause,) = validate_role_binding_update(binding(name="new"), binding(name="old"), "")
-    assert cause.field == "roleRef"
-    assert '"Name":"new"' in cause.message
+    (error,) = validate_role_binding_update(binding(name="new"), binding(name="old"), "")
+    assert error.field == "roleRef"
+    assert '"Name":"new"' in error.message
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "a%b"])

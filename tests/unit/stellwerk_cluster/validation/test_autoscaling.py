@@ -8,7 +8,7 @@ from stellwerk_cluster.validation.autoscaling import validate_autoscaler
 CPU = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}
 
 
-def causes(**spec: Any) -> list[str]:
+def errors(**spec: Any) -> list[str]:
     target = {"kind": "Deployment", "name": "web"}
     autoscaler = {"spec": {"maxReplicas": 3, "scaleTargetRef": target, **spec}}
     return [f"{each.field}: {each.message}" for each in validate_autoscaler(autoscaler)]
@@ -16,7 +16,7 @@ def causes(**spec: Any) -> list[str]:
 
 def test_an_autoscaler_of_one_metric_and_one_policy_is_good() -> None:
     policy = {"type": "Pods", "value": 4, "periodSeconds": 60}
-    found = causes(
+    found = errors(
         metrics=[{"type": "Resource", "resource": CPU}],
         behavior={"scaleUp": {"policies": [policy], "selectPolicy": "Max"}},
     )
@@ -103,13 +103,13 @@ def test_an_autoscaler_of_one_metric_and_one_policy_is_good() -> None:
 def test_what_is_wrong_with_a_metric_is_said(metric: Any, expected: list[str]) -> None:
     if "pods" in metric and not metric["pods"]:
         metric = {**metric, "pods": {"metric": {}, "target": {}}}
-    assert causes(metrics=[metric]) == [f"spec.metrics[0].{each}" for each in expected]
+    assert errors(metrics=[metric]) == [f"spec.metrics[0].{each}" for each in expected]
 
 
 def test_what_is_wrong_with_a_behaviour_is_said() -> None:
     policy = {"type": "x", "value": 0, "periodSeconds": 1801}
     rules = {"stabilizationWindowSeconds": 3601, "selectPolicy": "x", "policies": [policy]}
-    found = causes(behavior={"scaleDown": rules, "scaleUp": {}})
+    found = errors(behavior={"scaleDown": rules, "scaleUp": {}})
     field = "spec.behavior.scaleDown"
     assert found == [
         "spec.behavior.scaleUp.policies: Required value: must specify at least one Policy",

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.validation.definition_defaults import default_causes
+from stellwerk_cluster.validation.definition_defaults import default_errors
 
 FREE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"
@@ -54,7 +54,7 @@ EMBEDDED = "x-kubernetes-embedded-resource"
 )
 def test_a_default_is_checked_by_its_own_schema(part: dict[str, Any], expected: list[str]) -> None:
     schema = {"type": "object", "properties": {"a": part}}
-    found = [f"{cause.field}: {cause.message}" for cause in default_causes(schema, "s")]
+    found = [f"{error.field}: {error.message}" for error in default_errors(schema, "s")]
     assert len(found) == len(expected)
     prefix = "s.properties[a]."
     assert all(

@@ -33,7 +33,7 @@ def definition(**spec: Any) -> dict[str, Any]:
     }
 
 
-def causes(**spec: Any) -> list[str]:
+def errors(**spec: Any) -> list[str]:
     return [f"{each.field}: {each.message}" for each in validate_definition(definition(**spec))]
 
 
@@ -42,7 +42,7 @@ def version(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_definition_of_one_version_is_good() -> None:
-    assert causes() == []
+    assert errors() == []
 
 
 @pytest.mark.parametrize(
@@ -113,13 +113,13 @@ def test_a_definition_of_one_version_is_good() -> None:
     ],
 )
 def test_what_is_wrong_with_a_definition_is_said(spec: dict[str, Any], expected: list[str]) -> None:
-    found = "\n".join(causes(**spec))
+    found = "\n".join(errors(**spec))
     for text in expected:
         assert text in found
 
 
 def test_a_list_of_versions_is_quoted_in_the_names_of_the_api_server() -> None:
-    found = causes(versions=[version(storage=False)])
+    found = errors(versions=[version(storage=False)])
     assert found == [
         (
             'spec.versions: Invalid value: [{"Name":"v1","Served":true,"Storage":false,'

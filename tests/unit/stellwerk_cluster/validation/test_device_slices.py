@@ -30,7 +30,7 @@ def capacity(value: str, policy: JsonObject | None = None, *, shared: bool = Tru
 
 
 def said(written: JsonObject) -> list[str]:
-    return [f"{cause.field}: {cause.message}" for cause in validate_slice(written)]
+    return [f"{error.field}: {error.message}" for error in validate_slice(written)]
 
 
 @pytest.mark.parametrize(
@@ -221,9 +221,9 @@ def test_what_may_not(written: JsonObject, beginning: str) -> None:
 @pytest.mark.parametrize("field", ["driver", "nodeName", "pool"])
 def test_whose_slice_it_is_does_not_change(field: str) -> None:
     changed = {"name": "other", "resourceSliceCount": 1} if field == "pool" else "other"
-    causes = validate_slice_update(slice_of(device(), **{field: changed}), slice_of(device()), "")
+    errors = validate_slice_update(slice_of(device(), **{field: changed}), slice_of(device()), "")
     shown = "spec.pool.name" if field == "pool" else f"spec.{field}"
-    assert [cause.field for cause in causes] == [shown]
+    assert [error.field for error in errors] == [shown]
 
 
 def test_what_was_accepted_once_may_stay() -> None:

@@ -31,7 +31,7 @@ def opaque(**fields: Any) -> JsonObject:
 
 
 def said(written: JsonObject) -> list[str]:
-    return [f"{cause.field}: {cause.message}" for cause in validate_resource_claim(written)]
+    return [f"{error.field}: {error.message}" for error in validate_resource_claim(written)]
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def allocated(**result: Any) -> JsonObject:
 
 def status_said(status: JsonObject, before: JsonObject | None = None) -> list[str]:
     new, old = claim(status=status), claim(status=before)
-    causes = validate_resource_claim_update(new, old, "status")
-    return [f"{cause.field}: {cause.message}" for cause in causes]
+    errors = validate_resource_claim_update(new, old, "status")
+    return [f"{error.field}: {error.message}" for error in errors]
 
 
 @pytest.mark.parametrize(
@@ -209,8 +209,8 @@ def test_an_allocation_is_written_once() -> None:
 
 
 def test_the_spec_of_a_claim_does_not_change() -> None:
-    causes = list(validate_resource_claim_update(claim(request(count=2)), claim(), ""))
-    assert [cause.field for cause in causes] == ["spec"]
+    errors = list(validate_resource_claim_update(claim(request(count=2)), claim(), ""))
+    assert [error.field for error in errors] == ["spec"]
 
 
 @pytest.mark.parametrize(
@@ -222,4 +222,4 @@ def test_the_spec_of_a_claim_does_not_change() -> None:
     ],
 )
 def test_what_a_class_may_not_say(spec: JsonObject, field: str) -> None:
-    assert [cause.field for cause in validate_device_class({"spec": spec})] == [field]
+    assert [error.field for error in validate_device_class({"spec": spec})] == [field]

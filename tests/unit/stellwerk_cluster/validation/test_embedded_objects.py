@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.validation.embedded_objects import embedded_causes
+from stellwerk_cluster.validation.embedded_objects import embedded_errors
 
 OBJECT = {
     "type": "object",
@@ -47,4 +47,4 @@ GOOD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"app": "web"}
     ],
 )
 def test_embedded_objects_are_checked(value: Any, expected: list[str]) -> None:
-    assert [cause.field for cause in embedded_causes(value, SCHEMA, "")] == expected
+    assert [error.field for error in embedded_errors(value, SCHEMA, "")] == expected

@@ -126,7 +126,7 @@ def test_a_condition_is_refused(conditions: dict[str, Any], expected: list[str])
     with pytest.raises(StatusError) as refusal:
         rules.patch("podgroups", "g", status, group=GROUP, subresource="status")
     causes = (refusal.value.details or {})["causes"]
-    assert [f"{each['field']}: {each['message']}" for each in causes] == expected
+    assert [f"{each['field']}: {each['message']}" for each in errors] == expected
 
 
 def test_the_status_names_claims_of_the_group_alone() -> None:
@@ -210,5 +210,5 @@ def test_the_group_of_a_template_is_validated() -> None:
         "metadata": {"name": "d"},
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
-    (cause,) = Rules(gates=GANGS).refused("deployments", made, "apps")
-    assert cause.startswith('spec.template.spec.schedulingGroup.podGroupName: Invalid value: "A_b"')
+    (error,) = Rules(gates=GANGS).refused("deployments", made, "apps")
+    assert error.startswith('spec.template.spec.schedulingGroup.podGroupName: Invalid value: "A_b"')

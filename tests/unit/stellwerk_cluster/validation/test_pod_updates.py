@@ -78,13 +78,13 @@ def test_what_may_not_change(
 
 
 def test_a_forbidden_change_is_shown_as_the_difference_of_the_internal_form() -> None:
-    (cause,) = change(pod(), {"hostNetwork": True})
+    (error,) = change(pod(), {"hostNetwork": True})
     difference = (
         '@@ -44,7 +44,7 @@\n  "AutomountServiceAccountToken": null,\n  "NodeName": "",\n'
         '  "SecurityContext": {\n-  "HostNetwork": false,\n+  "HostNetwork": true,\n'
         '   "HostPID": false,\n   "HostIPC": false,\n   "ShareProcessNamespace": null,\n'
     )
-    assert cause.endswith(f"(allow it to be set to 1 if it was previously negative)\n{difference}")
+    assert error.endswith(f"(allow it to be set to 1 if it was previously negative)\n{difference}")
 
 
 def resized(requests: dict[str, str]) -> dict[str, Any]:

@@ -301,8 +301,8 @@ def test_two_controllers_of_one_pod_are_refused() -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u", "controller": True}
     body = pod()
     body["metadata"]["ownerReferences"] = [owner, owner]
-    (cause,) = Rules().refused("pods", body)
-    assert cause.endswith('Found "true" in references for Node/n and Node/n')
+    (error,) = Rules().refused("pods", body)
+    assert error.endswith('Found "true" in references for Node/n and Node/n')
 
 
 def test_keys_of_labels_become_expressions_of_a_new_pod() -> None:
