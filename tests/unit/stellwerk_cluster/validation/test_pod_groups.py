@@ -126,7 +126,7 @@ def test_a_condition_is_refused(conditions: dict[str, Any], expected: list[str])
     with pytest.raises(StatusError) as refusal:
         rules.patch("podgroups", "g", status, group=GROUP, subresource="status")
     causes = (refusal.value.details or {})["causes"]
-    assert [f"{each['field']}: {each['message']}" for each in errors] == expected
+    assert [f"{each['field']}: {each['message']}" for each in causes] == expected
 
 
 def test_the_status_names_claims_of_the_group_alone() -> None:
