@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision
