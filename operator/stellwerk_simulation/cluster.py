@@ -52,8 +52,12 @@ class ActivePods(ActiveQ):
         heapq.heappush(self._items, item)
 
     @override
-    def pop(self) -> ActiveItem | None:
-        return heapq.heappop(self._items) if self._items else None
+    def empty(self) -> bool:
+        return not self._items
+
+    @override
+    def get_nowait(self) -> ActiveItem:
+        return heapq.heappop(self._items)
 
 
 def make_world(

@@ -21,7 +21,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import KIND
 from stellwerk.world.decide import decide
-from stellwerk.world.effects import Effects, apply, is_schedulable
+from stellwerk.world.effects import Effects, apply
 from stellwerk.world.profiles import ServedProfile
 from stellwerk_simulation.instant_cluster import InstantCluster, Pods
 from stellwerk_simulation.offline_operator import deliver, offline_operator, skipping_malformed
@@ -240,7 +240,7 @@ class Rerun(Pods):
         if pod.group is not None and profile.places_groups:
             self._schedule_group(queued, profile)
             return
-        if not is_schedulable(world, pod):
+        if pod.terminating or pod.uid in world.cache.assumed_pods:
             world.queue.done(pod.uid)
             return
         world.cache.update_snapshot()

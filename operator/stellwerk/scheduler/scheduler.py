@@ -10,14 +10,13 @@ from typing import Final
 from typing_extensions import override
 
 from stellwerk.backend.queued_pod import ActiveItem, QueuedPod
-from stellwerk.logs import ATTEMPT
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
 from stellwerk.scheduler.event_handlers import EventHandlers
 from stellwerk.scheduler.preemption import PreemptionExecutor
 from stellwerk.scheduler.profiles.profile_status import ProfileStatusWriter
 from stellwerk.scheduler.schedule_one import ScheduleOne
-from stellwerk.world.loop import TIMERS, ActiveQ, Timer, Waits, scheduling_loop
+from stellwerk.world.loop import TIMERS, Timer, Waits, scheduling_loop
 from stellwerk.world.world import World
 
 DRAIN_SECONDS: Final = 10.0
@@ -25,49 +24,37 @@ REQUEUEING_PAUSE_SECONDS: Final = 0.005
 """Between two slices, which take one or two milliseconds: a fifth of the time at most."""
 
 
-class ActiveQueue(ActiveQ):
-    """activeQ: items by sort key and sequence; the coroutine sleeps while there are none.
+class ActiveQueue(asyncio.PriorityQueue[ActiveItem]):
+    """activeQ: items by sort key and sequence; the scheduling loop sleeps while there are none.
 
     Its order is that of the items, and every item comes out once; stale ones
     `SchedulingQueue.pop` refuses.
     """
 
     def __init__(self) -> None:
-        self._queue: asyncio.PriorityQueue[ActiveItem] = asyncio.PriorityQueue()
+        super().__init__()
         self._signals = 0
-
-    def push(self, item: ActiveItem) -> None:
-        """Put in the item of a pod."""
-        self._queue.put_nowait(item)
 
     def wake(self) -> None:
         """Let `filled` return although there is no pod here: backoffQ has one."""
-        if self._queue.empty():
+        if self.empty():
             # Negative, so that no pod's item has the same sequence.
             self._signals -= 1
-            self._queue.put_nowait(ActiveItem((), self._signals, None))
-
-    def empty(self) -> bool:
-        """Whether there is no item, stale ones included."""
-        return self._queue.empty()
+            self.put_nowait(ActiveItem((), self._signals, None))
 
     def __len__(self) -> int:
-        return self._queue.qsize()
+        return self.qsize()
 
     def discard_stale(self) -> None:
         """Take out the items of pods that are not in activeQ any more."""
-        items = [self._queue.get_nowait() for _ in range(len(self))]
+        items = [self.get_nowait() for _ in range(len(self))]
         for item in items:
             if item.entry is not None and item.entry.sequence == item.sequence:
-                self._queue.put_nowait(item)
-
-    @override
-    def pop(self) -> ActiveItem | None:
-        return None if self._queue.empty() else self._queue.get_nowait()
+                self.put_nowait(item)
 
     async def filled(self) -> None:
         """Wait until there is an item, or a signal."""
-        self._queue.put_nowait(await self._queue.get())
+        self.put_nowait(await self.get())
 
 
 class Scheduler(Waits):
@@ -100,8 +87,11 @@ class Scheduler(Waits):
         world.queue.backlog.on_begun = self._backlogged.set
         self._heartbeat_seconds: float | None = None
         """When the loop last turned with the scheduling coroutine in it; None: it does not yet."""
-        self.deciding = ""
-        """The uid of the pod that the scheduling coroutine is at."""
+
+    @property
+    def deciding(self) -> str:
+        """The uid of the pod that the scheduling coroutine is at; empty: of none."""
+        return self._schedule_one.deciding
 
     def heartbeat(self) -> float:
         """When the loop last turned; now, while the scheduling coroutine is not running yet.
@@ -118,7 +108,9 @@ class Scheduler(Waits):
         self.groups.reports.look_at_all()
         try:
             async with asyncio.TaskGroup() as tasks:
-                loop = scheduling_loop(self._world, self._active, self._attempt, self)
+                loop = scheduling_loop(
+                    self._world, self._active, self._schedule_one.schedule_one, self
+                )
                 tasks.create_task(loop, name="scheduling")
                 for timer in TIMERS:
                     tasks.create_task(self._repeat(timer), name=timer.name)
@@ -132,12 +124,6 @@ class Scheduler(Waits):
             await self._preemption.close()
             await self.groups.hand_over.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
-
-    async def _attempt(self, queued: QueuedPod) -> None:
-        self.deciding = queued.pod.uid
-        await self._schedule_one.schedule_one(queued)
-        self.deciding = ""
-        ATTEMPT.set(0)
 
     # --- what the loop waits for ----------------------------------------------------------------
 
@@ -155,7 +141,7 @@ class Scheduler(Waits):
     @override
     async def others(self, in_hand: QueuedPod | None) -> None:
         if in_hand is not None:
-            self.deciding = in_hand.pod.uid
+            self._schedule_one.deciding = in_hand.pod.uid
         await asyncio.sleep(0)
         await self._ready()
 
@@ -187,6 +173,6 @@ class Scheduler(Waits):
     def _beat(self) -> None:
         world = self._world
         self._heartbeat_seconds = world.clock.monotonic()
-        if not (self.deciding or self._barrier.is_applying or world.cache.unprepared):
+        if not (self._schedule_one.deciding or self._barrier.is_applying or world.cache.unprepared):
             # What was deleted is let go though no pod comes, and the next one waits for less.
             world.cache.update_snapshot()

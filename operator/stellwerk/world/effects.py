@@ -62,14 +62,6 @@ class Effects:
     """What Reserve or Unreserve raised, to be logged and counted."""
 
 
-def is_schedulable(world: World, pod: PodInfo) -> bool:
-    """Whether a popped pod is to be decided on: not one that terminates or is assumed already.
-
-    `skipPodSchedule`.
-    """
-    return not (pod.terminating or pod.uid in world.cache.assumed_pods)
-
-
 def apply(world: World, queued: QueuedPod, decision: Decision) -> Effects:
     """Assume the pod on its node and reserve there, or requeue it."""
     failure = decision.failure

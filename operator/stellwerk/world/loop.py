@@ -20,10 +20,14 @@ SLICE_SECONDS: Final = 0.002
 
 
 class ActiveQ(Protocol):
-    """activeQ: items by sort key and sequence, stale ones among them."""
+    """activeQ: items by sort key and sequence, stale ones among them (`asyncio.PriorityQueue`)."""
 
-    def pop(self) -> ActiveItem | None:
-        """The first item, taken out; None: there is none."""
+    def empty(self) -> bool:
+        """Whether there is no item."""
+        ...
+
+    def get_nowait(self) -> ActiveItem:
+        """Take out the first item."""
         ...
 
 
@@ -72,8 +76,8 @@ async def _next_pod(world: World, active: ActiveQ, waits: Waits) -> QueuedPod:
     """Pop the head of activeQ; while activeQ is empty, that of backoffQ (`popBackoffQ`)."""
     queue = world.queue
     while True:
-        while (item := active.pop()) is not None:
-            queued = queue.pop(item)
+        while not active.empty():
+            queued = queue.pop(active.get_nowait())
             if queued is not None:
                 return queued
         queued = queue.pop_from_backoff()

@@ -108,7 +108,8 @@ def _item(name: str, priority: int, sequence: int) -> ActiveItem:
 
 def _names(active: ActiveQueue) -> list[str | None]:
     names = []
-    while (item := active.pop()) is not None:
+    while not active.empty():
+        item = active.get_nowait()
         names.append(item.entry.pod.name if item.entry else None)
     return names
 
@@ -116,7 +117,7 @@ def _names(active: ActiveQueue) -> list[str | None]:
 def test_items_come_out_by_sort_key_and_equal_ones_by_sequence() -> None:
     active = ActiveQueue()
     for each in (_item("late", 0, 4), _item("early", 0, 3), _item("high", 5, 7)):
-        active.push(each)
+        active.put_nowait(each)
     assert _names(active) == ["high", "early", "late"]
     assert active.empty()
 
@@ -134,14 +135,14 @@ async def test_a_signal_ends_the_wait_without_a_pod() -> None:
 async def test_waiting_leaves_the_first_item_where_it_is() -> None:
     active = ActiveQueue()
     for each in (_item("late", 0, 4), _item("early", 0, 3)):
-        active.push(each)
+        active.put_nowait(each)
     await active.filled()
     assert _names(active) == ["early", "late"]
 
 
 def test_there_is_no_signal_while_there_are_pods_and_no_second_one() -> None:
     active = ActiveQueue()
-    active.push(_item("a", 0, 1))
+    active.put_nowait(_item("a", 0, 1))
     active.wake()
     assert _names(active) == ["a"]
     active.wake()
