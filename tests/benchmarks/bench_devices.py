@@ -17,9 +17,9 @@ from pathlib import Path
 
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.garbage import collect_seldom
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod

@@ -14,9 +14,9 @@ from typing import Any
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from stellwerk.backend.cache import Cache
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity

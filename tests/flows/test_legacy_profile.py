@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.profile import load_profile

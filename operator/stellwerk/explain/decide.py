@@ -19,13 +19,10 @@ from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
 from stellwerk.explain.devices import devices_of
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
-from stellwerk.framework.feasibility import Feasibility
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.scoring import Scores
-from stellwerk.framework.status import CODE_NAMES, OK, Status
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod

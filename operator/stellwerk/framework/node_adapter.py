@@ -14,11 +14,9 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import unschedulable
+from stellwerk.framework.types import CycleState, FilterResult, unschedulable
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
 from stellwerk.framework.services import Nominations
-from stellwerk.framework.status import OK, Status
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import OK, Status, StatusColumn
 from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec

@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from stellwerk.framework.background import Background
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.filter_result import Verdicts
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import PlacedPods
+from stellwerk.framework.types import CycleState, Verdicts
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo

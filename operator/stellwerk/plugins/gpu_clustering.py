@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
+from stellwerk.framework.types import CycleState
 from stellwerk.models.gpu import gpu_request
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.amounts import largest_node_milli

@@ -13,9 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -30,7 +28,15 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    SKIP,
+    CycleState,
+    FilterResult,
+    Status,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
+from stellwerk.framework.types import CycleState
 from stellwerk.models.plugin_args import LegacyBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     NormalizeScorePlugin,
@@ -22,7 +21,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status
+from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.node import zone_key
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.default_selector import DefaultSelectors

@@ -19,10 +19,10 @@ from typing_extensions import override
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import Offline, offline_services
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import parse_pod

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import NORMALIZE_SCORE
 from stellwerk.framework.interface import ScorePlugin
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo, parse_node
 from stellwerk.models.pod import PodInfo, parse_pod

@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import points_of
 from stellwerk.framework.interface import Plugin, Reuse
 from stellwerk.framework.node_adapter import Node, NodeFilterPlugin, NodeScorePlugin
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.plugins.registry import describe

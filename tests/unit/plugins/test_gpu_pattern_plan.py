@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
 from stellwerk.framework.background import Background, NoBackground, Outcome
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.gpu import DEVICE_IDS
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.gpu_pattern_plan import GpuPatternPlan

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import ScorePlugin
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.image_locality import ImageLocality

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.inter_pod_affinity import InterPodAffinity

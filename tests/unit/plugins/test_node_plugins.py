@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_declared_features import NodeDeclaredFeatures
 from stellwerk.plugins.node_name import NodeName

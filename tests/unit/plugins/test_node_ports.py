@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.node_ports import NodePorts
 from stellwerk.snapshot.node_view import NodeView

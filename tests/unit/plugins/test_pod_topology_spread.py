@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import ScorePlugin
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
 from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.selector_spread import SelectorSpread
 from stellwerk.snapshot.node_view import NodeView

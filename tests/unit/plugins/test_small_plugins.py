@@ -7,10 +7,8 @@ import pytest
 
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.errors import ApiError, api_error
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
-from stellwerk.framework.status import Code
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import Code, CycleState, StatusColumn
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.default_binder import DefaultBinder

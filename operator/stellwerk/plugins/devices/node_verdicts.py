@@ -11,10 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.filter_result import FilterResult
-from stellwerk.framework.status import error, unresolvable
-from stellwerk.framework.turn import completes
+from stellwerk.framework.types import CycleState, FilterResult, completes, error, unresolvable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo

@@ -13,10 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate, PlacedPods
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import Status, error, unresolvable
+from stellwerk.framework.types import CycleState, Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run_results import DryRunResults, Outcome, Outcomes

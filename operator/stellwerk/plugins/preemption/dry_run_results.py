@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import Status
 from stellwerk.framework.verdict_cursor import VerdictCursor
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import KIND

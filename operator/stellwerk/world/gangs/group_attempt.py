@@ -15,10 +15,10 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import Reuse
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import CycleState
 from stellwerk.models.plugin_args import NodeResourcesFitArgs
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
