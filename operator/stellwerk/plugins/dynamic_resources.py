@@ -81,7 +81,7 @@ from stellwerk.plugins.devices.pod_claims import (
 )
 from stellwerk.plugins.devices.task import AllocationError
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
 _STILL: Final = unschedulable(NAME, "still not schedulable")

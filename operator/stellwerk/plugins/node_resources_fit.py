@@ -57,7 +57,7 @@ from stellwerk.plugins.resources.freed_room import FreedRoom
 from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 Wanted: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount above 0) in the order in which reasons are given."""

@@ -17,7 +17,7 @@ from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocatio
 from stellwerk.plugins.node_prefer_avoid_pods import ANNOTATION, NodePreferAvoidPods
 from stellwerk.plugins.priority_sort import PrioritySort
 from stellwerk.plugins.scheduling_gates import SchedulingGates
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import filtered, make_plugin, raw_scores, scores_on
 from tests.support.recordings import scenario

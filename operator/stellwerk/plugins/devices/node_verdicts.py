@@ -29,7 +29,7 @@ from stellwerk.plugins.devices.finder import BEST_ALTERNATIVE, INVALID, NONE, An
 from stellwerk.plugins.devices.readiness import is_available
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 NAME: Final = "DynamicResources"
 UNAVAILABLE: Final = unresolvable(NAME, "resourceclaim not available on the node")

@@ -25,8 +25,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import PODS
 from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.decide import Decision, decide
 from stellwerk.world.effects import release
 from stellwerk.world.failure import Failure
