@@ -30,6 +30,8 @@ _UNKNOWN: Final = "<unknown>"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 PLACED: Final = "scheduling.stellwerk.dev/Placed"
 """The condition whose message begins with placed and needed pods, such as `2/4`."""
+WAITING: Final = "scheduling.stellwerk.dev/Waiting"
+"""The condition of a group that was placed before, and waits again."""
 _MOST: Final = 3
 """So many of a list are shown."""
 
@@ -305,6 +307,9 @@ def _status_word(conditions: dict[str, JsonObject]) -> str:
     disrupted = conditions.get("DisruptionTarget")
     if disrupted is not None and disrupted["status"] == "True":
         return disrupted["reason"] or "DisruptionTarget"
+    waiting = conditions.get(WAITING)
+    if waiting is not None and waiting["status"] == "True":
+        return waiting["reason"] or "Pending"
     scheduled = conditions.get("PodGroupScheduled")
     if scheduled is None:
         return "Pending"

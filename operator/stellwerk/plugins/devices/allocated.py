@@ -17,7 +17,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.quantity import parse_quantity
 from stellwerk.models.resource_slice import DeviceKey, PoolKey
 from stellwerk.plugins.devices.in_flight import KIND as IN_FLIGHT
-from stellwerk.snapshot.changes import ChangeCursor, Changes
+from stellwerk.snapshot.columns import ChangeCursor, Changes
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,7 @@ from stellwerk.plugins.devices.patience import Patience, SearchTimeoutError
 from stellwerk.plugins.devices.pools import NodePools
 from stellwerk.plugins.devices.search import Solution, search
 from stellwerk.plugins.devices.task import AllocationError, Part, Task
-from stellwerk.snapshot.changes import ChangeCursor, RowCursor
-from stellwerk.snapshot.columns import IntColumn, RowColumn
+from stellwerk.snapshot.columns import ChangeCursor, IntColumn, RowColumn, RowCursor
 from stellwerk.snapshot.snapshot import Snapshot
 
 TaskKey: TypeAlias = tuple[Demand, ...]

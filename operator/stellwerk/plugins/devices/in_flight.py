@@ -12,7 +12,7 @@ from typing import Final
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.snapshot.changes import ChangeCursor
+from stellwerk.snapshot.columns import ChangeCursor
 
 KIND: Final = "AllocationInFlight"
 """A kind that only this module stores."""

@@ -14,7 +14,7 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.resource_slice import PARSED, PoolKey, Slice
 from stellwerk.plugins.devices.pools import CommonPools, NodePools, Pool, pool_of
 from stellwerk.plugins.devices.shared_slices import Group, SharedSlices
-from stellwerk.snapshot.changes import ChangeCursor, Changes
+from stellwerk.snapshot.columns import ChangeCursor, Changes
 from stellwerk.snapshot.snapshot import Snapshot
 
 Key = TypeVar("Key")

@@ -11,10 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.filter_result import FilterResult
-from stellwerk.framework.status import error, unresolvable
-from stellwerk.framework.turn import completes
+from stellwerk.framework.types import CycleState, FilterResult, completes, error, unresolvable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -32,7 +29,7 @@ from stellwerk.plugins.devices.finder import BEST_ALTERNATIVE, INVALID, NONE, An
 from stellwerk.plugins.devices.readiness import is_available
 from stellwerk.plugins.shared.node_matching import matching_nodes
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 NAME: Final = "DynamicResources"
 UNAVAILABLE: Final = unresolvable(NAME, "resourceclaim not available on the node")

@@ -11,10 +11,8 @@ import numpy as np
 from stellwerk.models.resource_slice import Reach, Slice
 from stellwerk.models.selectors import NodeSelector
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.snapshot.changes import RowCursor
-from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import Mask, RowCursor
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 Group: TypeAlias = tuple[Slice, ...]
 """The slices that some nodes see."""
