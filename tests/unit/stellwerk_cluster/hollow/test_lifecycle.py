@@ -3,8 +3,7 @@
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk_cluster.hollow.lifecycle import Lifecycles, parse_stages
-from stellwerk_cluster.hollow.load_profile import Step, parse_load
+from stellwerk_cluster.hollow.lifecycle import Lifecycles, Step, parse_load, parse_stages
 from tests.support.node_driver import hollow_pod
 
 WRONG = ["8=100%", "08:00=100", "24:00=1%", "08:60=1%", "08:00=-1%", "a", "08:00=1%,08:00=2%"]

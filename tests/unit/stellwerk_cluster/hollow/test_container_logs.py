@@ -3,7 +3,7 @@
 import pytest
 
 from stellwerk_cluster.apimachinery.failures import StatusError
-from stellwerk_cluster.hollow.story import pod_log
+from stellwerk_cluster.hollow.container_logs import pod_log
 from tests.support.node_driver import ClusterDriver, hollow_pod
 
 

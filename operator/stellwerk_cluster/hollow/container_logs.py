@@ -1,7 +1,7 @@
-"""What `kubectl logs` shows of a hollow pod: its story, as its status tells it.
+"""The container logs of hollow pods, as `kubectl logs` shows them: made from the pod's status.
 
 The API server asks for it. Invariant: every line is made of what the pod's object says; nothing is
-remembered elsewhere, so that the story outlives a restart of the cluster.
+remembered elsewhere, so that logs outlive a restart of the cluster.
 """
 
 from __future__ import annotations

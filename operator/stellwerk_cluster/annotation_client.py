@@ -1,6 +1,7 @@
-"""Changes to a running cluster by annotation: what `stellwerk cluster fail` and its like send.
+"""The client behind `stellwerk cluster fail` and its like: it patches one annotation.
 
-Called by `node_flags`. Invariant: the kubeconfig that the cluster wrote is all that is known of it.
+`node_flags` imports it late: what it needs of TLS and HTTP would slow the start of every command.
+Invariant: the kubeconfig that the running cluster wrote is all that is known of it.
 """
 
 from __future__ import annotations

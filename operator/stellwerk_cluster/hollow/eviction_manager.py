@@ -1,9 +1,9 @@
-"""Node-pressure eviction: the kubelet's look at what is left of a node, and what it does about it.
+"""The kubelet's eviction manager: node pressure, limits of local storage, out of memory.
 
-One worker plays this side of all kubelets. Nodes that are not short cost nothing while what they
-and their pods use stays the same.
+One worker plays this side of all kubelets, with the texts of the kubelet of v1.36. Nodes that are
+not short cost nothing while what they and their pods use stays the same.
 Invariant: one pod is evicted at a time, after what the node itself can give back, and none that is
-critical.
+critical. Usage up to a limit of storage exceeds none.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from typing_extensions import override
 
-from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, meta, timestamp, with_value
+from stellwerk.models.quantity import resource_amount
+from stellwerk_cluster.apimachinery.objects import EMPTY, key_of, meta, pick, timestamp, with_value
 from stellwerk_cluster.apimachinery.pods import is_finished
 from stellwerk_cluster.hollow import pod_status
-from stellwerk_cluster.hollow.eviction_messages import CONDITION_TEXTS, eviction_message
 from stellwerk_cluster.hollow.eviction_ranking import Candidate, oom_victim, ranked
 from stellwerk_cluster.hollow.eviction_state import EvictionState
 from stellwerk_cluster.hollow.eviction_thresholds import (
@@ -25,16 +25,15 @@ from stellwerk_cluster.hollow.eviction_thresholds import (
     RESOURCE_OF,
     KubeletConfiguration,
     Threshold,
+    binary_quantity,
 )
 from stellwerk_cluster.hollow.lifecycle import (
     END_NOW_ANNOTATION,
     OOM_KILLED,
     USAGE_ANNOTATION,
 )
-from stellwerk_cluster.hollow.load import seconds_to_change, usage_at
-from stellwerk_cluster.hollow.local_storage import exceeded_limit
+from stellwerk_cluster.hollow.load import VOLUME, seconds_to_change, usage_at
 from stellwerk_cluster.hollow.machine import machine_of
-from stellwerk_cluster.hollow.node_admission import is_static, requests_of
 from stellwerk_cluster.hollow.node_usage import (
     CAPACITY_ANNOTATION,
     DEAD,
@@ -43,18 +42,38 @@ from stellwerk_cluster.hollow.node_usage import (
     NodeUsage,
     usage_of_node,
 )
+from stellwerk_cluster.hollow.pod_admission import is_static, requests_of
 from stellwerk_cluster.registry.entries import ADDED, DELETED, MODIFIED, StoreEvent
 from stellwerk_cluster.registry.event_recorder import WARNING, EventRecorder
 from stellwerk_cluster.work import Worker, WorkQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Iterator, Mapping
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import Key
+    from stellwerk_cluster.hollow.eviction_thresholds import Threshold
     from stellwerk_cluster.hollow.lifecycle import Lifecycle, Lifecycles
+    from stellwerk_cluster.hollow.node_usage import Observation
     from stellwerk_cluster.registry.api import Api
 
+_STORAGE: Final = "ephemeral-storage"
+_LIMIT: Final = ("resources", "limits", _STORAGE)
+CONDITION_TEXTS: Final = {
+    "MemoryPressure": {
+        "True": ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+        "False": ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    },
+    "DiskPressure": {
+        "True": ("KubeletHasDiskPressure", "kubelet has disk pressure"),
+        "False": ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    },
+    "PIDPressure": {
+        "True": ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
+        "False": ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+    },
+}
+"""Condition → status → reason and message."""
 _HOUSEKEEPING_SECONDS: Final = 10.0
 _HARD_GRACE_SECONDS: Final = 1.0
 _SAYING: Final = (USAGE_ANNOTATION, CAPACITY_ANNOTATION, LAYERS_ANNOTATION)
@@ -350,3 +369,61 @@ def _reclaimable(signal: str, usage: NodeUsage) -> tuple[str, ...]:
     if not usage.has_imagefs or (usage.split and not signal.startswith("imagefs")):
         return (DEAD, UNUSED_IMAGES) if not usage.has_imagefs else (DEAD,)
     return (UNUSED_IMAGES,) if signal.startswith(IMAGEFS.partition(".")[0]) else (DEAD,)
+
+
+def eviction_message(
+    pod: JsonObject, candidate: Candidate, threshold: Threshold, observed: Observation
+) -> str:
+    """The message of an evicted pod: what was low, how low, which containers were above requests.
+
+    What a pod uses counts as used by its containers in equal parts.
+    """
+    resource = RESOURCE_OF[threshold.signal]
+    wanted, available = threshold.amount.of(observed.capacity), observed.available
+    message = (
+        f"The node was low on resource: {resource}. Threshold quantity: "
+        f"{binary_quantity(wanted)}, available: {binary_quantity(available)}. "
+    )
+    parts = {"memory": ("memory",), "ephemeral-storage": ("logs", "writable")}.get(resource, ())
+    containers = pod["spec"]["containers"]
+    used = candidate.used(parts) // len(containers)
+    for container in containers:
+        request = pick(container, ("resources", "requests", resource)) or "0"
+        if used > resource_amount(resource, request):
+            message += (
+                f"Container {container['name']} was using {binary_quantity(used)}, "
+                f"request is {request}, has larger consumption of {resource}. "
+            )
+    return message
+
+
+def exceeded_limit(pod: JsonObject, used: Mapping[str, int]) -> str | None:
+    """Which limit a pod with this usage is above, in the kubelet's words; None: none."""
+    return next(_exceeded(pod, used), None)
+
+
+def _exceeded(pod: JsonObject, used: Mapping[str, int]) -> Iterator[str]:
+    for volume in pod["spec"].get("volumes") or ():
+        limit = pick(volume, ("emptyDir", "sizeLimit"))
+        on_disk = (volume.get("emptyDir") or {}).get("medium") != "Memory"
+        if limit is not None and on_disk and used.get(VOLUME + volume["name"], 0) > _bytes(limit):
+            yield (f'Usage of EmptyDir volume "{volume["name"]}" exceeds the limit "{limit}". ')
+    containers = pod["spec"]["containers"]
+    limits = [pick(each, _LIMIT) for each in containers]
+    total = sum(_bytes(limit) for limit in limits if limit is not None)
+    written = sum(used.get(part, 0) for part in ("logs", "writable", "volumes"))
+    if None not in limits and written > total:
+        yield (
+            "Pod ephemeral local storage usage exceeds the total limit of containers "
+            f"{binary_quantity(total)}. "
+        )
+    # What a pod writes counts as written by its containers in equal parts.
+    share = sum(used.get(part, 0) for part in ("logs", "writable")) // len(containers)
+    for container, limit in zip(containers, limits, strict=True):
+        if limit is not None and share > _bytes(limit):
+            name = container["name"]
+            yield f'Container {name} exceeded its local ephemeral storage limit "{limit}". '
+
+
+def _bytes(quantity: object) -> int:
+    return resource_amount(_STORAGE, str(quantity))

@@ -6,7 +6,7 @@ import pytest
 
 from stellwerk.models.json_values import JsonObject
 from stellwerk_cluster.apimachinery.objects import timestamp
-from stellwerk_cluster.controllers.deletion_order import by_deletion
+from stellwerk_cluster.controllers.workload import by_deletion
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -1,4 +1,4 @@
-"""Leases of nodes that are well: their renewals are computed, and written when they are read.
+"""A cache of the leases of nodes that are well: renewals are computed, and written when read.
 
 The heartbeat of the hollow nodes keeps them, the HTTP server says what is about to be read, and the
 node lifecycle controller asks when a node was last heard of. Invariant: what is read of a lease is
@@ -40,7 +40,7 @@ class _Rhythm:
         return self.second if now < self.second else self.last(now) + self.period_seconds
 
 
-class KeptLeases:
+class LeaseCache:
     """The rhythms of the leases that are kept."""
 
     def __init__(self, clock: Clock) -> None:

@@ -1,10 +1,11 @@
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
 from stellwerk_cluster.apimachinery.schema import zero
-from stellwerk_cluster.apiserver.columns import columns_of, parse_columns
+from stellwerk_cluster.apiserver.tables import columns_of, custom_columns, parse_columns
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 FILE = """
@@ -62,3 +63,39 @@ def test_every_kind_can_show_an_object_of_which_nothing_is_known(kind: str) -> N
 
 def test_a_kind_without_columns_of_its_own_shows_name_and_creation() -> None:
     assert [column.name for column in columns_of("LimitRange")] == ["Name", "Created At"]
+
+
+TWO_MINUTES_LATER = datetime(2026, 1, 1, 0, 2, tzinfo=UTC)
+OBJECT: dict[str, Any] = {
+    "metadata": {"name": "web", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "spec": {"size": 3, "on": True, "parts": [{"id": "a"}, {"id": "b"}]},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+def shown(path: str, type_: str = "string") -> Any:
+    _, column = custom_columns([{"name": "Column", "type": type_, "jsonPath": path}])
+    return column.cell(OBJECT, TWO_MINUTES_LATER)
+
+
+@pytest.mark.parametrize(
+    ("path", "type_", "cell"),
+    [
+        pytest.param(".spec.size", "integer", 3, id="a number"),
+        pytest.param(".spec.size", "string", "3", id="a number as text"),
+        pytest.param(".spec.on", "string", "true", id="a truth value as text"),
+        pytest.param(".spec.parts[-1].id", "string", "b", id="a place in a list"),
+        pytest.param(".spec.parts[7].id", "string", None, id="a place outside a list"),
+        pytest.param(
+            '.status.conditions[?(@.type=="Ready")].status', "string", "True", id="a filter"
+        ),
+        pytest.param(".metadata.creationTimestamp", "date", "2m", id="an age"),
+        pytest.param(".spec.nothing.there", "string", None, id="a path that leads nowhere"),
+    ],
+)
+def test_a_column_follows_its_json_path(path: str, type_: str, cell: Any) -> None:
+    assert shown(path, type_) == cell
+
+
+def test_a_definition_without_columns_shows_name_and_age() -> None:
+    assert [column.name for column in custom_columns(None)] == ["Name", "Age"]

@@ -1,8 +1,9 @@
-"""The form of values as ownership sees it: which lists are maps or sets, what is taken whole.
+"""The types by which values are merged: lists that are maps or sets, and what is atomic.
 
 Forms are made from types.txt for built-in kinds and from the schema of a definition for custom
 ones; `typed_values` walks values along them. Invariant: a form is resolved on first use of a field
-and then kept, since types refer to themselves.
+and then kept, since types refer to themselves; of two values of one shape, writing one or the other
+into an empty object owns the same fields.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ if TYPE_CHECKING:
     from stellwerk_cluster.apimachinery.schema import Field
 
 
-class MapForm:
+class MergeMap:
     """Objects with named fields, maps from names to one form, or both."""
 
     __slots__ = ("_element", "_makers", "_resolved", "atomic")
 
     def __init__(
         self,
-        makers: Mapping[str, Callable[[], Form]],
-        element: Callable[[], Form] | None = None,
+        makers: Mapping[str, Callable[[], MergeType]],
+        element: Callable[[], MergeType] | None = None,
         *,
         atomic: bool = False,
     ) -> None:
         """`makers` give the forms of named fields, `element` that of all others, if any."""
         self._makers = makers
         self._element = element
-        self._resolved: dict[str, Form | None] = {}
+        self._resolved: dict[str, MergeType | None] = {}
         self.atomic = atomic
 
     def names(self, name: str) -> bool:
         """Whether the field stands in the schema by its name."""
         return name in self._makers
 
-    def field(self, name: str) -> Form | None:
+    def field(self, name: str) -> MergeType | None:
         """The form of a field; None if the schema does not have it."""
         found = self._resolved.get(name)
         if found is None:
@@ -56,14 +57,14 @@ class MapForm:
         return found
 
 
-class ListForm:
+class MergeList:
     """Lists: taken whole, sets of scalars, or maps whose items some of their fields tell apart."""
 
     __slots__ = ("_element", "_make", "atomic", "defaults", "keys")
 
     def __init__(
         self,
-        make: Callable[[], Form],
+        make: Callable[[], MergeType],
         *,
         atomic: bool = True,
         keys: tuple[str, ...] = (),
@@ -71,28 +72,28 @@ class ListForm:
     ) -> None:
         """Without keys, a list that is not atomic is a set."""
         self._make = make
-        self._element: Form | None = None
+        self._element: MergeType | None = None
         self.atomic = atomic
         self.keys = tuple(sorted(keys))
         self.defaults = defaults
 
     @property
-    def element(self) -> Form:
+    def element(self) -> MergeType:
         """The form of one item."""
         if self._element is None:
             self._element = self._make()
         return self._element
 
 
-class Form(NamedTuple):
+class MergeType(NamedTuple):
     """What a value may be; most forms allow one of the three."""
 
-    members: MapForm | None = None
+    members: MergeMap | None = None
     scalar: str = ""
     """Which scalars: string, numeric, boolean or untyped; empty: none."""
-    items: ListForm | None = None
+    items: MergeList | None = None
 
-    def part(self, value: JsonValue) -> MapForm | ListForm | str:
+    def part(self, value: JsonValue) -> MergeMap | MergeList | str:
         """The part of the form that goes with a value; for null, the first that there is."""
         if isinstance(value, dict) and self.members is not None:
             return self.members
@@ -103,16 +104,16 @@ class Form(NamedTuple):
         return self.members or self.scalar or self.items or ""
 
 
-def _deduced() -> Form:
+def _deduced() -> MergeType:
     return DEDUCED
 
 
-def _untyped() -> Form:
+def _untyped() -> MergeType:
     return _WHOLE
 
 
-_WHOLE: Final = Form(MapForm({}, _untyped, atomic=True), "untyped", ListForm(_untyped))
-DEDUCED: Final = Form(MapForm({}, _deduced), "untyped", ListForm(_untyped))
+_WHOLE: Final = MergeType(MergeMap({}, _untyped, atomic=True), "untyped", MergeList(_untyped))
+DEDUCED: Final = MergeType(MergeMap({}, _deduced), "untyped", MergeList(_untyped))
 """Values without a schema: maps are merged field by field, lists are taken whole."""
 
 _SCALARS: Final = {
@@ -129,34 +130,34 @@ _SCALARS: Final = {
 
 
 @cache
-def built_in_form(type_name: str) -> Form:
+def built_in_merge_type(type_name: str) -> MergeType:
     """The form of a type of types.txt, or of a list or map of one."""
     if type_name in _SCALARS:
-        return Form(scalar=_SCALARS[type_name])
+        return MergeType(scalar=_SCALARS[type_name])
     if type_name == "any":
         return DEDUCED
     if type_name.startswith("["):
-        return Form(items=ListForm(partial(built_in_form, type_name[1:-1])))
+        return MergeType(items=MergeList(partial(built_in_merge_type, type_name[1:-1])))
     if type_name.startswith("{"):
-        return Form(MapForm({}, partial(built_in_form, type_name[1:-1])))
+        return MergeType(MergeMap({}, partial(built_in_merge_type, type_name[1:-1])))
     makers = {name: partial(_field_form, field) for name, field in types()[type_name].items()}
-    return Form(MapForm(makers, atomic=type_name in atomic_types()))
+    return MergeType(MergeMap(makers, atomic=type_name in atomic_types()))
 
 
-def _field_form(field: Field) -> Form:
-    form = built_in_form(field.type)
+def _field_form(field: Field) -> MergeType:
+    form = built_in_merge_type(field.type)
     if "atomic" in field.flags and form.members is not None:
-        return Form(MapForm({}, partial(built_in_form, field.element), atomic=True))
+        return MergeType(MergeMap({}, partial(built_in_merge_type, field.element), atomic=True))
     if "granular" in field.flags:
         makers = {
             name: partial(_field_form, inner) for name, inner in types()[field.element].items()
         }
-        return Form(MapForm(makers))
+        return MergeType(MergeMap(makers))
     if "set" in field.flags or field.keys:
         fields = types().get(field.element, {})
         defaults = {key: fields[key].default for key in field.keys if fields[key].default}
-        element = partial(built_in_form, field.element)
-        return Form(items=ListForm(element, atomic=False, keys=field.keys, defaults=defaults))
+        element = partial(built_in_merge_type, field.element)
+        return MergeType(items=MergeList(element, atomic=False, keys=field.keys, defaults=defaults))
     return form
 
 
@@ -168,21 +169,21 @@ _SCHEMA_SCALARS: Final = {
 }
 
 
-def custom_form(schema: JsonObject) -> Form:
+def custom_merge_type(schema: JsonObject) -> MergeType:
     """The form of the objects of a definition."""
     makers = _property_forms(schema)
-    makers["metadata"] = partial(built_in_form, "ObjectMeta")
+    makers["metadata"] = partial(built_in_merge_type, "ObjectMeta")
     for name in ("apiVersion", "kind"):
-        makers[name] = partial(built_in_form, "string")
-    return Form(MapForm(makers, _rest_of(schema)))
+        makers[name] = partial(built_in_merge_type, "string")
+    return MergeType(MergeMap(makers, _rest_of(schema)))
 
 
-def _property_forms(schema: JsonObject) -> dict[str, Callable[[], Form]]:
+def _property_forms(schema: JsonObject) -> dict[str, Callable[[], MergeType]]:
     properties: JsonObject = schema.get("properties") or EMPTY
     return {name: partial(_schema_form, part) for name, part in properties.items()}
 
 
-def _rest_of(schema: JsonObject) -> Callable[[], Form] | None:
+def _rest_of(schema: JsonObject) -> Callable[[], MergeType] | None:
     """The form of the fields that the schema does not name."""
     additional = schema.get("additionalProperties")
     if isinstance(additional, dict):
@@ -192,30 +193,30 @@ def _rest_of(schema: JsonObject) -> Callable[[], Form] | None:
     return None
 
 
-def _schema_form(schema: JsonObject) -> Form:
+def _schema_form(schema: JsonObject) -> MergeType:
     if schema.get("x-kubernetes-int-or-string"):
-        return Form(scalar="untyped")
+        return MergeType(scalar="untyped")
     sort = schema.get("type")
     if sort == "object":
         return _object_form(schema)
     if sort == "array":
         return _array_form(schema)
-    return Form(scalar=_SCHEMA_SCALARS[sort]) if sort in _SCHEMA_SCALARS else DEDUCED
+    return MergeType(scalar=_SCHEMA_SCALARS[sort]) if sort in _SCHEMA_SCALARS else DEDUCED
 
 
-def _object_form(schema: JsonObject) -> Form:
+def _object_form(schema: JsonObject) -> MergeType:
     makers = _property_forms(schema)
     if schema.get("x-kubernetes-embedded-resource"):
-        makers.setdefault("metadata", partial(built_in_form, "ObjectMeta"))
+        makers.setdefault("metadata", partial(built_in_merge_type, "ObjectMeta"))
         for name in ("apiVersion", "kind"):
-            makers.setdefault(name, partial(built_in_form, "string"))
+            makers.setdefault(name, partial(built_in_merge_type, "string"))
     rest = _rest_of(schema)
     if not makers and rest is None:
         return DEDUCED
-    return Form(MapForm(makers, rest, atomic=schema.get("x-kubernetes-map-type") == "atomic"))
+    return MergeType(MergeMap(makers, rest, atomic=schema.get("x-kubernetes-map-type") == "atomic"))
 
 
-def _array_form(schema: JsonObject) -> Form:
+def _array_form(schema: JsonObject) -> MergeType:
     items: JsonObject = schema.get("items") or EMPTY
     element = partial(_schema_form, items)
     sort = schema.get("x-kubernetes-list-type", "atomic")
@@ -229,4 +230,44 @@ def _array_form(schema: JsonObject) -> Form:
             for key in keys
             if "default" in (properties.get(key) or EMPTY)
         }
-    return Form(items=ListForm(element, atomic=sort == "atomic", keys=keys, defaults=defaults))
+    return MergeType(
+        items=MergeList(element, atomic=sort == "atomic", keys=keys, defaults=defaults)
+    )
+
+
+def same_shape(form: MergeType | None, one: JsonValue, other: JsonValue) -> bool:
+    """Whether the two values have the same fields and items."""
+    if one == other:
+        return True
+    part = form.part(one) if form is not None else ""
+    if form is None or one is None or other is None or part is not form.part(other):
+        return False
+    if isinstance(part, str) or part.atomic:
+        return bool(one) == bool(other)  # what is as empty as in no object was not written
+    if isinstance(part, MergeList):
+        return isinstance(one, list) and isinstance(other, list) and _same_items(part, one, other)
+    return isinstance(one, dict) and isinstance(other, dict) and _same_fields(part, one, other)
+
+
+def _same_fields(form: MergeMap, one: JsonObject, other: JsonObject) -> bool:
+    if one.keys() != other.keys():
+        return False
+    for name, item in one.items():
+        theirs = other[name]
+        if type(item) is str and type(theirs) is str and item and theirs:
+            continue  # most that differs between pods is a text
+        if item != theirs and not same_shape(form.field(name), item, theirs):
+            return False
+    return True
+
+
+def _same_items(form: MergeList, one: list[JsonValue], other: list[JsonValue]) -> bool:
+    if not form.keys or len(one) != len(other):
+        return False
+    return all(
+        isinstance(mine, dict)
+        and isinstance(theirs, dict)
+        and all(mine.get(key) == theirs.get(key) for key in form.keys)
+        and same_shape(form.element, mine, theirs)
+        for mine, theirs in zip(one, other, strict=True)
+    )

@@ -3,8 +3,14 @@ from pathlib import Path
 import pytest
 
 from stellwerk.errors import ConfigurationError
-from stellwerk_cluster.faults.table import Answer, Delay, FaultTable, HttpDate, Outage
-from stellwerk_cluster.faults.table_file import read_fault_table
+from stellwerk_cluster.faults.table import (
+    Answer,
+    Delay,
+    FaultTable,
+    HttpDate,
+    Outage,
+    read_fault_table,
+)
 from tests.support.fault_runs import EXAMPLES
 from tests.support.repository import ROOT
 

@@ -1,7 +1,7 @@
-"""What a request asks for, by its method, path and query alone.
+"""The attributes of a request that entries of the fault table match: verb, resource, name.
 
-`server` parses each request once, `plan` compares it with the table. Invariant: it needs no table
-of kinds, so that a proxy can say it of a real API, too.
+`server` parses each request once, `plan` compares it with the table. Invariant: method,
+path and query are all it needs, so that a proxy can match requests to a real API, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAMESPACED_PARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestAttributes:
     """A request in RBAC's words."""
 
     verb: str
@@ -37,17 +37,19 @@ class Asked:
         return f"{self.verb} {self.resource} {self.namespace}/{self.name}"
 
 
-def parse_asked(method: str, path: str, query: Mapping[str, str], user_agent: str = "") -> Asked:
+def parse_request(
+    method: str, path: str, query: Mapping[str, str], user_agent: str = ""
+) -> RequestAttributes:
     """What a request asks for."""
     parts = [unquote(part) for part in path.split("/") if part]
     rest = _below_version(parts)
     if not rest:
-        return Asked(_METHODS.get(method, "get"), path, user_agent=user_agent)
+        return RequestAttributes(_METHODS.get(method, "get"), path, user_agent=user_agent)
     namespace = ""
     if rest[0] == "namespaces" and len(rest) >= _NAMESPACED_PARTS and rest[2] not in _OF_NAMESPACES:
         namespace, rest = rest[1], rest[2:]
     name = rest[1] if len(rest) > 1 else ""
-    return Asked(
+    return RequestAttributes(
         _verb(method, name, query),
         "/".join([rest[0], *rest[2:]]),
         namespace,

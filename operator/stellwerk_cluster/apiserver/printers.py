@@ -1,6 +1,6 @@
-"""The table cells that are computed: ages, fractions, the state of a pod, and the like.
+"""Printers: the functions that compute table cells, such as ages, fractions and the state of a pod.
 
-`columns.toml` names these functions, and `columns` finds them in `CELLS`. Invariant: a function
+`columns.toml` names these functions, and `tables` finds them in `CELLS`. Invariant: a function
 takes an object, the present time and what the column says in `of`, and never raises for a stored
 object.
 """
@@ -18,10 +18,9 @@ from stellwerk_cluster.apimachinery.objects import (
     pick,
 )
 from stellwerk_cluster.apimachinery.selectors import selector_text
-from stellwerk_cluster.apiserver import group_cells, stored_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from stellwerk.models.json_values import JsonObject
@@ -29,6 +28,12 @@ if TYPE_CHECKING:
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _ROLE_PREFIX: Final = "node-role.kubernetes.io/"
+PLACED: Final = "scheduling.stellwerk.dev/Placed"
+"""The condition whose message begins with placed and needed pods, such as `2/4`."""
+WAITING: Final = "scheduling.stellwerk.dev/Waiting"
+"""The condition of a group that was placed before, and waits again."""
+_MOST: Final = 3
+"""So many of a list are shown."""
 
 
 def age(obj: JsonObject, now: datetime) -> str:
@@ -280,6 +285,139 @@ def claim_of(volume: JsonObject, _now: datetime) -> str:
     return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
 
 
+def group_policy(group: JsonObject, _now: datetime) -> str:
+    """Gang or Basic."""
+    return "Gang" if group["spec"]["schedulingPolicy"].get("gang") is not None else "Basic"
+
+
+def group_status(group: JsonObject, _now: datetime) -> str:
+    """What its conditions say in one word, and how many of how many pods are placed, if one says.
+
+    A disruption goes before what was scheduled.
+    """
+    conditions = {
+        each["type"]: each for each in (group.get("status") or EMPTY).get("conditions") or ()
+    }
+    placed = conditions.get(PLACED, EMPTY).get("message", "").partition(" ")[0]
+    word = _status_word(conditions)
+    return f"{word} ({placed})" if placed else word
+
+
+def _status_word(conditions: dict[str, JsonObject]) -> str:
+    disrupted = conditions.get("DisruptionTarget")
+    if disrupted is not None and disrupted["status"] == "True":
+        return disrupted["reason"] or "DisruptionTarget"
+    waiting = conditions.get(WAITING)
+    if waiting is not None and waiting["status"] == "True":
+        return waiting["reason"] or "Pending"
+    scheduled = conditions.get("PodGroupScheduled")
+    if scheduled is None:
+        return "Pending"
+    if scheduled["status"] == "True":
+        return "Scheduled"
+    return scheduled["reason"] or "Pending"
+
+
+def _first_few(texts: Sequence[str]) -> str:
+    shown = ",".join(texts[:_MOST])
+    return f"{shown} + {len(texts) - _MOST} more..." if len(texts) > _MOST else shown
+
+
+def ingress_hosts(ingress: JsonObject, _now: datetime) -> str:
+    """The hosts of the rules of an ingress."""
+    hosts = [rule["host"] for rule in ingress["spec"].get("rules") or () if rule.get("host")]
+    return _first_few(hosts) or "*"
+
+
+def ingress_address(ingress: JsonObject, _now: datetime) -> str:
+    """Where an ingress is reached."""
+    found = pick(ingress, ("status", "loadBalancer", "ingress")) or ()
+    return ",".join(each.get("ip") or each.get("hostname", "") for each in found)
+
+
+def ingress_ports(ingress: JsonObject, _now: datetime) -> str:
+    """80, and 443 if an ingress has certificates."""
+    return "80, 443" if ingress["spec"].get("tls") else "80"
+
+
+def autoscaler_reference(autoscaler: JsonObject, _now: datetime) -> str:
+    """Kind and name of what an autoscaler scales."""
+    target = autoscaler["spec"].get("scaleTargetRef") or EMPTY
+    return f"{target.get('kind', '')}/{target.get('name', '')}"
+
+
+def autoscaler_targets(autoscaler: JsonObject, _now: datetime) -> str:
+    """What an autoscaler aims at; the present values are unknown, as no metrics are measured."""
+    texts = [_metric_target(metric) for metric in autoscaler["spec"].get("metrics") or ()]
+    return ", ".join(texts) or _NONE
+
+
+def _metric_target(metric: JsonObject) -> str:
+    type_ = metric.get("type", "")
+    part = metric.get(type_[:1].lower() + type_[1:]) or EMPTY
+    target = part.get("target") or EMPTY
+    percent = target.get("averageUtilization")
+    wanted = target.get("averageValue") or target.get("value") if percent is None else f"{percent}%"
+    name = f"{part['name']}: " if part.get("name") else ""
+    return f"{name}<unknown>/{wanted}"
+
+
+def quota_usage(quota: JsonObject, _now: datetime, part: str) -> str:
+    """What is used of what a quota allows: its limits, or everything else."""
+    status = quota.get("status") or EMPTY
+    hard, used = status.get("hard") or EMPTY, status.get("used") or EMPTY
+    wanted = part == "limits"
+    return ", ".join(
+        f"{name}: {used.get(name, 0)}/{hard[name]}"
+        for name in sorted(hard)
+        if name.startswith("limits") == wanted
+    )
+
+
+def role_reference(binding: JsonObject, _now: datetime) -> str:
+    """Kind and name of the role that a binding gives."""
+    reference = binding.get("roleRef") or EMPTY
+    return f"{reference.get('kind', '')}/{reference.get('name', '')}"
+
+
+def subjects(binding: JsonObject, _now: datetime, kind: str) -> str:
+    """Who is given a role, of one kind of subjects."""
+    found = [each for each in binding.get("subjects") or () if each.get("kind") == kind]
+    names = (
+        "/".join(filter(None, (each.get("namespace"), each.get("name"))))
+        if kind == "ServiceAccount"
+        else each.get("name", "")
+        for each in found
+    )
+    return ", ".join(names)
+
+
+def endpoint_addresses(endpoints: JsonObject, _now: datetime) -> str:
+    """The first addresses with their ports."""
+    texts: list[str] = []
+    for subset in endpoints.get("subsets") or ():
+        addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
+        ports = [port.get("port", 0) for port in subset.get("ports") or ()]
+        texts += [f"{ip}:{port}" for port in ports for ip in addresses] or addresses
+    return _first_few(texts) or _NONE
+
+
+def slice_ports(endpoint_slice: JsonObject, _now: datetime) -> str:
+    """The ports of an endpoint slice."""
+    found = [str(port.get("port", "*")) for port in endpoint_slice.get("ports") or ()]
+    return _first_few(found) or "<unset>"
+
+
+def slice_addresses(endpoint_slice: JsonObject, _now: datetime) -> str:
+    """The first addresses of an endpoint slice."""
+    found = [
+        address
+        for endpoint in endpoint_slice.get("endpoints") or ()
+        for address in endpoint.get("addresses") or ()
+    ]
+    return _first_few(found) or "<unset>"
+
+
 def _at(obj: JsonObject, path: str) -> JsonValue:
     return pick(obj, tuple(path.split(".")))
 
@@ -290,18 +428,26 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         access_modes,
         age,
         age_of,
+        autoscaler_reference,
+        autoscaler_targets,
         budget_limit,
         claim_of,
         claim_state,
         component_message,
         component_state,
         data_count,
+        endpoint_addresses,
         event_count,
         event_message,
         event_object,
         event_source,
         first_seen,
         fraction,
+        group_policy,
+        group_status,
+        ingress_address,
+        ingress_hosts,
+        ingress_ports,
         job_duration,
         job_status,
         kernel,
@@ -313,22 +459,14 @@ CELLS: Final[dict[str, Callable[..., JsonValue]]] = {
         pod_ready,
         pod_state,
         ports,
+        quota_usage,
         readiness_gates,
         restarts,
+        role_reference,
         selector,
-        group_cells.group_policy,
-        group_cells.group_status,
-        stored_cells.autoscaler_reference,
-        stored_cells.autoscaler_targets,
-        stored_cells.endpoint_addresses,
-        stored_cells.ingress_address,
-        stored_cells.ingress_hosts,
-        stored_cells.ingress_ports,
-        stored_cells.quota_usage,
-        stored_cells.role_reference,
-        stored_cells.slice_addresses,
-        stored_cells.slice_ports,
-        stored_cells.subjects,
+        slice_addresses,
+        slice_ports,
+        subjects,
         template_containers,
         truth,
     )
