@@ -9,8 +9,8 @@ from collections import deque
 from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import RandomNumbers
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
 from stellwerk.world.decide import Decision

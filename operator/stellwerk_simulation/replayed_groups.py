@@ -10,8 +10,8 @@ from typing import Final
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.journal.entries import GroupBegun, GroupDecided
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group_key import PodGroupKey

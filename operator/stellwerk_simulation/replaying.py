@@ -16,8 +16,8 @@ from stellwerk.backend.queued_pod import POPPED, ActiveItem, QueuedPod
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecord
 from stellwerk.explain.steps import finished
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.journal.entries import (
     Answered,
     Asked,

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.garbage import collect_seldom
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo, parse_pod
@@ -28,8 +28,7 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.costly_filters import TURN_SECONDS
 from stellwerk.scheduler.slices import SLICE_SECONDS
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support.builders import make_cache, make_node, make_pod
 
 DRIVER = "gpu.example.com"

@@ -14,9 +14,9 @@ from typing import Any
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
@@ -24,7 +24,7 @@ from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.observers.instruments import ProfileStopwatch
 from stellwerk.scheduler.schedule_one import SAMPLED_ATTEMPTS
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.benchmarks.bench_decide import fill
 from tests.benchmarks.workloads import make_pod
 

@@ -13,7 +13,7 @@ import pytest
 from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.interface import PermitResult
-from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.types import OK, Code, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import GROUP, PLURAL
 from stellwerk_cluster.cluster import ClusterOptions

@@ -3,12 +3,14 @@
 Invariant: the port answers as that of `stellwerk run` does, without credentials.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import aiohttp
 
+from stellwerk.framework.handle import RandomNumbers
 from stellwerk.metrics import Metrics
 from stellwerk.serving.explanations import ExplanationRoutes
 from stellwerk.serving.exposition import exposition
@@ -40,8 +42,11 @@ class ExplainingPort:
 
 
 @asynccontextmanager
-async def explaining_port() -> AsyncIterator[ExplainingPort]:
-    async with running() as world, aiohttp.ClientSession() as session:
+async def explaining_port(
+    numbers: Callable[[int | None], RandomNumbers] = Random,
+) -> AsyncIterator[ExplainingPort]:
+    """`numbers` break ties."""
+    async with running(numbers=numbers) as world, aiohttp.ClientSession() as session:
         answers = ExplainingPort("", world, session)
         routes = ExplanationRoutes(world.operator.explanations, lambda: answers.leader)
         server = HttpServer(

@@ -213,10 +213,12 @@ class InProcess:
 
 @asynccontextmanager
 async def running(
-    clock: VirtualClock | None = None, recording: Recording | None = None
+    clock: VirtualClock | None = None,
+    recording: Recording | None = None,
+    numbers: Callable[[int | None], RandomNumbers] = Random,
 ) -> AsyncIterator[InProcess]:
     """An operator whose scheduling coroutine runs until the block ends."""
-    world = InProcess(clock, recording)
+    world = InProcess(clock, recording, numbers)
     task = asyncio.create_task(world.operator.scheduler.run())
     try:
         yield world

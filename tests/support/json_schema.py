@@ -38,3 +38,31 @@ def _of_object(value: Mapping[str, Any], schema: Mapping[str, Any], at: str) -> 
             yield f"{at}.{name} is not described"
         else:
             yield from violations(item, of_name, f"{at}.{name}")
+
+
+def described(document: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Schema → the paths of its fields with their types; ? behind what may be absent."""
+    schemas = document["components"]["schemas"]
+    return {name: dict(sorted(_fields(schemas[name], ""))) for name in sorted(schemas)}
+
+
+def _fields(schema: Mapping[str, Any], at: str) -> Iterator[tuple[str, str]]:
+    required = schema.get("required", ())
+    for name, of_name in schema.get("properties", {}).items():
+        path = f"{at}.{name}" if name in required else f"{at}.{name}?"
+        yield path, _type(of_name)
+        yield from _fields(of_name, path)
+    for inner, of_inner in (
+        ("[]", schema.get("items")),
+        (".*", schema.get("additionalProperties")),
+    ):
+        if of_inner is not None:
+            yield f"{at}{inner}", _type(of_inner)
+            yield from _fields(of_inner, f"{at}{inner}")
+
+
+def _type(schema: Mapping[str, Any]) -> str:
+    found = [schema.get("type", "anything"), schema.get("format", "")]
+    found += map(str, schema.get("enum", ()))
+    found += ["or null"] if schema.get("nullable") else []
+    return " ".join(filter(None, found))

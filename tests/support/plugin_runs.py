@@ -8,16 +8,14 @@ from typing import Any, TypeVar, cast
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.background import Background, NoBackground
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PRE_FILTER, PRE_SCORE
 from stellwerk.framework.handle import STANDING_CLOCK, DevicesUncounted, NoPodGroups
 from stellwerk.framework.interface import FilterPlugin, ScorePlugin
 from stellwerk.framework.services import DeviceCounts, Handle, PodGroups
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from tests.support.builders import make_cache
 
 PluginT = TypeVar("PluginT")

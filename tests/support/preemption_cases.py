@@ -8,10 +8,10 @@ from typing import Any
 from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import load_profile

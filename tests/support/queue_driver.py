@@ -16,7 +16,7 @@ from typing_extensions import override
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.backend.queueing_policy import QueueingPolicy, QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.framework.status import OK, Status, unschedulable
+from stellwerk.framework.types import OK, Status, unschedulable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

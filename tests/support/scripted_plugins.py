@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import PermitResult, PreFilterResult
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP
+from stellwerk.framework.types import OK, SKIP, FilterResult
 from stellwerk.plugins import registry
 
 _ANSWERS: dict[str, Any] = {

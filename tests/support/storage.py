@@ -9,14 +9,13 @@ import numpy as np
 
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import FILTER, PRE_FILTER
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import offline_services
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache
 from tests.support.memory_client import MemoryClient
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stellwerk.backend.backoff_queue import Backoff
 from stellwerk.framework.events import ClusterChange, ClusterEventWithHint
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import Status
 from stellwerk.models.pod import PodInfo
 
 

@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 SERIES_END_SECONDS: Final = 360.0
 SERIES_REFRESH_SECONDS: Final = 1800.0
 MAINTENANCE_SECONDS: Final = 60.0
+CLOSING_SECONDS: Final = 1.0
+"""So long the end of the process waits for events: they inform, and decide nothing."""
 _NAME_BYTES: Final = 253
 _INSTANCE_BYTES: Final = 128
 _QUEUED_EVENTS: Final = 32_768
@@ -239,9 +241,10 @@ class EventRecorder(Recorder):
             return False
         return True
 
-    async def close(self, timeout_seconds: float = 5.0) -> None:
-        """Write what is left, within the time given, and end."""
-        await self.flush(timeout_seconds)
+    async def close(self, timeout_seconds: float = CLOSING_SECONDS) -> None:
+        """Write what is left, within the time given, and end; what is left then is counted."""
+        if not await self.flush(timeout_seconds):
+            self._metrics.events_dropped.labels("shutdown").inc(len(self._queue) + self._writing)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

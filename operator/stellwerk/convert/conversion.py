@@ -35,17 +35,18 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.profile import parse_spec
 
 GROUP: Final = "kubescheduler.config.k8s.io"
-_DROPPED: Final[Mapping[str, str]] = {
+NOT_IN_PROFILES: Final[Mapping[str, str]] = {
     "parallelism": "filters and scores work on all nodes at once",
-    "leaderElection": "the operator runs as one replica, without an election",
-    "clientConnection": "the connection is set by the flags of stellwerk run",
-    "healthzBindAddress": "the address is set by --bind-address of stellwerk run",
-    "metricsBindAddress": "the address is set by --bind-address of stellwerk run",
+    "leaderElection": "stellwerk run --leader-elect and --leader-elect-* set it",
+    "clientConnection": "stellwerk run --kubeconfig and --context set it",
+    "healthzBindAddress": "stellwerk run --bind-address sets it",
+    "metricsBindAddress": "stellwerk run --bind-address sets it",
     "enableProfiling": "there are no profiling endpoints",
     "enableContentionProfiling": "there are no profiling endpoints",
-    "delayCacheUntilActive": "the operator runs as one replica, without a standby",
+    "delayCacheUntilActive": "a standby of stellwerk run --leader-elect keeps its cache filled",
 }
-"""Fields of the configuration that no profile has, and why nothing is lost, or where to look."""
+"""Fields of the configuration that no profile has, and why nothing is lost, or where to look. A
+test holds the flags against those of `stellwerk run`."""
 
 _CONVERTED: Final = frozenset(
     {
@@ -186,8 +187,8 @@ def _drafts(
 
 def _warn_of_the_rest(document: Mapping[str, Any], version: str, draft: ProfileDraft) -> None:
     for name in document:
-        if name in _DROPPED:
-            draft.warn(name, f"has no counterpart; {_DROPPED[name]}")
+        if name in NOT_IN_PROFILES:
+            draft.warn(name, f"has no counterpart; {NOT_IN_PROFILES[name]}")
         elif name not in _CONVERTED:
             draft.warn(name, "unknown field, left out")
     if version in OWN_STRATEGY_VERSIONS:

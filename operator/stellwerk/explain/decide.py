@@ -19,20 +19,17 @@ from stellwerk.backend.priority_classes import PriorityClasses
 from stellwerk.clock import VirtualClock
 from stellwerk.errors import SchedulerError
 from stellwerk.explain.devices import devices_of
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
-from stellwerk.framework.feasibility import Feasibility
 from stellwerk.framework.interface import PostFilterResult
 from stellwerk.framework.scoring import Scores
-from stellwerk.framework.status import CODE_NAMES, OK, Status
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import CODE_NAMES, OK, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import load_profile
 from stellwerk.plugins.default_preemption import DefaultPreemption, EveryCandidate
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import Decision
 from stellwerk.world.decide import decide as decide_pod
 from stellwerk.world.offline import offline_profile, offline_queue

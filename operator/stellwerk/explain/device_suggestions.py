@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from stellwerk.explain.device_report import holder_text, plugin_of, searched
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint

@@ -6,7 +6,7 @@ Invariant: the allocations shown for a node are those that Reserve would keep fo
 
 from stellwerk.explain.device_report import device_report, plugin_of
 from stellwerk.explain.steps import finished
-from stellwerk.framework.status import CODE_NAMES
+from stellwerk.framework.types import CODE_NAMES
 from stellwerk.models.json_values import JsonObject
 from stellwerk.plugins.dynamic_resources.claims import consumer_of, reserved_for
 from stellwerk.plugins.dynamic_resources.extended_resources import CLAIM_NAME

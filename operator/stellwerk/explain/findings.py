@@ -11,12 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from stellwerk.framework.diagnosis import Diagnosis
-from stellwerk.framework.feasibility import Feasibility
-from stellwerk.framework.filter_result import FilterResult
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import Feasibility, FilterResult, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.world.decide import find_nodes
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World

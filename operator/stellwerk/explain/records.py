@@ -16,7 +16,7 @@ import numpy as np
 
 from stellwerk.framework.containment import is_trusted
 from stellwerk.framework.scoring import PluginScore, Scores
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import Status
 from stellwerk.snapshot.columns import IntColumn, RowColumn
 from stellwerk.world.decide import Decision, Search
 

@@ -27,7 +27,7 @@ from stellwerk.explain.records import DecisionRecord, DecisionRecords, score_at
 from stellwerk.explain.steps import Steps
 from stellwerk.framework.diagnosis import fit_error, reason_counts
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision, decide

@@ -9,7 +9,6 @@ clean up.
 
 from collections.abc import Mapping
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import (
     BIND,
     PERMIT,
@@ -22,8 +21,8 @@ from stellwerk.framework.extension_points import (
 )
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import PointRunner
-from stellwerk.framework.status import OK, SKIP, Code, Status
 from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
+from stellwerk.framework.types import OK, SKIP, Code, CycleState, Status
 from stellwerk.models.pod import PodInfo
 
 MAX_PERMIT_TIMEOUT_SECONDS = 15 * 60.0

@@ -14,7 +14,6 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     ClusterEventWithHint,
@@ -41,7 +40,6 @@ from stellwerk.framework.extension_points import (
     UNRESERVE,
     Point,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     Candidate,
     PermitResult,
@@ -51,7 +49,7 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 

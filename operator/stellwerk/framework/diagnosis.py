@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stellwerk.framework.status import Code, Status
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import Code, Status, StatusColumn
 from stellwerk.snapshot.columns import Mask, RowColumn
 
 

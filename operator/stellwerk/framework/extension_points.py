@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from typing_extensions import TypeIs
 
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     BindPlugin,
     EnqueueExtensions,
@@ -36,7 +35,7 @@ from stellwerk.framework.interface import (
     ReservePlugin,
     ScorePlugin,
 )
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import FilterResult, Status
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.snapshot.columns import IntColumn
 

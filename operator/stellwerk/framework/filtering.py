@@ -11,24 +11,19 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, among_all
 from stellwerk.framework.extension_points import PRE_FILTER, PluginsByPoint
-from stellwerk.framework.feasibility import Feasibility
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import PointRunner
 from stellwerk.framework.reuse import CachedStatuses, ColumnCache
 from stellwerk.framework.row_filters import RowFilters
 from stellwerk.framework.sampling import NodeSampling
 from stellwerk.framework.services import Nominations
-from stellwerk.framework.status import Code
-from stellwerk.framework.status_column import StatusColumn
 from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.framework.types import Code, CycleState, Feasibility, FilterResult, StatusColumn
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _FEW_RESOURCES: Final = 4
 """A pod that requests more has their rows made together, rather than one at its first use."""

@@ -15,7 +15,6 @@ from typing_extensions import override
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.background import Background, NoBackground
 from stellwerk.framework.containment import UNLIMITED, PluginGuard
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import PluginsByPoint
 from stellwerk.framework.filtering import FilterPhase
 from stellwerk.framework.follow_up import FollowUp
@@ -34,6 +33,7 @@ from stellwerk.framework.services import (
     WaitingPod,
 )
 from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import Mask
 from stellwerk.snapshot.snapshot import Snapshot

@@ -10,17 +10,15 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import ClassVar, Final, Protocol, TypeAlias
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.placement_sums import PlacementSums
-from stellwerk.framework.status import OK, SKIP, Status
+from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 MAX_NODE_SCORE: Final = 100
 

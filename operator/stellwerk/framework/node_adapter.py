@@ -14,17 +14,15 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import FilterPlugin, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import unschedulable
+from stellwerk.framework.types import CycleState, FilterResult, unschedulable
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.usage import NATIVE_RESOURCES, Usage
+from stellwerk.snapshot.pod_counts import NATIVE_RESOURCES, Usage
+from stellwerk.snapshot.snapshot import NodeView
 
 
 @dataclass(frozen=True, slots=True)

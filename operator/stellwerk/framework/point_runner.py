@@ -10,12 +10,11 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Generic, Self, TypeVar
 
-from stellwerk.framework.cycle_state import CycleState, PointRun
 from stellwerk.framework.extension_points import PluginsByPoint, Point
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.status import Code, Status
 from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.framework.types import Code, CycleState, PointRun, Status
 from stellwerk.models.pod import PodInfo
 
 Role = TypeVar("Role", bound=Plugin)

@@ -10,7 +10,6 @@ from typing import TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import (
     FILTER,
     PRE_FILTER,
@@ -18,16 +17,15 @@ from stellwerk.framework.extension_points import (
     PluginsByPoint,
     is_keyed_by_spec,
 )
-from stellwerk.framework.filter_result import FITS, FilterResult, Verdicts, merge_passes
 from stellwerk.framework.interface import FilterPlugin, PlacedPods, Reuse
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import Call, PointRunner
 from stellwerk.framework.services import FilterRunner, Nominations
-from stellwerk.framework.status import Status
 from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.framework.types import FITS, CycleState, FilterResult, Status, Verdicts, merge_passes
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import VerdictColumn
-from stellwerk.snapshot.node_view import NodeOverlay, NodeView
+from stellwerk.snapshot.snapshot import NodeOverlay, NodeView
 
 FilterCall: TypeAlias = tuple[FilterPlugin, Call[FilterResult]]
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stellwerk.framework.binding import BindingPoints
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.extension_points import POST_FILTER, PluginsByPoint
 from stellwerk.framework.filtering import FilterPhase
@@ -20,8 +19,8 @@ from stellwerk.framework.point_runner import PointRunner
 from stellwerk.framework.reuse import ColumnCache
 from stellwerk.framework.sampling import NodeSampling
 from stellwerk.framework.scoring import ScorePhase
-from stellwerk.framework.status import Code, Status
 from stellwerk.framework.stopwatch import UNMEASURED, Stopwatch
+from stellwerk.framework.types import Code, CycleState, Status
 from stellwerk.models.pod import PodInfo
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.feasibility import Feasibility
+from stellwerk.framework.types import Feasibility
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.snapshot import Snapshot
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from stellwerk.framework.containment import is_trusted
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import (
     NORMALIZE_SCORE,
     PRE_SCORE,
@@ -22,11 +21,11 @@ from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import Call, PointRunner
 from stellwerk.framework.reuse import ColumnCache
-from stellwerk.framework.status import Code
 from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 Normalize = Callable[[CycleState, PodInfo, IntColumn], IntColumn]
 

@@ -12,18 +12,15 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from stellwerk.framework.background import Background
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.filter_result import Verdicts
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import PlacedPods
+from stellwerk.framework.types import CycleState, Verdicts
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import ObjectReference
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_claims import ClaimReference
-from stellwerk.snapshot.changes import Changes
-from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import Changes, Mask
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 
 class Recorder(Protocol):

@@ -9,8 +9,7 @@ from typing import Final, Protocol
 
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 
 
 class Stopwatch(Protocol):

@@ -205,8 +205,8 @@ class SchedulerProfileSpec(ConfigModel):
     tie_break: Annotated[
         Literal["Random", "NodeRank"], Field(json_schema_extra={"maxLength": 16})
     ] = "Random"
-    """How to choose among nodes of equal score: at random, as kube-scheduler does, or the one that
-    it would visit first: the oldest, a node of each zone in turn."""
+    """How to choose among nodes of equal score: at random, or the one that kube-scheduler would
+    visit first: the oldest, a node of each zone in turn."""
 
     gang_scheduling: bool = False
     """Whether pods of one group (spec.schedulingGroup of a PodGroup, or the label of the

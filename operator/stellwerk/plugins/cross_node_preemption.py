@@ -14,11 +14,10 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.interface import Candidate, PostFilterPlugin, PostFilterResult
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import Code, Status, unresolvable, unschedulable
+from stellwerk.framework.types import Code, CycleState, Status, unresolvable, unschedulable
 from stellwerk.models.plugin_args import CrossNodePreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER

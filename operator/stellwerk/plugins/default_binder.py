@@ -11,10 +11,9 @@ from typing_extensions import override
 
 from stellwerk.errors import ApiError, OutcomeUnknown
 from stellwerk.framework.binding import OUTCOME_UNKNOWN
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import BindPlugin
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status, error
+from stellwerk.framework.types import OK, CycleState, Status, error
 from stellwerk.models.pod import PodInfo
 
 

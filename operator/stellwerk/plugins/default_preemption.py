@@ -12,7 +12,6 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
 from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.interface import (
@@ -23,8 +22,16 @@ from stellwerk.framework.interface import (
     PreEnqueuePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Code, Status, error, unresolvable, unschedulable
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import (
+    OK,
+    Code,
+    CycleState,
+    Status,
+    StatusColumn,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import PREEMPT_NEVER

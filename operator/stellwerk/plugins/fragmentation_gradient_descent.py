@@ -11,7 +11,6 @@ from typing import ClassVar, Final, NamedTuple
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     PreEnqueuePlugin,
     ReservePlugin,
@@ -19,7 +18,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status
+from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
 from stellwerk.models.gpu_plugin_args import FragmentationGradientDescentArgs
 from stellwerk.models.pod import PodInfo
@@ -33,8 +32,8 @@ from stellwerk.plugins.gpu.fragmentation import (
     idle_cpu,
 )
 from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
 from stellwerk.snapshot.seen_pods import SeenShape
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "FragmentationGradientDescent"
 _NOT_TRIED: Final = -1

@@ -21,7 +21,7 @@ from stellwerk.framework.events import (
 )
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status, unresolvable
+from stellwerk.framework.types import OK, Status, unresolvable
 from stellwerk.models.plugin_args import GangSchedulingArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_defaults import GANG_SCHEDULING

@@ -9,13 +9,13 @@ from typing import ClassVar
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.amounts import GpuAmounts
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class GpuDotProduct(ScorePlugin):

@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     PreEnqueuePlugin,
@@ -22,7 +21,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status
+from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.gpu import WHOLE, GpuRequest, gpu_request
 from stellwerk.models.gpu_plugin_args import GpuPatternPlanArgs
 from stellwerk.models.pod import PodInfo
@@ -31,7 +30,7 @@ from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu.pattern_targets import PatternTargets
 from stellwerk.plugins.gpu.planned_pods import MIB
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _TAKES_NOTHING_KEPT: Final = 1
 _SHORT_OF_MEMORY: Final = 2

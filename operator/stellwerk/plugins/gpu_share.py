@@ -11,9 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.errors import ApiError, Forbidden
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -26,12 +24,21 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    SKIP,
+    CycleState,
+    FilterResult,
+    Status,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.gpu import DEVICE_IDS, GpuRequest, device_ids_text, gpu_request, refusal
 from stellwerk.models.gpu_plugin_args import GpuShareArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices, best_fit
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "GpuShare"
 _LACKS_ROOM: Final = 1

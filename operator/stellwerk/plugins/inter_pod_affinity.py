@@ -13,9 +13,7 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -30,7 +28,15 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    SKIP,
+    CycleState,
+    FilterResult,
+    Status,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.plugin_args import InterPodAffinityArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_affinity import AffinityTerm, PodAffinity
@@ -39,9 +45,9 @@ from stellwerk.plugins.pairwise.overlay_deltas import DeltaTracker, OverlayDelta
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm
 from stellwerk.snapshot.existing_terms import TermGroup, TermsByKey
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.pair_counts import PairCounts
 from stellwerk.snapshot.pair_terms import AffinitySelection, PodTerm, matches_as_existing
+from stellwerk.snapshot.pod_counts import PairCounts
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.topology import Topology
 
 if TYPE_CHECKING:

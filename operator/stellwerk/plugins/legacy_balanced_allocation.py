@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
+from stellwerk.framework.types import CycleState
 from stellwerk.models.plugin_args import LegacyBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_resources import CPU, MEMORY
 from stellwerk.plugins.volumes.attached import UNLIMITED, AttachedVolumes, VolumeId, volume_id
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 FractionColumn: TypeAlias = npt.NDArray[np.float64]
 """(n,) float64, what would be in use of what the node has; 1 where it has nothing."""

@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import MAX_NODE_SCORE, Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
+from stellwerk.framework.types import CycleState
 from stellwerk.models.plugin_args import LegacyLeastAllocatedArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class LegacyLeastAllocated(ScorePlugin):

@@ -9,14 +9,14 @@ from typing import ClassVar
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Reuse, ScorePlugin
 from stellwerk.framework.services import Handle
+from stellwerk.framework.types import CycleState
 from stellwerk.models.plugin_args import LegacyRequestedToCapacityRatioArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.strategies import MAX_UTILIZATION, score_by_utilization
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 
 class LegacyRequestedToCapacityRatio(ScorePlugin):

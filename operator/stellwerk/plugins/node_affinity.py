@@ -10,7 +10,6 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -22,7 +21,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     SKIP_FILTER,
     EnqueueExtensions,
@@ -35,7 +33,7 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status, unresolvable
+from stellwerk.framework.types import OK, SKIP, CycleState, FilterResult, Status, unresolvable
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.plugin_args import NodeAffinityArgs
 from stellwerk.models.pod import PodInfo
@@ -56,7 +54,7 @@ from stellwerk.plugins.shared.node_matching import (
 )
 from stellwerk.plugins.shared.score_normalization import normalize_to_highest
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeAffinity"
 _CONFLICT: Final = unresolvable(_NAME, "pod affinity terms conflict")

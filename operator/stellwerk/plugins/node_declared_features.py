@@ -10,7 +10,6 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -21,7 +20,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -31,11 +29,11 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.status import unresolvable
+from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeDeclaredFeatures"
 _MISSING: Final = unresolvable(_NAME, "node(s) didn't match Pod's required features")

@@ -10,15 +10,13 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterEventWithHint, Resource
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, Reuse
-from stellwerk.framework.status import unresolvable
+from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import ABSENT
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeName"
 _OTHER_NODE: Final = unresolvable(_NAME, "node(s) didn't match the requested node name")

@@ -10,7 +10,6 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -21,7 +20,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -31,13 +29,13 @@ from stellwerk.framework.interface import (
     PreFilterResult,
     Reuse,
 )
-from stellwerk.framework.status import unschedulable
+from stellwerk.framework.types import CycleState, FilterResult, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import EVERY_ADDRESS, HostPort
 from stellwerk.plugins.shared.hints import had_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeOverlay, NodeView
+from stellwerk.snapshot.snapshot import NodeOverlay, NodeView
 
 _NAME: Final = "NodePorts"
 _TAKEN: Final = unschedulable(_NAME, "node(s) didn't have free ports for the requested pod ports")

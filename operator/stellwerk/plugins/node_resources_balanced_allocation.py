@@ -11,11 +11,10 @@ from typing import ClassVar, Final
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import MAX_NODE_SCORE, PreScorePlugin, Reuse, ScorePlugin
 from stellwerk.framework.reuse import ColumnCache
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status
+from stellwerk.framework.types import OK, SKIP, CycleState, Status
 from stellwerk.models.plugin_args import NodeResourcesBalancedAllocationArgs
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.resources.amounts import (
@@ -30,7 +29,7 @@ from stellwerk.plugins.resources.amounts import (
 )
 from stellwerk.plugins.resources.strategies import scored_resources
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _HALF: Final = MAX_NODE_SCORE // 2
 _PAIR: Final = 2

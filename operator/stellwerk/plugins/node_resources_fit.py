@@ -10,7 +10,6 @@ from typing import ClassVar, Final, TypeAlias
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -22,7 +21,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -37,7 +35,14 @@ from stellwerk.framework.interface import (
 )
 from stellwerk.framework.placement_sums import PlacementSums
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status, unresolvable, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    CycleState,
+    FilterResult,
+    Status,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import is_extended_resource
 from stellwerk.models.node import NodeInfo
@@ -52,7 +57,7 @@ from stellwerk.plugins.resources.strategies import strategy_of
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.snapshot.columns import IntColumn, Mask, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 Wanted: TypeAlias = tuple[tuple[str, int], ...]
 """(resource, amount above 0) in the order in which reasons are given."""

@@ -8,7 +8,6 @@ from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -19,14 +18,13 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import EnqueueExtensions, FilterPlugin, Reuse
-from stellwerk.framework.status import unresolvable
+from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_SCHEDULE, UNSCHEDULABLE_TAINT_KEY, Taint
 from stellwerk.plugins.shared.hints import changed_node
 from stellwerk.plugins.shared.stateless import StatelessPlugin
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeUnschedulable"
 _UNSCHEDULABLE: Final = unresolvable(_NAME, "node(s) were unschedulable")

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -24,7 +23,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -35,7 +33,14 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.services import Handle, ObjectStore
-from stellwerk.framework.status import Status, error, unresolvable, unschedulable
+from stellwerk.framework.types import (
+    CycleState,
+    FilterResult,
+    Status,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.in_tree_volumes import MIGRATABLE_DRIVERS
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, EPHEMERAL, UsageKey
@@ -56,7 +61,7 @@ from stellwerk.plugins.volumes.claims import (
     uses_own_claim,
 )
 from stellwerk.snapshot.columns import IntColumn, Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "NodeVolumeLimits"
 _EXCEEDED: Final = unschedulable(_NAME, "node(s) exceed max volume count")

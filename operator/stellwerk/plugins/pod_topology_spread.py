@@ -15,9 +15,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     MAX_NODE_SCORE,
@@ -32,7 +30,15 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status, unresolvable, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    SKIP,
+    CycleState,
+    FilterResult,
+    Status,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.node import HOSTNAME_LABEL
 from stellwerk.models.plugin_args import PodTopologySpreadArgs
 from stellwerk.models.pod import PodInfo
@@ -42,7 +48,7 @@ from stellwerk.plugins.pairwise.spread_constraints import Constraint, SpreadCons
 from stellwerk.plugins.pairwise.spread_hints import spread_hints
 from stellwerk.snapshot.columns import Element, IntColumn, Mask, VerdictColumn
 from stellwerk.snapshot.counted_terms import CountedTerm, DomainCounts
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from stellwerk.snapshot.topology import NO_DOMAIN, EligibleRows, Topology
 
 _NAME: Final = "PodTopologySpread"

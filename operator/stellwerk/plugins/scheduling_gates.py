@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from stellwerk.framework.events import Action, ClusterEventWithHint, HintScope, Resource
 from stellwerk.framework.interface import EnqueueExtensions, PreEnqueuePlugin
-from stellwerk.framework.status import OK, Status, unresolvable
+from stellwerk.framework.types import OK, Status, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.shared.hints import is_own_update
 from stellwerk.plugins.shared.stateless import StatelessPlugin

@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import (
     MAX_NODE_SCORE,
     NormalizeScorePlugin,
@@ -22,14 +21,13 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status
+from stellwerk.framework.types import OK, CycleState, Status
 from stellwerk.models.node import zone_key
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.pairwise.default_selector import DefaultSelectors
-from stellwerk.snapshot.changes import ChangeCursor
-from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.columns import ChangeCursor, IntColumn, RowColumn
 from stellwerk.snapshot.pair_terms import PodTerm, SpreadSelection
+from stellwerk.snapshot.snapshot import NodeView
 
 _ZONE_WEIGHT: Final = 2.0 / 3.0
 

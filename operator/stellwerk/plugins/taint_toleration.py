@@ -8,7 +8,6 @@ from typing import ClassVar, Final
 
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -19,7 +18,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     FilterPlugin,
@@ -28,7 +26,7 @@ from stellwerk.framework.interface import (
     Reuse,
     ScorePlugin,
 )
-from stellwerk.framework.status import OK, Status, unresolvable
+from stellwerk.framework.types import OK, CycleState, FilterResult, Status, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, untolerated
 from stellwerk.plugins.shared.hints import changed_node, is_own_update
@@ -36,7 +34,7 @@ from stellwerk.plugins.shared.node_matching import untolerated_counts
 from stellwerk.plugins.shared.score_normalization import normalize_to_lowest
 from stellwerk.plugins.shared.stateless import StatelessPlugin
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "TaintToleration"
 _UNTOLERATED: Final = unresolvable(_NAME, "node(s) had untolerated taint(s)")

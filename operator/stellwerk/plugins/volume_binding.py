@@ -14,7 +14,6 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from stellwerk.errors import ApiError
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -25,7 +24,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -40,7 +38,15 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable
+from stellwerk.framework.types import (
+    OK,
+    SKIP,
+    CycleState,
+    FilterResult,
+    Status,
+    error,
+    unresolvable,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.models.pod import PodInfo
@@ -70,7 +76,7 @@ from stellwerk.plugins.volumes.writes import (
     with_selected_node,
 )
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "VolumeBinding"
 _REASONS: Final = {

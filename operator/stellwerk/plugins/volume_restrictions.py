@@ -13,7 +13,6 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     QUEUE_SKIP,
@@ -25,7 +24,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -36,7 +34,7 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.services import Handle, ObjectStore
-from stellwerk.framework.status import Status, unresolvable, unschedulable
+from stellwerk.framework.types import CycleState, FilterResult, Status, unresolvable, unschedulable
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.volumes import CLAIM, READ_ONLY, READ_WRITE, PodVolume, UsageKey
 from stellwerk.plugins.volumes.claims import (
@@ -48,7 +46,7 @@ from stellwerk.plugins.volumes.claims import (
     uses_named_claim,
 )
 from stellwerk.snapshot.columns import IntColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "VolumeRestrictions"
 _DISK: Final = 1

@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import BaseModel
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     QUEUE,
     Action,
@@ -23,7 +22,6 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     GO_ON,
     SKIP_FILTER,
@@ -34,7 +32,7 @@ from stellwerk.framework.interface import (
     Reuse,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import unresolvable
+from stellwerk.framework.types import CycleState, FilterResult, unresolvable
 from stellwerk.models.in_tree_volumes import ZONE_SEPARATOR
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import BETA_REGION_LABEL, BETA_ZONE_LABEL, REGION_LABEL, ZONE_LABEL
@@ -49,7 +47,7 @@ from stellwerk.plugins.volumes.claims import (
     uses_named_claim,
 )
 from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NAME: Final = "VolumeZone"
 _CONFLICT: Final = unresolvable(_NAME, "node(s) had no available volume zone")

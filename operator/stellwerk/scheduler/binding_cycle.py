@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.binding import OUTCOME_UNKNOWN
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.types import OK, Code, CycleState, Status
 from stellwerk.metrics import Metrics, attempts_label
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo

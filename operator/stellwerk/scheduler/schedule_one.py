@@ -13,7 +13,7 @@ from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
 from stellwerk.explain.queue_facts import rfc3339
 from stellwerk.explain.records import DecisionRecords
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.logs import ATTEMPT
 from stellwerk.metrics import Metrics
 from stellwerk.models.object_reference import pod_reference

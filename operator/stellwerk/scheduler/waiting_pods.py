@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from stellwerk.framework.handle import WaitingPods
 from stellwerk.framework.services import WaitingPod
-from stellwerk.framework.status import OK, Status, error, unschedulable
+from stellwerk.framework.types import OK, Status, error, unschedulable
 from stellwerk.models.pod import PodInfo
 
 _UNITS: Final = ((3600, "h"), (60, "m"), (1, "s"))

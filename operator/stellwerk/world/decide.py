@@ -11,17 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis, fit_error
-from stellwerk.framework.feasibility import Feasibility
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.scoring import Scores
-from stellwerk.framework.status import OK, Code, Status
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import OK, Code, CycleState, Feasibility, Status, StatusColumn
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn, RowColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 from stellwerk.world.extenders import ExtenderFilterResult
 from stellwerk.world.failure import Failure
 from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo

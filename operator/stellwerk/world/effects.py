@@ -8,11 +8,11 @@ when `apply` returns, the pod is assumed on its node or back in its place in the
 from dataclasses import dataclass
 
 from stellwerk.backend.queued_pod import QueuedPod
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import Candidate
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import Decision

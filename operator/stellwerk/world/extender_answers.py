@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.status import Code, Status
+from stellwerk.framework.types import Code, Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 from stellwerk.world.extenders import ExtenderFilterResult, Extenders

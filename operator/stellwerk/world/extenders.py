@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from stellwerk.framework.interface import PostFilterResult
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import Status
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn
 

@@ -18,8 +18,7 @@ from stellwerk.framework.events import (
     Resource,
     queue_if,
 )
-from stellwerk.framework.status import Status
-from stellwerk.framework.status_column import StatusColumn
+from stellwerk.framework.types import Status, StatusColumn
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.scheduling_spec import SchedulingSpec
 from stellwerk.world.pod_status import CLEAR_NOMINATION, LEAVE_NOMINATION, NominatingInfo

@@ -21,7 +21,7 @@ from stellwerk.framework.events import ClusterEventWithHint
 from stellwerk.framework.extension_points import ENQUEUE_EXTENSIONS, PRE_ENQUEUE, QUEUE_SORT
 from stellwerk.framework.handle import RandomNumbers
 from stellwerk.framework.runtime import Framework
-from stellwerk.framework.status import OK, Code, Status
+from stellwerk.framework.types import OK, Code, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import suggestion
 from stellwerk.models.pod import PodInfo

@@ -12,15 +12,13 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from stellwerk_cluster.admission.metadata import metadata_create_causes, metadata_update_causes
-from stellwerk_cluster.admission.quota_admission import new_usage
-from stellwerk_cluster.admission.quotas import QUOTAS
+from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.apimachinery import patching
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_value,
-    first_causes,
+    first_errors,
     internal,
     invalid,
     not_found,
@@ -55,7 +53,7 @@ from stellwerk_cluster.registry.write_rules import (
     keep_field,
     keep_server_owned,
     kind_as_given,
-    kind_causes,
+    kind_errors,
     set_entries,
     shown_warnings,
     specification,
@@ -64,6 +62,7 @@ from stellwerk_cluster.registry.write_rules import (
     waits_for_more,
     wrong_uid,
 )
+from stellwerk_cluster.validation.metadata import metadata_create_errors, metadata_update_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +70,8 @@ if TYPE_CHECKING:
 
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
+    from stellwerk_cluster.apimachinery.strategy import Strategy
     from stellwerk_cluster.registry.gates import DeleteGate, WriteGate
     from stellwerk_cluster.registry.store import Store
 
@@ -134,13 +133,13 @@ class Api(StoredObjects):
         for gate in self.gates:
             gate.admit(kind, obj, None, options.user)
         strategy.admit_create(obj, self, kind)
-        causes = first_causes(
-            kind_causes(kind, body),
-            metadata_create_causes(obj, strategy.name_errors, custom=kind.custom),
+        errors = first_errors(
+            kind_errors(kind, body),
+            metadata_create_errors(obj, strategy.name_errors, custom=kind.custom),
             strategy.validate(obj),
         )
-        if causes:
-            raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), causes)
+        if errors:
+            raise invalid(kind_as_given(kind, body), obj["metadata"].get("name", ""), errors)
         strategy.check_create(obj, self, kind)
         usage = self._usage(obj, None, kind)
         key: Key = (namespace, obj["metadata"]["name"])
@@ -192,7 +191,7 @@ class Api(StoredObjects):
         check_version(kind, name, metadata.get("resourceVersion", ""), stored)
         if metadata.get("uid", stored.obj["metadata"]["uid"]) != stored.obj["metadata"]["uid"]:
             raise wrong_uid(kind, key, metadata["uid"], stored)
-        wrong_kind = kind_causes(kind, body)
+        wrong_kind = kind_errors(kind, body)
         if wrong_kind:
             raise invalid(kind_as_given(kind, body), name, wrong_kind)
         return self._replace(kind, stored, obj, options, subresource)
@@ -228,8 +227,8 @@ class Api(StoredObjects):
         uid = stored.obj["metadata"]["uid"]
         if metadata.get("uid", uid) != uid:
             # Two layers of the API server check the metadata of an update, and both report.
-            cause = bad_value("metadata.uid", metadata["uid"], "field is immutable")
-            raise invalid(kind, key[1], [cause, cause])
+            error = bad_value("metadata.uid", metadata["uid"], "field is immutable")
+            raise invalid(kind, key[1], [error, error])
         return self._replace(kind, stored, obj, options, subresource)
 
     def replace_applied(
@@ -372,12 +371,12 @@ class Api(StoredObjects):
         ):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
         layers = (1, 0) if subresource == "status" else strategy.metadata_layers
-        causes = first_causes(
-            metadata_update_causes(obj, old, layers, custom=kind.custom),
+        errors = first_errors(
+            metadata_update_errors(obj, old, layers, custom=kind.custom),
             strategy.validate_update(obj, old, subresource),
         )
-        if causes:
-            raise invalid(kind, stored.key[1], causes)
+        if errors:
+            raise invalid(kind, stored.key[1], errors)
         set_entries(obj, managed, old)
         usage = {}
         if subresource != "status":

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from stellwerk_cluster.apimachinery.comparison import Comparison, compare
-from stellwerk_cluster.apimachinery.failures import Cause, StatusError
+from stellwerk_cluster.apimachinery.failures import FieldError, StatusError
 from stellwerk_cluster.apimachinery.field_sets import (
     FieldSet,
     contains,
@@ -272,14 +272,14 @@ class ApplyConflictError(Exception):
             text = f"1 conflict: conflict with {manager.shown}: {path_text(path)}"
         else:
             text = f"{count} conflicts: {_listed(self.conflicts)}"
-        causes = [
-            Cause(path_text(path), "FieldManagerConflict", f"conflict with {manager.shown}")
+        errors = [
+            FieldError(path_text(path), "FieldManagerConflict", f"conflict with {manager.shown}")
             for manager, path in self.conflicts
         ]
         details = {
             "causes": [
                 {"reason": each.reason, "message": each.message, "field": each.field}
-                for each in causes
+                for each in errors
             ]
         }
         return StatusError(409, "Conflict", f"Apply failed with {text}", details=details)

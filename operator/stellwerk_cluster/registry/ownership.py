@@ -47,10 +47,10 @@ from stellwerk_cluster.registry.managed_fields import (
 if TYPE_CHECKING:
     from stellwerk.clock import Clock
     from stellwerk.models.json_values import JsonObject
-    from stellwerk_cluster.admission.strategy import Strategy
     from stellwerk_cluster.apimachinery.field_sets import FieldSet
     from stellwerk_cluster.apimachinery.kinds import ResourceKind
     from stellwerk_cluster.apimachinery.objects import JsonValue
+    from stellwerk_cluster.apimachinery.strategy import Strategy
     from stellwerk_cluster.registry.custom_kinds import CustomKinds
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

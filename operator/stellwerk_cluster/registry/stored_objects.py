@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from typing_extensions import override
 
 from stellwerk_cluster.admission.plugins import DEFAULT_PLUGINS
-from stellwerk_cluster.admission.strategy import Reader
 from stellwerk_cluster.apimachinery.failures import not_found
+from stellwerk_cluster.apimachinery.strategy import Reader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

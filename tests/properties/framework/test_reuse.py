@@ -17,7 +17,6 @@ from stellwerk.backend.cache import Cache
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework import runtime
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import (
     FILTER,
     NORMALIZE_SCORE,
@@ -28,6 +27,7 @@ from stellwerk.framework.extension_points import (
 from stellwerk.framework.offline import offline_services
 from stellwerk.framework.reuse import MAX_CACHE_BYTES, ColumnCache
 from stellwerk.framework.runtime import Framework
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.models.plugin_description import ExtensionPoint
@@ -35,7 +35,7 @@ from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.models.profile import DEFAULT_PROFILE_MANIFEST, load_profile
 from stellwerk.plugins.assembly import Assembly
 from stellwerk.plugins.registry import known_plugins
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_node, make_pod
 from tests.support.in_process import make_profile, running
 

@@ -19,16 +19,16 @@ from typing_extensions import override
 from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.errors import ApiError, Conflict, Forbidden, NotFound, Unavailable
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import Offline, offline_services
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import DynamicResourcesArgs
 from stellwerk.models.pod import parse_pod
 from stellwerk.models.quantity import parse_quantity
 from stellwerk.plugins.dynamic_resources.plugin import DynamicResources
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod
 
 GROUP = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"

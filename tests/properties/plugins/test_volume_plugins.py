@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import Status
+from stellwerk.framework.types import CycleState, Status
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.node_volume_limits import NodeVolumeLimits

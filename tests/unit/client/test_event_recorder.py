@@ -364,6 +364,18 @@ async def test_close_does_not_wait_for_ever() -> None:
     assert made.sink.created == []
 
 
+async def test_events_that_cannot_be_written_hold_up_the_end_for_a_second_and_are_counted() -> None:
+    made = Bench()
+    made.recorder.start()
+    made.sink.open.clear()
+    for number in range(50):
+        made.failed(ObjectReference("Pod", "v1", "default", "web", f"uid-{number}"))
+    began = asyncio.get_running_loop().time()
+    await made.recorder.close()
+    assert 0.9 < asyncio.get_running_loop().time() - began < 3
+    assert made.dropped("shutdown") == 50
+
+
 async def test_recording_costs_the_scheduler_a_few_microseconds() -> None:
     made = Bench()
     references = iter(

@@ -1,12 +1,16 @@
 """Old configurations become profiles: pairs of files, and what is refused."""
 
+import argparse
 import json
+import re
+from fnmatch import fnmatch
 from typing import Any
 
 import pytest
 import yaml
 
-from stellwerk.convert.conversion import convert, convert_text, render
+from stellwerk.commands import run
+from stellwerk.convert.conversion import NOT_IN_PROFILES, convert, convert_text, render
 from stellwerk.convert.draft import normal_extender
 from stellwerk.convert.known_names import ENTRY_POINT_GROUP, OFF_BY_DEFAULT, unknown_plugin
 from stellwerk.errors import ConfigurationError, ProfileError
@@ -308,3 +312,14 @@ def test_the_names_of_in_tree_plugins_are_those_of_the_registry() -> None:
     assert {name for name in in_tree if unknown_plugin(name)} == set()
     assert OFF_BY_DEFAULT - in_tree == set()
     assert ENTRY_POINT_GROUP == REGISTRY_GROUP
+
+
+def test_each_flag_that_a_warning_names_is_one_of_the_operator() -> None:
+    parser = argparse.ArgumentParser()
+    run.add_arguments(parser)
+    flags = re.findall(r"--[a-z-]+", parser.format_help())
+    named = [
+        flag for text in NOT_IN_PROFILES.values() for flag in re.findall(r"--[a-z-]+\*?", text)
+    ]
+    assert len(named) >= 7
+    assert [flag for flag in named if not any(fnmatch(known, flag) for known in flags)] == []

@@ -8,7 +8,6 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.framework.containment import UNLIMITED, Unlimited, contained
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import (
     Action,
     ClusterChange,
@@ -17,7 +16,6 @@ from stellwerk.framework.events import (
     Resource,
 )
 from stellwerk.framework.extension_points import points_of
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.interface import (
     EnqueueExtensions,
     FilterPlugin,
@@ -30,10 +28,10 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.status import OK, Code, Status, unschedulable
+from stellwerk.framework.types import OK, Code, CycleState, FilterResult, Status, unschedulable
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.plugins.node_name import NodeName
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, pod_info
 from tests.support.plugin_runs import make_plugin
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.sampling import nodes_to_find
+from stellwerk.framework.types import CycleState
 from stellwerk.models.json_values import JsonObject
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_node, pod_info
 from tests.support.preemption_cases import Arena, make_arena
 

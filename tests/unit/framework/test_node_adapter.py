@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import points_of
 from stellwerk.framework.interface import Plugin, Reuse
 from stellwerk.framework.node_adapter import Node, NodeFilterPlugin, NodeScorePlugin
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.taints import Taint
 from stellwerk.plugins.registry import describe
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 

@@ -5,13 +5,12 @@ from typing import ClassVar
 import pytest
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.extension_points import BIND, RESERVE
 from stellwerk.framework.interface import BindPlugin, ReservePlugin
 from stellwerk.framework.plugin_failure import PluginFailure
 from stellwerk.framework.point_runner import PointRunner
-from stellwerk.framework.status import OK, Code, Status, error, unschedulable
 from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.framework.types import OK, Code, CycleState, Status, error, unschedulable
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo
 from tests.support.builders import pod_info

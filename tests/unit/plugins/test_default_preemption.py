@@ -5,10 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import ProfileHandle, Services
 from stellwerk.framework.interface import Candidate
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.plugin_args import DefaultPreemptionArgs
 from stellwerk.models.pod import parse_pod

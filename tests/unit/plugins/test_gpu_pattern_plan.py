@@ -8,11 +8,11 @@ from typing_extensions import override
 
 from stellwerk.backend.cache import Cache
 from stellwerk.framework.background import Background, NoBackground, Outcome
-from stellwerk.framework.cycle_state import CycleState
+from stellwerk.framework.types import CycleState
 from stellwerk.models.gpu import DEVICE_IDS
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.gpu_pattern_plan import GpuPatternPlan
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores
 

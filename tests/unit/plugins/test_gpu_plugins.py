@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import ScorePlugin
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo, parse_pod
 from stellwerk.plugins.fragmentation_gradient_descent import FragmentationGradientDescent
 from stellwerk.plugins.gpu.fragmentation import TypicalPod, TypicalPods
@@ -19,7 +19,7 @@ from stellwerk.plugins.gpu_clustering import GpuClustering
 from stellwerk.plugins.gpu_dot_product import GpuDotProduct
 from stellwerk.plugins.gpu_packing import GpuPacking
 from stellwerk.plugins.gpu_share import GpuShare
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.gpu_cluster import gpu_cache, gpu_node, gpu_pod, gpu_pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, statuses
 

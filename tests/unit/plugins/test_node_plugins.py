@@ -4,15 +4,14 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.plugins.node_affinity import NodeAffinity
 from stellwerk.plugins.node_declared_features import NodeDeclaredFeatures
 from stellwerk.plugins.node_name import NodeName
 from stellwerk.plugins.node_unschedulable import NodeUnschedulable
 from stellwerk.plugins.shared.score_normalization import normalize_to_highest
 from stellwerk.plugins.taint_toleration import TaintToleration
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import (
     make_plugin,

@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import ScorePlugin
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.legacy_balanced_allocation import LegacyBalancedAllocation
 from stellwerk.plugins.legacy_least_allocated import LegacyLeastAllocated
 from stellwerk.plugins.legacy_requested_to_capacity_ratio import LegacyRequestedToCapacityRatio
 from stellwerk.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from stellwerk.plugins.node_resources_fit import NodeResourcesFit
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 from tests.support.builders import make_cache, make_node, make_pod, pod_info
 from tests.support.plugin_runs import make_plugin, raw_scores, reasons_on, scores_on, statuses
 

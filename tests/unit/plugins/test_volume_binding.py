@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from stellwerk.errors import Conflict
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
-from stellwerk.framework.status import OK, SKIP, Code, Status
+from stellwerk.framework.types import OK, SKIP, Code, CycleState, Status
 from stellwerk.models.plugin_args import VolumeBindingArgs
 from stellwerk.plugins.volume_binding import VolumeBinding
 from stellwerk.plugins.volumes.writes import with_selected_node

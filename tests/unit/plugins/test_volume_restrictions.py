@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
-from stellwerk.framework.status import SKIP, Code
+from stellwerk.framework.types import SKIP, Code, CycleState
 from stellwerk.plugins.volume_restrictions import VolumeRestrictions
 from tests.support.builders import make_node, make_pod, pod_info
 from tests.support.storage import StorageWorld, claim_volume, make_claim

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stellwerk.framework.events import Action, ClusterChange, Resource, queue_if
-from stellwerk.framework.status import SKIP, Code, Status
+from stellwerk.framework.types import SKIP, Code, Status
 from stellwerk.plugins.volume_zone import VolumeZone
 from tests.support.builders import make_node, pod_info
 from tests.support.storage import (

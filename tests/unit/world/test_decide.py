@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from stellwerk.explain.decide import Case
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate, PostFilterResult
 from stellwerk.framework.plugin_failure import PluginFailure
-from stellwerk.framework.status import unresolvable, unschedulable
+from stellwerk.framework.types import CycleState, unresolvable, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import parse_node
 from stellwerk.plugins.default_preemption import ASKED

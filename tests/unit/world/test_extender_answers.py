@@ -10,7 +10,7 @@ import pytest
 from typing_extensions import override
 
 from stellwerk.errors import SchedulerError
-from stellwerk.framework.status import Status, unschedulable
+from stellwerk.framework.types import Status, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.snapshot.columns import IntColumn

@@ -18,7 +18,7 @@ from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.quantity import parse_quantity
 from stellwerk.models.resource_slice import DeviceKey, PoolKey
 from stellwerk.plugins.dynamic_resources.claims import RESOURCE_CLAIM
-from stellwerk.snapshot.changes import ChangeCursor, Changes
+from stellwerk.snapshot.columns import ChangeCursor, Changes
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from stellwerk.errors import ApiError, Conflict, NotFound
 from stellwerk.framework.follow_up import ClusterWriter, FollowUp
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, Status, error
+from stellwerk.framework.types import OK, Status, error
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.object_reference import pod_reference
 from stellwerk.models.pod import PodInfo

@@ -16,11 +16,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.services import ObjectStore
-from stellwerk.framework.status import error, unresolvable
-from stellwerk.framework.turn import completes
+from stellwerk.framework.types import CycleState, FilterResult, completes, error, unresolvable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.node import NodeInfo
 from stellwerk.models.pod import PodInfo
@@ -59,10 +56,15 @@ from stellwerk.plugins.dynamic_resources.resource_pools import (
 from stellwerk.plugins.dynamic_resources.state_data import StateData
 from stellwerk.plugins.shared.device_classes import DeviceClasses
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.snapshot.changes import ChangeCursor, RowCursor
-from stellwerk.snapshot.columns import IntColumn, Mask, RowColumn, VerdictColumn
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import (
+    ChangeCursor,
+    IntColumn,
+    Mask,
+    RowColumn,
+    RowCursor,
+    VerdictColumn,
+)
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 # --- equal nodes --------------------------------------------------------------------------------
 

@@ -13,10 +13,8 @@ from uuid import UUID
 import numpy as np
 from typing_extensions import override
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.diagnosis import Diagnosis
 from stellwerk.framework.events import ClusterEventWithHint
-from stellwerk.framework.filter_result import FilterResult
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.interface import (
     GO_ON,
@@ -36,7 +34,16 @@ from stellwerk.framework.interface import (
     ScorePlugin,
 )
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import OK, SKIP, Status, error, unresolvable, unschedulable
+from stellwerk.framework.types import (
+    OK,
+    SKIP,
+    CycleState,
+    FilterResult,
+    Status,
+    error,
+    unresolvable,
+    unschedulable,
+)
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.name_syntax import parse_duration
 from stellwerk.models.plugin_args import DynamicResourcesArgs
@@ -81,7 +88,7 @@ from stellwerk.plugins.dynamic_resources.node_verdicts import (
 )
 from stellwerk.plugins.dynamic_resources.state_data import PendingAllocation, StateData
 from stellwerk.snapshot.columns import IntColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 _NO_CLAIMS: Final = unschedulable(NAME, "no new claims to deallocate")
 _STILL: Final = unschedulable(NAME, "still not schedulable")

@@ -21,10 +21,8 @@ from stellwerk.models.node import NodeInfo
 from stellwerk.models.resource_slice import PARSED, Counters, Device, PoolKey, Reach, Slice, Traits
 from stellwerk.models.selectors import NodeSelector
 from stellwerk.plugins.shared.node_matching import matching_nodes
-from stellwerk.snapshot.changes import ChangeCursor, Changes, RowCursor
-from stellwerk.snapshot.columns import Mask
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.columns import ChangeCursor, Changes, Mask, RowCursor
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 SliceGroup: TypeAlias = tuple[Slice, ...]
 """The slices that some nodes see."""

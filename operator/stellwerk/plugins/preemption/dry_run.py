@@ -13,16 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import Candidate, PlacedPods
 from stellwerk.framework.services import Handle
-from stellwerk.framework.status import Status, error, unresolvable
+from stellwerk.framework.types import CycleState, Status, error, unresolvable
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.disruption_budgets import DisruptionBudgets
 from stellwerk.plugins.preemption.dry_run_results import DryRunResults, Outcome, Outcomes
 from stellwerk.plugins.preemption.victim_order import by_importance, importance
 from stellwerk.snapshot.columns import Mask, RowColumn
-from stellwerk.snapshot.node_view import NodeView
+from stellwerk.snapshot.snapshot import NodeView
 
 NO_VICTIMS: Final = unresolvable("", "No preemption victims found for incoming pod")
 

@@ -13,7 +13,7 @@ from typing import Final
 from stellwerk.framework.services import ObjectStore
 from stellwerk.models.json_values import JsonObject, text, text_or_empty
 from stellwerk.models.pod_claims import CLASS_RESOURCE_PREFIX
-from stellwerk.snapshot.changes import ChangeCursor
+from stellwerk.snapshot.columns import ChangeCursor
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ decision follows from the World and what they answered alone.
 
 from dataclasses import replace
 
-from stellwerk.framework.cycle_state import CycleState
-from stellwerk.framework.status import Code
+from stellwerk.framework.types import Code, CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.world.decide import (
     Decision,

@@ -21,8 +21,8 @@ from stellwerk.client.extender import HttpExtender, OfferedNodes, OfferedVictims
 from stellwerk.client.extender_answers import AnsweredVictims
 from stellwerk.errors import ExtenderError, SchedulerError
 from stellwerk.framework.interface import MAX_NODE_SCORE, Candidate, PostFilterResult
-from stellwerk.framework.status import OK, Code, Status, error, unschedulable
 from stellwerk.framework.time_budget import TimeBudget
+from stellwerk.framework.types import OK, Code, Status, error, unschedulable
 from stellwerk.models.foreign_text import shown
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.raw_objects import RawObjects

@@ -17,12 +17,11 @@ from typing_extensions import override
 from stellwerk import __version__
 from stellwerk.backend.queueing_policy import QueueObserver
 from stellwerk.backend.scheduling_queue import SchedulingQueue
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.events import ClusterChange
 from stellwerk.framework.interface import Plugin
 from stellwerk.framework.services import DeviceCounts, VolumeCounts
-from stellwerk.framework.status import CODE_NAMES, Code
 from stellwerk.framework.stopwatch import Stopwatch
+from stellwerk.framework.types import CODE_NAMES, Code, CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.plugin_description import ExtensionPoint
 from stellwerk.models.pod import PodInfo

@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.offline import offline_services
+from stellwerk.framework.types import CycleState
 from stellwerk.metrics import Metrics
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.follow_up import FollowUp
 from stellwerk.framework.plugin_failure import PluginFailure
+from stellwerk.framework.types import CycleState
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.default_preemption import LEFT_TO_GROUP
 from stellwerk.snapshot.columns import Mask

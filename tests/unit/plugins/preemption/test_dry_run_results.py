@@ -9,7 +9,7 @@ from stellwerk.backend.nominator import Nominator
 from stellwerk.backend.object_store import IndexedObjectStore
 from stellwerk.framework.handle import ProfileHandle
 from stellwerk.framework.offline import offline_services
-from stellwerk.framework.status import unresolvable
+from stellwerk.framework.types import unresolvable
 from stellwerk.models.node import parse_node
 from stellwerk.models.pod import parse_pod
 from stellwerk.plugins.preemption.dry_run_results import MAX_SPECS, DryRunResults, Outcomes

@@ -7,9 +7,8 @@ import numpy as np
 from typing_extensions import override
 
 from stellwerk.explain.decide import Case
-from stellwerk.framework.cycle_state import CycleState
 from stellwerk.framework.interface import PostFilterResult
-from stellwerk.framework.status import Status, unschedulable
+from stellwerk.framework.types import CycleState, Status, unschedulable
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.scheduler.extenders.decide import decide_with_extenders

@@ -11,7 +11,7 @@ from stellwerk.backend.queued_pod import Place
 from stellwerk.client.extender import go_json
 from stellwerk.errors import SchedulerError
 from stellwerk.framework.interface import Candidate, PostFilterResult
-from stellwerk.framework.status import OK
+from stellwerk.framework.types import OK
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.preemption.victim_order import best_candidates

@@ -7,7 +7,7 @@ import pytest
 from stellwerk.backend.queued_pod import Place
 from stellwerk.clock import VirtualClock
 from stellwerk.framework.interface import PermitResult
-from stellwerk.framework.status import Code, Status
+from stellwerk.framework.types import Code, Status
 from stellwerk.models.node import parse_node
 from stellwerk.series import Family, Histogram
 from tests.support.builders import make_node, make_pod

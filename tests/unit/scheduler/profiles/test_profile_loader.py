@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from stellwerk.backend.queued_pod import Place
-from stellwerk.framework.status import OK, Status
+from stellwerk.framework.types import OK, Status
 from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile_status import SchedulerProfileStatus
