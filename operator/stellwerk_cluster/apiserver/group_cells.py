@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 PLACED: Final = "scheduling.stellwerk.dev/Placed"
 """The condition whose message begins with placed and needed pods, such as `2/4`."""
 
+WAITING: Final = "scheduling.stellwerk.dev/Waiting"
+"""The condition of a group that was placed before, and waits again."""
+
 
 def group_policy(group: JsonObject, _now: datetime) -> str:
     """Gang or Basic."""
@@ -41,6 +44,9 @@ def _status_word(conditions: dict[str, JsonObject]) -> str:
     disrupted = conditions.get("DisruptionTarget")
     if disrupted is not None and disrupted["status"] == "True":
         return disrupted["reason"] or "DisruptionTarget"
+    waiting = conditions.get(WAITING)
+    if waiting is not None and waiting["status"] == "True":
+        return waiting["reason"] or "Pending"
     scheduled = conditions.get("PodGroupScheduled")
     if scheduled is None:
         return "Pending"

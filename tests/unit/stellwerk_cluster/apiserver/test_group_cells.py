@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from stellwerk_cluster.apiserver.group_cells import PLACED, group_policy, group_status
+from stellwerk_cluster.apiserver.group_cells import PLACED, WAITING, group_policy, group_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -28,6 +28,16 @@ def group(*conditions: tuple[str, str, str], policy: str = "gang") -> dict[str, 
             ),
             "PreemptionByScheduler",
             id="about to be disrupted",
+        ),
+        pytest.param(
+            group(("PodGroupScheduled", "True", "Scheduled"), (WAITING, "True", "WaitingForPods")),
+            "WaitingForPods",
+            id="placed before, waiting again",
+        ),
+        pytest.param(
+            group(("PodGroupScheduled", "True", "Scheduled"), (WAITING, "False", "Scheduled")),
+            "Scheduled",
+            id="placed again",
         ),
     ],
 )
