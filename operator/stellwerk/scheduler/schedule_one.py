@@ -7,6 +7,7 @@ pod ends in exactly one place: bound, in a queue, or gone.
 """
 
 import logging
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from stellwerk.backend.queued_pod import QueuedPod
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_UNOBSERVED: Final = nullcontext()
+
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
 
@@ -75,8 +78,10 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
-        self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
-        """What follows a decision; a recording operator takes it down before."""
+        self.on_decided: Callable[[QueuedPod, Decision], AbstractContextManager[None]] = lambda *_: (
+            _UNOBSERVED
+        )
+        """Entered with a pod and the decision on it while that is applied."""
         evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
         hand_over = HandOver(
             world,
@@ -144,7 +149,8 @@ class ScheduleOne:
             self._failures.handle(queued, profile, decision, started_seconds)
             return
         active_since, assumptions = queued.active_since, world.objects.assumptions
-        effects = self.apply(world, queued, decision)
+        with self.on_decided(queued, decision):
+            effects = apply(world, queued, decision)
         profile.framework.stopwatch.attempt(state)
         if effects.bind is None:
             self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))
