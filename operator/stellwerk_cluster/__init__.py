@@ -14,7 +14,7 @@ In order of reading, from what a client sees to what all of it rests on:
 `registry`      the verbs over the store; begin with `api`, where every write passes
 `admission`     the admission plugins, and the `strategies` of the kinds
 `defaults`      what a write leaves out; `validation` below it: what is refused, in which words
-`apimachinery`  what objects are: kinds (kinds.toml), types (types.txt), their protobuf, failures
+`apimachinery`  what objects are: kinds (kinds.toml), decoding, their protobuf, failures
 
 A room uses the rooms below it and none beside or above it. Invariant: nothing outside this package
 depends on the cluster being embedded; it is reached through its HTTP API or through

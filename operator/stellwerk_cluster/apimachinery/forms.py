@@ -1,6 +1,6 @@
 """The form of values as ownership sees it: which lists are maps or sets, what is taken whole.
 
-Forms are made from types.txt for built-in kinds and from the schema of a definition for custom
+Forms are made from the tables for built-in kinds and from the schema of a definition for custom
 ones; `typed_values` walks values along them. Invariant: a form is resolved on first use of a field
 and then kept, since types refer to themselves.
 """
@@ -11,14 +11,14 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stellwerk_cluster.apimachinery.objects import EMPTY
-from stellwerk_cluster.apimachinery.schema import atomic_types, types
+from stellwerk_cluster.schema.types import is_atomic, types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from stellwerk.models.json_values import JsonObject
     from stellwerk_cluster.apimachinery.objects import JsonValue
-    from stellwerk_cluster.apimachinery.schema import Field
+    from stellwerk_cluster.schema.types import Field
 
 
 class MapForm:
@@ -130,7 +130,7 @@ _SCALARS: Final = {
 
 @cache
 def built_in_form(type_name: str) -> Form:
-    """The form of a type of types.txt, or of a list or map of one."""
+    """The form of a type of the tables, or of a list or map of one."""
     if type_name in _SCALARS:
         return Form(scalar=_SCALARS[type_name])
     if type_name == "any":
@@ -140,21 +140,25 @@ def built_in_form(type_name: str) -> Form:
     if type_name.startswith("{"):
         return Form(MapForm({}, partial(built_in_form, type_name[1:-1])))
     makers = {name: partial(_field_form, field) for name, field in types()[type_name].items()}
-    return Form(MapForm(makers, atomic=type_name in atomic_types()))
+    return Form(MapForm(makers, atomic=is_atomic(type_name)))
 
 
 def _field_form(field: Field) -> Form:
     form = built_in_form(field.type)
-    if "atomic" in field.flags and form.members is not None:
+    if "atomic" in field.words and form.members is not None:
         return Form(MapForm({}, partial(built_in_form, field.element), atomic=True))
-    if "granular" in field.flags:
+    if "granular" in field.words:
         makers = {
             name: partial(_field_form, inner) for name, inner in types()[field.element].items()
         }
         return Form(MapForm(makers))
-    if "set" in field.flags or field.keys:
+    if "set" in field.words or field.keys:
         fields = types().get(field.element, {})
-        defaults = {key: fields[key].default for key in field.keys if fields[key].default}
+        defaults = {
+            key: fields[key].words["default"]
+            for key in field.keys
+            if "default" in fields[key].words
+        }
         element = partial(built_in_form, field.element)
         return Form(items=ListForm(element, atomic=False, keys=field.keys, defaults=defaults))
     return form

@@ -69,7 +69,7 @@ class ResourceKind:
     """Whether an update without a resourceVersion is refused."""
     verbs: tuple[str, ...] = ALL_VERBS
     schema: str = ""
-    """Name of its type in types.txt; empty: same as the kind."""
+    """Name of its type in the tables; empty: same as the kind."""
     storage: str = ""
     """Resource under whose name it is stored; empty: its own. Two rows with one storage are two
     views of it.
@@ -113,7 +113,7 @@ class ResourceKind:
 
     @property
     def type_name(self) -> str:
-        """Its type in types.txt."""
+        """Its type in the tables."""
         return self.schema or self.kind
 
     @property

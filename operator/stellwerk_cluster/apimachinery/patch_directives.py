@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from stellwerk_cluster.apimachinery.failures import bad_request
 from stellwerk_cluster.apimachinery.mismatches import json_name
-from stellwerk_cluster.apimachinery.schema import Field, types
+from stellwerk_cluster.schema.types import Field, types
 
 if TYPE_CHECKING:
     from stellwerk.models.json_values import JsonObject

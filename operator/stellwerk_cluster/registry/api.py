@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from stellwerk_cluster.admission.resource_quota import QUOTAS, new_usage
 from stellwerk_cluster.admission.strategies import strategy_of
 from stellwerk_cluster.apimachinery import patching
+from stellwerk_cluster.apimachinery.decoder import empty_field
 from stellwerk_cluster.apimachinery.failures import (
     already_exists,
     bad_value,
@@ -33,7 +34,6 @@ from stellwerk_cluster.apimachinery.objects import (
     timestamp,
     with_value,
 )
-from stellwerk_cluster.apimachinery.schema import empty_field
 from stellwerk_cluster.apimachinery.versions import for_storage
 from stellwerk_cluster.apimachinery.views import from_storage
 from stellwerk_cluster.registry.custom_kinds import CustomKinds

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from stellwerk_cluster.apimachinery.comparison import compare
+from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.failures import bad_request, internal
 from stellwerk_cluster.apimachinery.field_sets import difference
 from stellwerk_cluster.apimachinery.forms import Form, built_in_form
 from stellwerk_cluster.apimachinery.objects import EMPTY, timestamp
-from stellwerk_cluster.apimachinery.schema import zero
 from stellwerk_cluster.apimachinery.shapes import same_shape
 from stellwerk_cluster.apimachinery.typed_values import (
     FormError,

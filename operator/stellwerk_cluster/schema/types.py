@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
 from stellwerk_cluster.schema.tables import blocks, parse_line
-
-if TYPE_CHECKING:
-    from stellwerk_cluster.schema.tables import Line
 
 NumberPath: TypeAlias = tuple[int, ...]
 """The number of a field; with the numbers of the messages around it if JSON writes those inline."""
@@ -115,14 +112,13 @@ def type_block(name: str) -> TypeBlock:
 
 
 def _field(line: str) -> Field:
-    words, text = parse_line(line)
-    name, *rest = words
-    if not rest:
-        return Field(name, "", {}, text)
-    number = next((word for word in rest if word[0] == "#"), "")
-    kept = {word: words[word] for word in rest[1:] if word[0] != "#"}
+    name, _, rest = line.strip().partition(" ")
+    type_, _, rest = rest.partition(" ") if rest[:1] != "|" else ("", "", rest)
+    words, text = parse_line(rest)
+    number = next((word for word in words if word[0] == "#"), "")
+    words.pop(number, None)
     path = tuple(int(part) for part in number[1:].split(".")) if number else ()
-    return Field(name, rest[0], kept, text, path)
+    return Field(name, type_, words, text, path)
 
 
 def is_atomic(type_name: str) -> bool:

@@ -1,7 +1,7 @@
 import pytest
 
 from stellwerk_cluster.apimachinery.kinds import ALL_VERBS, built_in_kinds, parse_kinds
-from stellwerk_cluster.apimachinery.schema import types
+from stellwerk_cluster.schema.types import types
 
 FILE = """
 [subresources.status]

@@ -2,8 +2,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from stellwerk_cluster.apimachinery.decoder import zero
 from stellwerk_cluster.apimachinery.kinds import built_in_kinds
-from stellwerk_cluster.apimachinery.schema import zero
 from stellwerk_cluster.apiserver.columns import columns_of, parse_columns
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

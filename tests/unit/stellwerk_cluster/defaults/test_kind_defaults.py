@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.admission.strategies import strategy_of
+from stellwerk_cluster.apimachinery.decoder import decode
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
-from stellwerk_cluster.apimachinery.schema import decode
 from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 
 
