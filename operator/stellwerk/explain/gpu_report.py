@@ -15,8 +15,7 @@ from stellwerk.models.json_values import JsonObject
 from stellwerk.models.pod import PodInfo
 from stellwerk.plugins.gpu.devices import GpuDevices
 from stellwerk.plugins.gpu_share import GpuShare
-from stellwerk.snapshot.node_view import NodeView
-from stellwerk.snapshot.snapshot import Snapshot
+from stellwerk.snapshot.snapshot import NodeView, Snapshot
 
 _NODES: Final = 20
 """So many nodes are named, those first that lack least."""
