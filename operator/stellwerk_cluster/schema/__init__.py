@@ -28,6 +28,13 @@ that fields without a text have that of the other type. A field behind a tilde i
 stands under `*` describes fields of any type that nothing nearer describes. The numbers and the Go
 types are written by `python -m tests.support.schema_tables KUBECTL`.
 
+A kind is a block that begins with `kind` and says where it is served. What differs from a
+namespaced kind with every verb, no subresources and the field selectors of all objects stands in
+words with the names of the fields of `kinds.ResourceKind`; what a write of it goes through, behind
+`rules`, in words with the names of the fields of `strategy.Strategy`, and functions by their names
+inside `stellwerk_cluster`. A `column` of `kubectl get` is one of the shared ones or described:
+see `apiserver.tables`.
+
 Read by `apimachinery` and the rooms above it. Invariant: every type and field stands in exactly one
 file.
 """
