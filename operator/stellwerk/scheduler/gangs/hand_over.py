@@ -209,7 +209,7 @@ class HandOver:
     def _note(self, verdict: Verdict, profile: ServedProfile) -> None:
         """What a member's attempt has measured, and what broke in it."""
         if verdict.assumed is None:
-            profile.framework.stopwatch.attempt(verdict.state)
+            profile.framework.metrics_recorder.attempt(verdict.state)
         for raised in verdict.plugin_failures:
             logger.error("%s: %s", verdict.pod.key, raised, exc_info=raised)
             self.failures.count(raised, profile)
