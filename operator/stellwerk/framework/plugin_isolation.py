@@ -123,10 +123,10 @@ def isolated(plugin: Plugin, guard: PluginGuard) -> Plugin:
     """The plugin, wrapped unless it comes with Stellwerk."""
     if is_trusted(plugin):
         return plugin
-    return cast("Plugin", ContainedPlugin(plugin, guard))
+    return cast("Plugin", IsolatedPlugin(plugin, guard))
 
 
-class ContainedPlugin:
+class IsolatedPlugin:
     """Has the methods that the plugin has, each isolated.
 
     Methods with a default that a plugin need not inherit are filled in.
@@ -208,32 +208,32 @@ class ContainedPlugin:
         return lambda pod, change: QUEUE if self._guard.exhausted() else hint(pod, change)
 
 
-Check = Callable[[ContainedPlugin, Any, tuple[Any, ...]], Any]
+Check = Callable[[IsolatedPlugin, Any, tuple[Any, ...]], Any]
 
 
 # --- what each extension point asks for ---------------------------------------------------------
 
 
-def _check_status(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> Status:
+def _check_status(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> Status:
     return _status(answer)
 
 
-def _check_own_status(plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]) -> Status:
+def _check_own_status(plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]) -> Status:
     return replace(_status(answer), plugin=plugin.name)
 
 
-def _check_nothing(_: ContainedPlugin, __: object, ___: tuple[Any, ...]) -> None:
+def _check_nothing(_: IsolatedPlugin, __: object, ___: tuple[Any, ...]) -> None:
     """Whatever is answered is not looked at."""
 
 
-def _check_sort_key(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:
+def _check_sort_key(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> tuple[float, ...]:
     key = _of_kind(answer, tuple)
     if not all(isinstance(part, (int, float)) and not math.isnan(part) for part in key):
         raise PluginViolation(f"answered {key!r}, not a tuple of numbers")
     return key
 
 
-def _check_pre_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PreFilterResult:
+def _check_pre_filter(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PreFilterResult:
     result = _of_kind(answer, PreFilterResult)
     _status(result.status)
     names: object = result.node_names
@@ -247,12 +247,12 @@ def _check_pre_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -
 
 
 def _check_filter(
-    plugin: ContainedPlugin, answer: object, arguments: tuple[Any, ...]
+    plugin: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
 ) -> FilterResult:
     return plugin.checked_filter(answer, arguments)
 
 
-def _check_post_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PostFilterResult:
+def _check_post_filter(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PostFilterResult:
     result = _of_kind(answer, PostFilterResult)
     _status(result.status)
     for candidate in result.candidates:
@@ -260,12 +260,12 @@ def _check_post_filter(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) 
     return result
 
 
-def _check_scores(_: ContainedPlugin, answer: object, arguments: tuple[Any, ...]) -> IntColumn:
+def _check_scores(_: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]) -> IntColumn:
     # A copy: the plugin may write into its own array in the next cycle.
     return _column(answer, len(arguments[2]), "scores").astype(np.int64)
 
 
-def _check_permit(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> PermitResult:
+def _check_permit(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> PermitResult:
     result = _of_kind(answer, PermitResult)
     _status(result.status)
     seconds: object = result.timeout_seconds
@@ -275,22 +275,22 @@ def _check_permit(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> Pe
 
 
 def _check_hints(
-    plugin: ContainedPlugin, answer: object, _: tuple[Any, ...]
+    plugin: IsolatedPlugin, answer: object, _: tuple[Any, ...]
 ) -> list[ClusterEventWithHint]:
     return plugin.checked_hints(answer)
 
 
-def _check_hint(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> QueueingHint:
+def _check_hint(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> QueueingHint:
     """A bool is understood as the condition of Queue; nothing else stands for a QueueingHint."""
     return queue_if(answer) if isinstance(answer, bool) else _of_kind(answer, QueueingHint)
 
 
-def _check_key(_: ContainedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Hashable:
+def _check_key(_: IsolatedPlugin, answer: Hashable, __: tuple[Any, ...]) -> Hashable:
     hash(answer)
     return answer
 
 
-def _check_keys(_: ContainedPlugin, answer: object, __: tuple[Any, ...]) -> list[list[str]]:
+def _check_keys(_: IsolatedPlugin, answer: object, __: tuple[Any, ...]) -> list[list[str]]:
     return [[_of_kind(key, str) for key in _listed(each)] for each in _listed(answer)]
 
 
@@ -301,7 +301,7 @@ def _listed(answer: object) -> Sequence[object]:
 
 
 def _check_placement_scores(
-    _: ContainedPlugin, answer: object, arguments: tuple[Any, ...]
+    _: IsolatedPlugin, answer: object, arguments: tuple[Any, ...]
 ) -> IntColumn:
     return _column(answer, arguments[0].count, "scores").astype(np.int64)
 

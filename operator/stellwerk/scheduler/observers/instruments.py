@@ -1,7 +1,7 @@
 """Metrics of the scheduler: durations of plugins, movements in the queue, and the present.
 
-Every framework has a ProfileMetricsRecorder, the scheduling queue has QueueMetrics as its observer, and
-the Gauges are asked at every scrape. Invariant: what is measured is not changed, and series are
+Every framework has a ProfileMetricsRecorder, the scheduling queue has QueueMetrics as its observer,
+and the Gauges are asked at every scrape. Invariant: what is measured is not changed, and series are
 looked up once.
 """
 
