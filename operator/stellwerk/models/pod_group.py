@@ -76,8 +76,14 @@ class PodGroup:
         return replace(self, resource_version="", conditions=(), status={})
 
     @property
-    def has_run(self) -> bool:
-        """Whether enough members were placed once, as its status says."""
+    def was_placed(self) -> bool:
+        """Whether members were placed before, as its status says; what it says is never undone.
+
+        PodGroupScheduled is written once enough of them have a node. Coscheduling's groups have no
+        conditions, but the time at which their first member was bound.
+        """
+        if self.key.api == COSCHEDULING_API:
+            return bool(self.status.get("scheduleStartTime"))
         return any(
             each.get("type") == POD_GROUP_SCHEDULED and each.get("status") == "True"
             for each in self.conditions
