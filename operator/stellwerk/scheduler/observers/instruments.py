@@ -227,7 +227,7 @@ class Gauges:
         waiting, longest = {"pods": 0, "room": 0, "turn": 0}, 0.0
         for members in book.groups.values():
             if members.waiting_since is not None:
-                held = "turn" if book.is_held(members) else "room"
+                held = "turn" if book.is_inadmissible(members) else "room"
                 waiting["pods" if book.why_closed(members) else held] += 1
                 longest = max(longest, now - members.waiting_since)
         for what, count in waiting.items():

@@ -3,9 +3,9 @@ from typing import Any
 import pytest
 
 from stellwerk_cluster.admission.strategies import strategy_of
+from stellwerk_cluster.apimachinery.conversion import from_storage, to_storage
 from stellwerk_cluster.apimachinery.kinds import KindTable, ResourceKind
 from stellwerk_cluster.apimachinery.schema import decode
-from stellwerk_cluster.apimachinery.views import from_storage, to_storage
 
 
 def defaulted(type_name: str, body: dict[str, Any]) -> dict[str, Any]:
