@@ -8,7 +8,7 @@ pod ends in exactly one place: bound, in a queue, or gone.
 
 import logging
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from stellwerk.backend.queued_pod import QueuedPod
 from stellwerk.explain.evictions import Evictions
@@ -43,10 +43,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+Observed: TypeAlias = AbstractContextManager[None]
+
 _UNOBSERVED: Final = nullcontext()
 
 SAMPLED_ATTEMPTS: Final = 10
 """One attempt in so many times each plugin (`pluginMetricsSamplePercent`)."""
+
+
+def _unobserved(*_: object) -> Observed:
+    return _UNOBSERVED
 
 
 class ScheduleOne:
@@ -78,9 +84,7 @@ class ScheduleOne:
         self.records = DecisionRecords(world.clock.monotonic)
         self.evictions = Evictions()
         """Both are read by explanations."""
-        self.on_decided: Callable[[QueuedPod, Decision], AbstractContextManager[None]] = lambda *_: (
-            _UNOBSERVED
-        )
+        self.on_decided: Callable[[QueuedPod, Decision], Observed] = _unobserved
         """Entered with a pod and the decision on it while that is applied."""
         evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
         hand_over = HandOver(
