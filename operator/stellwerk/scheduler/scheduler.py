@@ -118,7 +118,7 @@ class Scheduler:
     async def run(self) -> None:
         """Schedule until cancelled; then let the bindings in flight finish."""
         self._heartbeat_seconds = self._world.clock.monotonic()
-        self.groups.reports.look_at_all()
+        self.groups.conditions.check_all()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._schedule_forever(), name="scheduling")
@@ -137,7 +137,7 @@ class Scheduler:
                 tasks.create_task(self._profile_status.run(), name="profile status")
         finally:
             await self._preemption.close()
-            await self.groups.hand_over.evictions.close()
+            await self.groups.submit.evictions.close()
             await self._bindings.drain(DRAIN_SECONDS)
 
     async def _schedule_forever(self) -> None:

@@ -18,8 +18,8 @@ from stellwerk.models.object_reference import pod_reference
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.costly_filters import MOST_TURNS, in_slices
 from stellwerk.scheduler.extenders.decide import decide_with_extenders
-from stellwerk.scheduler.gangs.group_reports import GroupReports
-from stellwerk.scheduler.gangs.hand_over import HandOver, Taken
+from stellwerk.scheduler.gangs.group_conditions import GroupConditions
+from stellwerk.scheduler.gangs.submit_group_result import SubmitGroupResult, Taken
 from stellwerk.scheduler.observers.decision_log import log_decision
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.profiles.profile_loader import ProfileLoader
@@ -51,7 +51,7 @@ from stellwerk.world.world import World
 
 logger = logging.getLogger(__name__)
 
-MEMBER_TURN_SECONDS: Final = 0.01
+MEMBER_SLICE_SECONDS: Final = 0.01
 """So long a costly filter may take for a member before it goes on in slices."""
 
 
@@ -64,8 +64,8 @@ class GroupCycle:
     outbox: Outbox
     metrics: Metrics
     failures: AttemptFailures
-    reports: GroupReports
-    hand_over: HandOver
+    conditions: GroupConditions
+    submit: SubmitGroupResult
     decide_group: Callable[[World, ServedProfile, GroupRequest], Deciding] = decide_group
     """A recording operator takes down what goes into it, and what comes of it."""
 
@@ -84,14 +84,14 @@ class GroupCycle:
         differ = self._differ(taken)
         closed = world.pod_groups.why_closed(members)
         if differ:
-            await self.hand_over.fail_all(taken, Failure.error(differ))
+            await self.submit.fail_members(taken, Failure.error(differ))
         elif closed or self._lacks_members(taken):
-            await self.hand_over.rest(taken)
+            await self.submit.requeue_untried(taken)
         elif reason := why_inadmissible(world, members):
             note_inadmissible(world, members)
             for each in taken.queued.values():
                 requeue_untried(world, each)
-            self.reports.waits_for_turn(members, reason)
+            self.conditions.inadmissible(members, reason)
         else:
             await self._attempt(taken)
             after_attempt(world, members)
@@ -158,7 +158,7 @@ class GroupCycle:
         except Exception as raised:  # noqa: BLE001 one attempt must not end the coroutine
             first = request.members[0]
             failure = self.failures.unexpected(raised, first, taken.profile)
-            await self.hand_over.fail_all(taken, failure)
+            await self.submit.fail_members(taken, failure)
             return
         decided_seconds = self.world.clock.monotonic()
         duration = self.metrics.podgroup_scheduling_algorithm_duration
@@ -167,9 +167,9 @@ class GroupCycle:
         if decision.placed:
             self._check_members(taken, decision)
         if decision.placed:
-            await self.hand_over.bind(taken, decision)
+            await self.submit.bind_members(taken, decision)
         else:
-            await self.hand_over.give_up(taken, decision)
+            await self.submit.requeue_members(taken, decision)
         self._count(taken, decision)
 
     def _count(self, taken: Taken, decision: GroupDecision) -> None:
@@ -211,7 +211,7 @@ class GroupCycle:
         """Decide a member; what costly filters have left to do is done in slices before."""
         state, now = ask.state, self.world.clock.monotonic
         for turns_left in reversed(range(MOST_TURNS)):
-            state.turn_seconds = MEMBER_TURN_SECONDS if turns_left else None
+            state.turn_seconds = MEMBER_SLICE_SECONDS if turns_left else None
             decision = await self._attempt_at(ask)
             if state.unfinished is None:
                 break
@@ -235,7 +235,7 @@ class GroupCycle:
             log_decision(ask.pod, taken.profile.scheduler_name, decision)
         if decision.failure is None:
             attempts, now = taken.queued[uid].attempts, self.world.clock.monotonic()
-            taken.records[uid] = self.hand_over.records.made(decision, attempts, now)
+            taken.records[uid] = self.submit.records.made(decision, attempts, now)
 
     def _check_members(self, taken: Taken, decision: GroupDecision) -> None:
         """Take the placement back if too few members are left, after what came between slices."""

@@ -1,28 +1,40 @@
-"""From a decision on a group to its members in binding tasks, or back in the queue.
+"""Carrying out the decision on a group: its members go to binding tasks, or back to the queue.
 
-The group cycle calls it, and waits: it is done in slices, as deciding is. Invariant: a member that
-was taken is in exactly one place when it is done, and none is in two meanwhile.
+The group cycle calls `SubmitGroupResult` (`submitPodGroupAlgorithmResult` upstream), and waits: it
+is done in slices, as deciding is. A group that could not be bound whole may ask for its bound
+members to be deleted after a time: `GroupRollback`, which group events call after each change.
+Invariants: a member that was taken is in exactly one place when it is done, and none is in two
+meanwhile; only members are deleted that have not started and that a controller makes anew, and only
+after the group's own time has passed without enough of it being bound.
 """
 
 import asyncio
 import logging
 from collections.abc import Hashable, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final
 
 from stellwerk.backend.pod_groups import GroupMembers
 from stellwerk.backend.queued_pod import QueuedPod
+from stellwerk.errors import Conflict, NotFound, SchedulerError
 from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
+from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
 from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
 from stellwerk.scheduler.binding_cycle import BindingCycle
 from stellwerk.scheduler.binding_tasks import BindingTasks
-from stellwerk.scheduler.gangs.binding_quorum import BindingQuorum
+from stellwerk.scheduler.gangs.group_conditions import (
+    PARTLY_BOUND,
+    GroupConditions,
+    group_reference,
+)
 from stellwerk.scheduler.gangs.group_evictions import GroupEviction, GroupEvictions
-from stellwerk.scheduler.gangs.group_reports import GroupReports, group_reference
+from stellwerk.scheduler.gangs.group_permit import GroupPermit
 from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.slices import Slices
 from stellwerk.world.failure import Failure
@@ -42,13 +54,13 @@ EARLY_SHARE: Final = 0.02
 EARLY_BURST_SECONDS: Final = 0.2
 """So much of it may be spent at once."""
 TASKS_AT_ONCE: Final = 32
-"""So many bindings are started before others have their turn: all begin in the next one."""
+"""So many bindings are started in one iteration of the event loop: all begin in the next one."""
 WAITING_FOR_OTHERS: Final = (
     "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
     "one or more plugins asked to wait and no plugin rejected pod"
 )
 WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
-ROOM_IS_KEPT: Final = "room is kept for the pod group"
+CAPACITY_IS_RESERVED: Final = "room is kept for the pod group"
 OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 
 
@@ -67,36 +79,36 @@ class Taken:
 
 
 @dataclass(slots=True)
-class HandOver:
-    """Starts bindings, requeues what has no node, has victims evicted, and says it of the group."""
+class SubmitGroupResult:
+    """Starts bindings, requeues what has no node, has victims evicted, and states the condition."""
 
     world: World
     bindings: BindingTasks
     binding_cycle: BindingCycle
     failures: AttemptFailures
-    reports: GroupReports
+    conditions: GroupConditions
     evictions: GroupEvictions
     outbox: Outbox
     records: DecisionRecords
     _early_seconds: float = EARLY_BURST_SECONDS
-    """What is left for early attempts."""
+    """The time that is left for early attempts."""
     _counted_seconds: float = 0.0
     """When that was last counted."""
-    _ends: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
-    """When room is kept no longer."""
+    _reservation_timers: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
+    """The ends of reservations."""
 
-    async def bind(self, taken: Taken, decision: GroupDecision) -> None:
-        """Hand the members that have a node to binding tasks, the others back to the queue."""
+    async def bind_members(self, taken: Taken, decision: GroupDecision) -> None:
+        """Start the bindings of the members that have a node, and requeue the others."""
         results = decision.attempt.results
         placed = [each for each in results if each.assumed is not None]
         needed = decision.request.needed if decision.request.group.is_gang else 1
-        quorum = BindingQuorum(len(placed), needed) if needed > 1 else None
+        quorum = GroupPermit(len(placed), needed) if needed > 1 else None
         for number, result in enumerate(results):
             await taken.slices.pass_on(at_once=number % TASKS_AT_ONCE == TASKS_AT_ONCE - 1)
             queued = taken.queued[result.pod.uid]
-            self._note(result, taken.profile)
+            self._record_result(result, taken.profile)
             if result.assumed is None:
-                self._fail(taken, queued, result.failure)
+                self._requeue_failed(taken, queued, result.failure)
                 continue
             self.records.put(taken.records[result.pod.uid])
             attempt = BindingAttempt(
@@ -110,10 +122,10 @@ class HandOver:
                 quorum=quorum,
             )
             self.bindings.start(result.pod.uid, self.binding_cycle.run(attempt))
-        self.reports.scheduled(taken.members.key)
+        self.conditions.scheduled(taken.members.key)
 
-    async def give_up(self, taken: Taken, decision: GroupDecision) -> None:
-        """Put the members back, each with its own reason, and say it of the group."""
+    async def requeue_members(self, taken: Taken, decision: GroupDecision) -> None:
+        """Requeue the members, each with its own reason, and state the group's."""
         attempt = decision.attempt
         preemption = decision.preemption
         as_group = decision.same_for_all or preemption is not None
@@ -126,7 +138,7 @@ class HandOver:
         failures: dict[str, Failure] = {}
         awake: set[Hashable] = set()
         for result in attempt.results:
-            self._note(result, taken.profile)
+            self._record_result(result, taken.profile)
             failures[result.pod.uid] = _woken_once(result, awake) or waits
         if attempt.broken:
             others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
@@ -134,30 +146,30 @@ class HandOver:
                 known = failures.get(uid)
                 if known is None or known.rejected:
                     failures[uid] = others
-            self.reports.error(taken.members.key, decision.message)
+            self.conditions.error(taken.members.key, decision.message)
         else:
-            self.reports.unschedulable(taken.members.key, _group_message(decision))
+            self.conditions.unschedulable(taken.members.key, _group_message(decision))
         evicts = preemption is not None and bool(preemption.victims)
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
-        self._follow_up(attempt.results)
-        nodes = self._reserved(taken, preemption)
+        self._start_follow_ups(attempt.results)
+        nodes = self._reserve_nodes(taken, preemption)
         rests = self._early_seconds < 0
         for pod in decision.request.members:
             await taken.slices.pass_on()
             failure = failures.get(pod.uid, waits)
             taken.queued[pod.uid].waits_backoff_out = rests
-            self._fail(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
+            self._requeue_failed(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
         if preemption is not None and evicts:
             self._evict(taken, decision.request, preemption.victims)
-        self._spend(self.world.clock.monotonic() - taken.started_seconds)
+        self._count_early_seconds(self.world.clock.monotonic() - taken.started_seconds)
 
-    def _reserved(self, taken: Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
+    def _reserve_nodes(self, taken: Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
         members = taken.members
         members.ending = preemption.ending if preemption is not None else None
-        timer = self._ends.pop(members.key, None)
+        timer = self._reservation_timers.pop(members.key, None)
         if timer is not None:
             timer.cancel()
         if preemption is None:
@@ -172,18 +184,20 @@ class HandOver:
         left_seconds = since + limit_seconds - now
         if left_seconds > 0:
             loop = asyncio.get_running_loop()
-            self._ends[members.key] = loop.call_later(left_seconds, self._over, members.key)
+            self._reservation_timers[members.key] = loop.call_later(
+                left_seconds, self._end_reservation, members.key
+            )
         is_kept = left_seconds > 0 or is_first(self.world, members)
         return preemption.nodes if is_kept else {}
 
-    def _over(self, key: PodGroupKey) -> None:
-        """Room has been kept for a group long enough: have it tried, and give it up otherwise."""
-        del self._ends[key]
+    def _end_reservation(self, key: PodGroupKey) -> None:
+        """Have a group tried a last time with its reservation, which ends if that is in vain."""
+        del self._reservation_timers[key]
         members = self.world.pod_groups.groups.get(key)
         if members is not None and members.reserved_since is not None:
             self.world.activate([pod for pod in members.pods.values() if not pod.node_name])
 
-    def _spend(self, seconds: float) -> None:
+    def _count_early_seconds(self, seconds: float) -> None:
         """Count what an attempt in vain took against the time for early ones.
 
         An idle activeQ takes rejected pods early; of groups only as far as there is time for it,
@@ -200,42 +214,42 @@ class HandOver:
         name = taken.profile.scheduler_name
         self.evictions.start(GroupEviction(group, group_reference(group), members, victims, name))
 
-    def _follow_up(self, results: Sequence[MemberResult]) -> None:
-        """What PostFilter wants done in the cluster; members that share a claim want the same."""
+    def _start_follow_ups(self, results: Sequence[MemberResult]) -> None:
+        """Start what PostFilter wants done in the cluster, once for members that want the same."""
         acts = {act.act: act for each in results if (act := each.follow_up) is not None}
         for act in acts.values():
             self.outbox.follow_ups.start(act)
 
-    def _note(self, result: MemberResult, profile: ServedProfile) -> None:
-        """What a member's attempt has measured, and what broke in it."""
+    def _record_result(self, result: MemberResult, profile: ServedProfile) -> None:
+        """Record what a member's attempt has measured, and what broke in it."""
         if result.assumed is None:
             profile.framework.stopwatch.attempt(result.state)
         for raised in result.plugin_failures:
             logger.error("%s: %s", result.pod.key, raised, exc_info=raised)
             self.failures.count(raised, profile)
 
-    def _fail(
+    def _requeue_failed(
         self, taken: Taken, queued: QueuedPod, failure: Failure | None, nominated_to: str = ""
     ) -> None:
-        """Put a member back; the nomination that it had is replaced or taken away."""
+        """Requeue a member; the nomination that it had is replaced or taken away."""
         failure = failure or Failure.error("no result")
         if failure.rejected:
             failure = replace(failure, nomination=NominatingInfo(nominated_to))
         self.failures.handle(queued, taken.profile, failure, taken.started_seconds)
 
-    async def fail_all(self, taken: Taken, failure: Failure) -> None:
-        """Put every member back: something broke."""
+    async def fail_members(self, taken: Taken, failure: Failure) -> None:
+        """Requeue every member after an error."""
         for queued in taken.queued.values():
             await taken.slices.pass_on()
-            self._fail(taken, queued, failure)
-        self.reports.error(taken.members.key, failure.message)
+            self._requeue_failed(taken, queued, failure)
+        self.conditions.error(taken.members.key, failure.message)
 
-    async def rest(self, taken: Taken) -> None:
-        """The group fell below its size since its members were let in: they are gated again."""
+    async def requeue_untried(self, taken: Taken) -> None:
+        """Gate every member again: the group fell below its size since they were let in."""
         for queued in taken.queued.values():
             await taken.slices.pass_on()
             requeue_untried(self.world, queued)
-        self.reports.look(taken.members.key)
+        self.conditions.check_later(taken.members.key)
 
 
 def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
@@ -256,5 +270,83 @@ def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
 def _group_message(decision: GroupDecision) -> str:
     if decision.preemption is None:
         return decision.message
-    why = ROOM_IS_KEPT if decision.preemption.is_reservation else WAITING_FOR_VICTIMS
+    why = CAPACITY_IS_RESERVED if decision.preemption.is_reservation else WAITING_FOR_VICTIMS
     return f"{decision.message}, {why}"
+
+
+class GroupRollback:
+    """Deletes the bound members of groups that stay bound in part longer than they allow."""
+
+    def __init__(self, world: World, outbox: Outbox) -> None:
+        self._world, self._outbox = world, outbox
+        self._timers: dict[PodGroupKey, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outdated: set[PodGroupKey] = set()
+        """Groups that have not been bound in part all the time since this process began."""
+
+    def check(self, members: GroupMembers) -> None:
+        """Start the timer of a group that is bound in part, or stop it."""
+        key, group = members.key, members.group
+        if group is None or group.give_back_seconds is None or not members.is_partly_bound:
+            timer = self._timers.pop(key, None)
+            if timer is not None:
+                timer.cancel()
+            if timer is not None or members.bound:
+                self._outdated.add(key)
+        elif key not in self._timers:
+            seconds = self._left_seconds(group, group.give_back_seconds)
+            self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._end_wait, key)
+
+    def _left_seconds(self, group: PodGroup, seconds: float) -> float:
+        """The time left for the rest of a group: less where an earlier process has waited."""
+        for condition in group.conditions if group.key not in self._outdated else ():
+            if condition["type"] == PARTLY_BOUND and condition.get("status") == "True":
+                since = datetime.fromisoformat(condition["lastTransitionTime"])
+                passed = (self._world.clock.now() - since).total_seconds()
+                return min(seconds, max(0.0, seconds - passed))
+        return seconds
+
+    def _end_wait(self, key: PodGroupKey) -> None:
+        """Delete the members that are bound and may be deleted, if still too few others are."""
+        del self._timers[key]
+        self._outdated.add(key)
+        members = self._world.pod_groups.groups.get(key)
+        if members is None or members.group is None or not members.is_partly_bound:
+            return
+        bound = [pod for pod in members.pods.values() if _may_be_deleted(pod)]
+        if bound:
+            task = asyncio.get_running_loop().create_task(
+                self._delete_partly_bound(members.group, bound),
+                name=f"give back {key.shown}",
+                context=Context(),
+            )
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _delete_partly_bound(self, group: PodGroup, bound: list[PodInfo]) -> None:
+        for pod in bound:
+            try:
+                await self._outbox.client.delete_pod(pod.namespace, pod.name, pod.uid)
+            except (NotFound, Conflict):
+                continue
+            except SchedulerError as failure:
+                logger.warning("cannot give %s back: %s", pod.key, failure)
+        self._outbox.recorder.event(
+            group_reference(group),
+            "Warning",
+            "GivenBack",
+            "Scheduling",
+            f"{len(bound)} bound pods were given back: too few others could be bound for "
+            f"{group.give_back_seconds} s",
+            reporting_controller=self._world.profiles.profile_name(bound[0]),
+        )
+        members = self._world.pod_groups.groups.get(group.key)
+        if members is not None:
+            # What could not be deleted is tried again.
+            self.check(members)
+
+
+def _may_be_deleted(pod: PodInfo) -> bool:
+    """Whether a member is on a node, has not started, and will be made anew."""
+    has_begun = pod.phase not in {"", "Pending"} or bool(pod.start_time)
+    return bool(pod.node_name) and not (pod.terminating or has_begun) and pod.owner is not None
