@@ -320,7 +320,7 @@ def _world(
     nominator = Nominator() if recording is None else RecordedNominator(recording)
     queue_metrics = QueueMetrics(metrics)
     queue = SchedulingQueue(
-        active.push,
+        active.put_nowait,
         profiles,
         nominator=nominator,
         observer=queue_metrics,

@@ -212,6 +212,11 @@ class Profiles(QueueingPolicy):
                 return Status(status.code, status.reasons, plugin.name)
         return OK
 
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether there are pods to be asked about again."""
+        return bool(self._unanswered)
+
     def take_unanswered(self) -> set[str]:
         """Uids of pods to be asked about again, as a plugin could not answer; named once each."""
         uids, self._unanswered = self._unanswered, set()
