@@ -10,7 +10,7 @@ after the group's own time has passed without enough of it being bound.
 
 import asyncio
 import logging
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -23,7 +23,6 @@ from stellwerk.explain.records import DecisionRecord, DecisionRecords
 from stellwerk.models.pod import PodInfo
 from stellwerk.models.pod_group import PodGroup
 from stellwerk.models.pod_group_key import PodGroupKey
-from stellwerk.models.profile_defaults import GANG_SCHEDULING
 from stellwerk.scheduler.attempt_failures import AttemptFailures
 from stellwerk.scheduler.binding_cycle import Attempt as BindingAttempt
 from stellwerk.scheduler.binding_cycle import BindingCycle
@@ -39,10 +38,9 @@ from stellwerk.scheduler.outbox import Outbox
 from stellwerk.scheduler.slices import Slices
 from stellwerk.world.failure import Failure
 from stellwerk.world.gangs.group_attempt import MemberResult
-from stellwerk.world.gangs.group_decision import GroupDecision
-from stellwerk.world.gangs.group_preemption import GroupPreemption
-from stellwerk.world.gangs.group_request import GroupRequest
-from stellwerk.world.gangs.queue_order import gang_args, is_first, requeue_untried
+from stellwerk.world.gangs.group_decision import GroupDecision, member_failures, reserve_nodes
+from stellwerk.world.gangs.group_request import GroupRequest, TakenGroup
+from stellwerk.world.gangs.queue_order import requeue_untried
 from stellwerk.world.pod_status import NominatingInfo
 from stellwerk.world.profiles import ServedProfile
 from stellwerk.world.world import World
@@ -55,23 +53,14 @@ EARLY_BURST_SECONDS: Final = 0.2
 """So much of it may be spent at once."""
 TASKS_AT_ONCE: Final = 32
 """So many bindings are started in one iteration of the event loop: all begin in the next one."""
-WAITING_FOR_OTHERS: Final = (
-    "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, "
-    "one or more plugins asked to wait and no plugin rejected pod"
-)
 WAITING_FOR_VICTIMS: Final = "pod group is waiting for preemption to complete"
 CAPACITY_IS_RESERVED: Final = "room is kept for the pod group"
-OTHER_FAILED: Final = "failed to schedule other pod from a pod group: "
 
 
-@dataclass(slots=True)
-class Taken:
-    """The members that a cycle has in hand."""
+@dataclass(slots=True, kw_only=True)
+class GroupInCycle(TakenGroup):
+    """A group whose cycle is under way."""
 
-    queued: dict[str, QueuedPod]
-    """By uid."""
-    profile: ServedProfile
-    members: GroupMembers
     started_seconds: float
     slices: Slices
     records: dict[str, DecisionRecord] = field(default_factory=dict)
@@ -97,7 +86,7 @@ class SubmitGroupResult:
     _reservation_timers: dict[PodGroupKey, asyncio.TimerHandle] = field(default_factory=dict)
     """The ends of reservations."""
 
-    async def bind_members(self, taken: Taken, decision: GroupDecision) -> None:
+    async def bind_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         """Start the bindings of the members that have a node, and requeue the others."""
         results = decision.attempt.results
         placed = [each for each in results if each.assumed is not None]
@@ -124,28 +113,13 @@ class SubmitGroupResult:
             self.bindings.start(result.pod.uid, self.binding_cycle.run(attempt))
         self.conditions.scheduled(taken.members.key)
 
-    async def requeue_members(self, taken: Taken, decision: GroupDecision) -> None:
+    async def requeue_members(self, taken: GroupInCycle, decision: GroupDecision) -> None:
         """Requeue the members, each with its own reason, and state the group's."""
-        attempt = decision.attempt
-        preemption = decision.preemption
-        as_group = decision.same_for_all or preemption is not None
-        waits = Failure(
-            decision.message if as_group else WAITING_FOR_OTHERS,
-            decision.rejected_by,
-            rejected=True,
-        )
-        taken.members.lacks_placement = not decision.placements
-        failures: dict[str, Failure] = {}
-        awake: set[Hashable] = set()
-        for result in attempt.results:
+        preemption, results = decision.preemption, decision.attempt.results
+        for result in results:
             self._record_result(result, taken.profile)
-            failures[result.pod.uid] = _woken_once(result, awake) or waits
-        if attempt.broken:
-            others = Failure.error(f"{OTHER_FAILED}{attempt.broken}")
-            for uid in taken.queued:
-                known = failures.get(uid)
-                if known is None or known.rejected:
-                    failures[uid] = others
+        failures = member_failures(decision)
+        if decision.attempt.broken:
             self.conditions.error(taken.members.key, decision.message)
         else:
             self.conditions.unschedulable(taken.members.key, _group_message(decision))
@@ -153,42 +127,31 @@ class SubmitGroupResult:
         if evicts:
             # Before the members are requeued: they are gated until their victims are evicted.
             self.world.preempting.update(taken.queued)
-        self._start_follow_ups(attempt.results)
-        nodes = self._reserve_nodes(taken, preemption)
-        rests = self._early_seconds < 0
-        for pod in decision.request.members:
+        self._start_follow_ups(results)
+        nodes = self._reserve_nodes(taken, decision)
+        waits_backoff_out = self._early_seconds < 0
+        for uid, failure in failures.items():
             await taken.slices.pass_on()
-            failure = failures.get(pod.uid, waits)
-            taken.queued[pod.uid].waits_backoff_out = rests
-            self._requeue_failed(taken, taken.queued[pod.uid], failure, nodes.get(pod.uid, ""))
+            taken.queued[uid].waits_backoff_out = waits_backoff_out
+            self._requeue_failed(taken, taken.queued[uid], failure, nodes.get(uid, ""))
         if preemption is not None and evicts:
             self._evict(taken, decision.request, preemption.victims)
         self._count_early_seconds(self.world.clock.monotonic() - taken.started_seconds)
 
-    def _reserve_nodes(self, taken: Taken, preemption: GroupPreemption | None) -> Mapping[str, str]:
+    def _reserve_nodes(self, taken: GroupInCycle, decision: GroupDecision) -> Mapping[str, str]:
         """The nodes to which members are nominated while room is made, for a limited time."""
-        members = taken.members
-        members.ending = preemption.ending if preemption is not None else None
-        timer = self._reservation_timers.pop(members.key, None)
+        key = taken.members.key
+        timer = self._reservation_timers.pop(key, None)
         if timer is not None:
             timer.cancel()
-        if preemption is None:
-            members.reserved_since = None
+        reservation = reserve_nodes(self.world, taken.profile, taken.members, decision)
+        if reservation is None:
             return {}
-        now, since = self.world.clock.monotonic(), members.reserved_since
-        if since is None or preemption.victims:
-            members.reserved_since = since = now
-        group = members.group
-        given = group.schedule_timeout_seconds if group is not None else None
-        limit_seconds = given or gang_args(taken.profile).reservation_seconds
-        left_seconds = since + limit_seconds - now
-        if left_seconds > 0:
-            loop = asyncio.get_running_loop()
-            self._reservation_timers[members.key] = loop.call_later(
-                left_seconds, self._end_reservation, members.key
+        if reservation.left_seconds > 0:
+            self._reservation_timers[key] = asyncio.get_running_loop().call_later(
+                reservation.left_seconds, self._end_reservation, key
             )
-        is_kept = left_seconds > 0 or is_first(self.world, members)
-        return preemption.nodes if is_kept else {}
+        return reservation.nodes
 
     def _end_reservation(self, key: PodGroupKey) -> None:
         """Have a group tried a last time with its reservation, which ends if that is in vain."""
@@ -208,7 +171,9 @@ class SubmitGroupResult:
         self._early_seconds = min(EARLY_BURST_SECONDS, self._early_seconds + earned) - seconds
         self._counted_seconds = now
 
-    def _evict(self, taken: Taken, request: GroupRequest, victims: Sequence[PodInfo]) -> None:
+    def _evict(
+        self, taken: GroupInCycle, request: GroupRequest, victims: Sequence[PodInfo]
+    ) -> None:
         group = request.group
         members = [each.pod for each in taken.queued.values()]
         name = taken.profile.scheduler_name
@@ -229,42 +194,31 @@ class SubmitGroupResult:
             self.failures.count(raised, profile)
 
     def _requeue_failed(
-        self, taken: Taken, queued: QueuedPod, failure: Failure | None, nominated_to: str = ""
+        self,
+        taken: GroupInCycle,
+        queued: QueuedPod,
+        failure: Failure | None,
+        nominated_to: str = "",
     ) -> None:
         """Requeue a member; the nomination that it had is replaced or taken away."""
-        failure = failure or Failure.error("no result")
+        failure = failure or Failure.error("no verdict")
         if failure.rejected:
             failure = replace(failure, nomination=NominatingInfo(nominated_to))
         self.failures.handle(queued, taken.profile, failure, taken.started_seconds)
 
-    async def fail_members(self, taken: Taken, failure: Failure) -> None:
+    async def fail_members(self, taken: GroupInCycle, failure: Failure) -> None:
         """Requeue every member after an error."""
         for queued in taken.queued.values():
             await taken.slices.pass_on()
             self._requeue_failed(taken, queued, failure)
         self.conditions.error(taken.members.key, failure.message)
 
-    async def requeue_untried(self, taken: Taken) -> None:
+    async def requeue_untried(self, taken: GroupInCycle) -> None:
         """Gate every member again: the group fell below its size since they were let in."""
         for queued in taken.queued.values():
             await taken.slices.pass_on()
             requeue_untried(self.world, queued)
         self.conditions.check_later(taken.members.key)
-
-
-def _woken_once(result: MemberResult, awake: set[Hashable]) -> Failure | None:
-    """A member's failure; of members that are alike, one waits for events in place of all.
-
-    A change that may help it brings the others along.
-    """
-    failure, pod = result.failure, result.pod
-    if failure is None or not failure.rejected:
-        return failure
-    likeness = (pod.spec, pod.label_set, pod.node_names, failure.unschedulable_plugins)
-    if likeness not in awake or pod.volumes:
-        awake.add(likeness)
-        return failure
-    return replace(failure, unschedulable_plugins=frozenset({GANG_SCHEDULING}))
 
 
 def _group_message(decision: GroupDecision) -> str:
