@@ -77,7 +77,7 @@ class ScheduleOne:
         """Both are read by explanations."""
         self.apply: Callable[[World, QueuedPod, Decision], Effects] = apply
         """What follows a decision; a recording operator takes it down before."""
-        evictions = GroupEvictions(world, self._outbox, binding_cycle.preemption)
+        evictions = GroupEvictions(world, binding_cycle.preemption.evictor)
         submit = SubmitGroupResult(
             world,
             bindings,
