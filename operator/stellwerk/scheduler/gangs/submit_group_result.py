@@ -188,7 +188,7 @@ class SubmitGroupResult:
     def _record_result(self, result: MemberResult, profile: ServedProfile) -> None:
         """Record what a member's attempt has measured, and what broke in it."""
         if result.assumed is None:
-            profile.framework.stopwatch.attempt(result.state)
+            profile.framework.metrics_recorder.attempt(result.state)
         for raised in result.plugin_failures:
             logger.error("%s: %s", result.pod.key, raised, exc_info=raised)
             self.failures.count(raised, profile)
