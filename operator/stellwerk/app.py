@@ -55,7 +55,7 @@ from stellwerk.scheduler.observers.debugger import Debugger
 from stellwerk.scheduler.observers.instruments import (
     DeviceCounters,
     Gauges,
-    ProfileStopwatch,
+    ProfileMetricsRecorder,
     QueueMetrics,
     VolumeCounters,
     plugin_failure_counter,
@@ -231,7 +231,7 @@ class Operator:
             preempting=world.preempting,
             pod_groups=world.pod_groups,
             guard=self.guard,
-            stopwatch=lambda name, plugins: ProfileStopwatch(
+            metrics_recorder=lambda name, plugins: ProfileMetricsRecorder(
                 metrics, name, plugins, world.clock.monotonic
             ),
             volume_counts=VolumeCounters(metrics),

@@ -140,12 +140,12 @@ class ScheduleOne:
         if logger.isEnabledFor(logging.DEBUG):
             log_decision(pod, profile.scheduler_name, decision)
         if isinstance(decision, Failure):
-            profile.framework.stopwatch.attempt(state)
+            profile.framework.metrics_recorder.attempt(state)
             self._failures.handle(queued, profile, decision, started_seconds)
             return
         active_since, assumptions = queued.active_since, world.objects.assumptions
         effects = self.apply(world, queued, decision)
-        profile.framework.stopwatch.attempt(state)
+        profile.framework.metrics_recorder.attempt(state)
         if effects.bind is None:
             self._carry_out(effects, queued, decision, (started_seconds, decided_seconds))
         else:

@@ -190,10 +190,10 @@ class Profiles(QueueingPolicy):
         profile = self.of(pod)
         if profile is None:
             return OK
-        stopwatch = profile.framework.stopwatch
-        started = stopwatch.started()
+        metrics_recorder = profile.framework.metrics_recorder
+        started = metrics_recorder.started()
         status = self._pre_enqueue(profile, pod, first_plugin)
-        stopwatch.point("PreEnqueue", status.code, stopwatch.started() - started)
+        metrics_recorder.point("PreEnqueue", status.code, metrics_recorder.started() - started)
         return status
 
     def _pre_enqueue(self, profile: ServedProfile, pod: PodInfo, first_plugin: str) -> Status:

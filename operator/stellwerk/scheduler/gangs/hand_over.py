@@ -209,7 +209,7 @@ class HandOver:
     def _note(self, result: MemberResult, profile: ServedProfile) -> None:
         """What a member's attempt has measured, and what broke in it."""
         if result.assumed is None:
-            profile.framework.stopwatch.attempt(result.state)
+            profile.framework.metrics_recorder.attempt(result.state)
         for raised in result.plugin_failures:
             logger.error("%s: %s", result.pod.key, raised, exc_info=raised)
             self.failures.count(raised, profile)
