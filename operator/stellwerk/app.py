@@ -32,9 +32,9 @@ from stellwerk.explain.report import Explanations
 from stellwerk.framework.handle import RandomNumbers, Services
 from stellwerk.framework.services import ClusterClient, Recorder
 from stellwerk.framework.time_budget import DEFAULT_SHARE, TimeBudget
+from stellwerk.handlers.delivery import WATCHED
 from stellwerk.handlers.lifecycle import OperatorOptions, run_operator
-from stellwerk.handlers.redelivery import Redelivery
-from stellwerk.handlers.watched import WATCHED
+from stellwerk.handlers.rereading import Redelivery
 from stellwerk.journal.writer import JournalOptions
 from stellwerk.metrics import Metrics
 from stellwerk.models.complexity import DEFAULT_MAX_POD_COMPLEXITY
