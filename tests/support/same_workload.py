@@ -30,6 +30,7 @@ from stellwerk.models.pod import PodInfo
 from stellwerk.models.profile import API_VERSION, KIND, load_profile
 from stellwerk.plugins.registry import known_plugins
 from stellwerk.scheduler.observers.recording import Recording
+from stellwerk_cluster.apimachinery.feature_gates import GANGS
 from stellwerk_cluster.cluster import ClusterOptions
 from stellwerk_cluster.registry.entries import StoreEvent
 from stellwerk_simulation.arrivals import Arrivals, typical_pods
@@ -98,7 +99,11 @@ def operated(
 
     async def flow(clock: VirtualClock) -> None:
         options = ClusterOptions(
-            seed=1, heartbeats=False, kubelet=None, chosen_controllers=("disruption-controller",)
+            seed=1,
+            heartbeats=False,
+            kubelet=None,
+            chosen_controllers=("disruption-controller",),
+            feature_gates=GANGS if _has_groups(workload) else frozenset(),
         )
         background = VirtualBackground(clock, _PLAN_SECONDS)
         with patch.object(app, "ProcessBackground", lambda: background):
@@ -140,6 +145,10 @@ async def _rerun(journal: Path, profile: JsonObject) -> list[str]:
     assert rerun is not None
     rerun.finish()
     return rerun.notes
+
+
+def _has_groups(workload: Workload) -> bool:
+    return any(other["kind"] == "PodGroup" for other in workload.others)
 
 
 def _numbers(own: int | None) -> Random:
